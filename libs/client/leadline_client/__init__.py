@@ -1,0 +1,1 @@
+"""Leadline's client library: wire types, errors, and HTTP clients."""

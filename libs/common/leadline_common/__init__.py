@@ -1,0 +1,1 @@
+"""What every Leadline service shares."""

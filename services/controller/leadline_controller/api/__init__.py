@@ -1,0 +1,1 @@
+"""HTTP: parse, ask the runtime, answer."""
