@@ -1,0 +1,85 @@
+"""Leader epoch history of one log: which epoch wrote which offsets.
+
+With it two replicas find the point where their logs diverge without ever
+looking at a high watermark (rule R2; KIP-101, KIP-279).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+NO_EPOCH = -1
+"""The epoch of an empty log."""
+
+
+class EpochHistory:
+    """The first offset that each leader epoch wrote, oldest first.
+
+    Invariant: epochs strictly increase and start offsets strictly increase.
+    An epoch that wrote nothing has no entry.
+    """
+
+    __slots__ = ("_epochs", "_starts")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start_offset in entries:
+            self.assign(epoch, start_offset)
+
+    @property
+    def latest(self) -> int:
+        """The epoch of the last batch, or `NO_EPOCH` for an empty log."""
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return (epoch, start offset) pairs, oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that a batch of `epoch` begins at `start_offset`.
+
+        Raises:
+            ValueError: the epoch is older than the latest, or a newer epoch
+                does not start after it: either would break the invariant.
+
+        """
+        if epoch == self.latest:
+            return
+        if self._epochs and (epoch < self._epochs[-1] or start_offset <= self._starts[-1]):
+            raise ValueError(
+                f"epoch {epoch} at offset {start_offset} after epoch {self._epochs[-1]}"
+                f" at offset {self._starts[-1]}"
+            )
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+
+    def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """Return (largest epoch not above `epoch`, the offset where it ends).
+
+        The end is exclusive. A log without such an epoch answers
+        (`NO_EPOCH`, its first offset), or (`NO_EPOCH`, `log_end_offset`) when empty.
+        """
+        after = bisect_right(self._epochs, epoch)
+        end = self._starts[after] if after < len(self._starts) else log_end_offset
+        return (self._epochs[after - 1] if after else NO_EPOCH), end
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch that wrote `offset`, or `NO_EPOCH` before the first entry."""
+        after = bisect_right(self._starts, offset)
+        return self._epochs[after - 1] if after else NO_EPOCH
+
+    def truncate_to(self, end_offset: int) -> None:
+        """Forget the epochs that start at or after `end_offset` (the new log end)."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._starts.pop()
+            self._epochs.pop()
+
+    def advance_start(self, log_start_offset: int) -> None:
+        """Forget the epochs that end at or before `log_start_offset` (retention)."""
+        keep = bisect_right(self._starts, log_start_offset) - 1
+        if keep >= 0:
+            del self._epochs[:keep]
+            del self._starts[:keep]
+            self._starts[0] = max(self._starts[0], log_start_offset)
