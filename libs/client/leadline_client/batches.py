@@ -1,0 +1,234 @@
+"""Record batches in Kafka's RecordBatch v2 format: build, read, stamp, check.
+
+Records are encoded and decoded by aiokafka's codec. The 61-byte header is also
+read in place, because a broker moves batches without opening them: the base
+offset and the leader epoch lie before the CRC's range, so that a leader stamps
+both without touching the records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import google_crc32c
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+
+from leadline_client.errors import CorruptBatch
+from leadline_client.wire import Record
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_SIZE_PREFIX = 12
+_CRC_RANGE_START = 21
+_MAGIC = 2
+_UNSET_EPOCH = -1
+_STAMP_OFFSET = struct.Struct(">q")
+_STAMP_EPOCH = struct.Struct(">i")
+_LEADER_EPOCH_POSITION = 12
+_COMPRESSION_MASK = 0x07
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Compression names and their numbers in a batch's attributes."""
+
+
+class BatchHeader(NamedTuple):
+    """The header of one batch, and where the batch lies in its buffer (bytes)."""
+
+    position: int
+    size: int
+    base_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, inclusive."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last record."""
+        return self.base_offset + self.last_offset_delta + 1
+
+
+class SupportsRecord(Protocol):
+    """What `encode` needs of a record; offsets are assigned by the leader."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Milliseconds since the Unix epoch."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key, if any."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None is a tombstone."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """Headers in order; names may repeat."""
+
+
+def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """Read the header of the batch at `position`.
+
+    Raises:
+        CorruptBatch: fewer bytes than a batch needs, or not a v2 batch.
+
+    """
+    left = len(buffer) - position
+    if left < HEADER_SIZE:
+        raise CorruptBatch(f"{left} bytes are too few for a batch header")
+    (
+        base_offset,
+        length,
+        leader_epoch,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        first_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    ) = _HEADER.unpack_from(buffer, position)
+    size = length + _SIZE_PREFIX
+    if magic != _MAGIC:
+        raise CorruptBatch(f"batch format {magic} is not supported, only {_MAGIC}")
+    if size < HEADER_SIZE or size > left:
+        raise CorruptBatch(f"a batch of {size} bytes does not fit into {left}")
+    return BatchHeader(
+        position,
+        size,
+        base_offset,
+        leader_epoch,
+        crc,
+        attributes,
+        last_offset_delta,
+        first_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+
+
+def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:
+    """Yield the header of every batch in `buffer`, which must hold whole batches.
+
+    Raises:
+        CorruptBatch: the buffer does not end where a batch ends, or see `header_at`.
+
+    """
+    position = 0
+    while position < len(buffer):
+        header = header_at(buffer, position)
+        yield header
+        position += header.size
+
+
+def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
+    """Tell whether the CRC32C of the batch is right."""
+    body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
+    return bool(google_crc32c.value(bytes(body)) == header.crc)
+
+
+def stamp(buffer: bytearray, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch into the batch; the CRC stays valid."""
+    _STAMP_OFFSET.pack_into(buffer, header.position, base_offset)
+    _STAMP_EPOCH.pack_into(buffer, header.position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def encode(
+    records: Sequence[SupportsRecord],
+    *,
+    now_ms: int,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    compression: str = "none",
+) -> bytes:
+    """Build one batch of `records` (at least one), with offsets from 0.
+
+    Records without a timestamp get `now_ms`.
+    """
+    if not records:
+        raise CorruptBatch("a batch needs at least one record")
+    builder = DefaultRecordBatchBuilder(
+        _MAGIC, CODECS[compression], 0, producer_id, producer_epoch, base_sequence, 1 << 30
+    )
+    for index, record in enumerate(records):
+        timestamp = now_ms if record.timestamp is None else record.timestamp
+        builder.append(index, timestamp, record.key, record.value, list(record.headers))
+    batch = bytearray(builder.build())
+    stamp(batch, header_at(batch), 0, _UNSET_EPOCH)
+    return bytes(batch)
+
+
+def decode(buffer: Buffer) -> Iterator[Record]:
+    """Yield the records of every batch in `buffer`, CRC checked.
+
+    Raises:
+        CorruptBatch: a header, a CRC or a record does not hold.
+
+    """
+    for header in parse_headers(buffer):
+        if not crc_matches(buffer, header):
+            raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
+        batch = DefaultRecordBatch(
+            bytes(memoryview(buffer)[header.position : header.position + header.size])
+        )
+        try:
+            for record in batch:
+                yield Record(
+                    record.offset,
+                    record.timestamp,
+                    record.key,
+                    record.value,
+                    tuple(record.headers),
+                )
+        except (ValueError, IndexError) as error:
+            raise CorruptBatch(f"unreadable record in batch {header.base_offset}") from error
+
+
+def validate(buffer: Buffer) -> list[BatchHeader]:
+    """Check batches as a producer sent them and return their headers.
+
+    Beyond the CRC, every batch must hold records numbered from its base without
+    a gap, so that offsets can be assigned by the header alone.
+
+    Raises:
+        CorruptBatch: says what does not hold.
+
+    """
+    headers = list(parse_headers(buffer))
+    if not headers:
+        raise CorruptBatch("no record batch in the body")
+    for header in headers:
+        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+            raise CorruptBatch("offsets inside the batch are not consecutive")
+        if not crc_matches(buffer, header):
+            raise CorruptBatch("the CRC of the batch does not match its content")
+        if header.attributes & _COMPRESSION_MASK not in CODECS.values():
+            raise CorruptBatch("unknown compression")
+    return headers

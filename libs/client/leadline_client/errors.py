@@ -1,0 +1,348 @@
+"""The one error tree of Leadline: code, HTTP status, outcome, retriable.
+
+    LeadlineError
+    ├── Refused                  definite: nothing was, or will be, appended or changed
+    │   ├── InvalidRequest 40050, PolicyViolation 40002, CorruptBatch 40051, UnsupportedFormat 41550
+    │   ├── Unauthorized 40101, Forbidden 40301
+    │   ├── UnknownTopic 40403, UnknownPartition 40402, NotFound 404
+    │   ├── TopicDeletionPending 40950, FencedLeaderEpoch 40951, UnknownLeaderEpoch 40952,
+    │   │   StaleControllerEpoch 40953, StaleIncarnation 40954, TopicIdMismatch 40955,
+    │   │   OutOfOrderSequence 40956, ProducerFenced 40957, FetchSessionUnknown 40958
+    │   ├── StaleVersion 41250, BodyTooLarge 41350, OffsetOutOfRange 41650
+    │   ├── NotLeader 42150
+    │   └── NoController 50350, LeaderNotAvailable 50351, NotEnoughReplicas 50352,
+    │       BrokerFenced 50353, OffsetNotAvailable 50354, StorageFailed 50355, InternalError 50050
+    └── OutcomeUnknown           the write may or may not have happened
+        ├── RequestTimedOut 50450, LeadershipLost 50451, NotEnoughReplicasAfterAppend 50452
+        └── StoreOutcomeUnknown 50453, ConnectionLost 50454 (raised by clients only)
+
+A code has five digits: the HTTP status and two more, from 50 up where the code
+is Leadline's own. `outcome` tells a writer what a failure means (rule R15): a
+refusal came before any effect; an unknown outcome must never be reported as
+success or as failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Outcome = Literal["refused", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """Where the leader of a partition is, as the refusing broker knows it.
+
+    `id` is -1 and `url` empty when the partition has no leader.
+    """
+
+    id: int
+    url: str
+    epoch: int
+
+
+class LeadlineError(Exception):
+    """An error with a code that every Leadline service and client agrees on.
+
+    `details` are further JSON members of the error body. `leader` is set where
+    the refusal is about leadership or epochs.
+    """
+
+    code: ClassVar[int] = 50050
+    retriable: ClassVar[bool] = False
+    outcome: ClassVar[Outcome] = "refused"
+
+    def __init__(self, message: str, *, leader: LeaderHint | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.leader = leader
+        self.details = details
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that goes with the code."""
+        return self.code // 100 if self.code > 999 else self.code
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON body in the house format."""
+        body: dict[str, Any] = {
+            "error_code": self.code,
+            "message": self.message,
+            "outcome": self.outcome,
+            "retriable": self.retriable,
+        }
+        if self.leader is not None:
+            body["leader"] = {
+                "id": self.leader.id,
+                "url": self.leader.url,
+                "epoch": self.leader.epoch,
+            }
+        return body | self.details
+
+
+class Refused(LeadlineError):
+    """A definite refusal: nothing was, or will be, appended or changed."""
+
+
+class OutcomeUnknown(LeadlineError):
+    """The write may or may not have taken effect; only reading can tell."""
+
+    code = 50450
+    outcome = "unknown"
+
+
+class InvalidRequest(Refused):
+    """A field is missing, of the wrong type or out of its range; `fields` names it."""
+
+    code = 40050
+
+
+class PolicyViolation(Refused):
+    """Well-formed, but against the state or the rules of the cluster."""
+
+    code = 40002
+
+
+class CorruptBatch(Refused):
+    """A record batch is truncated, of a wrong format, or fails its CRC."""
+
+    code = 40051
+
+
+class UnsupportedFormat(Refused):
+    """The content type of the body is not one that the route reads."""
+
+    code = 41550
+
+
+class Unauthorized(Refused):
+    """Credentials are missing or wrong."""
+
+    code = 40101
+
+
+class Forbidden(Refused):
+    """The caller's role does not allow this."""
+
+    code = 40301
+
+
+class NotFound(Refused):
+    """No such resource or route."""
+
+    code = 404
+
+
+class UnknownTopic(Refused):
+    """The topic does not exist, as far as this server knows."""
+
+    code = 40403
+    retriable = True
+
+
+class UnknownPartition(Refused):
+    """The topic exists but has no such partition."""
+
+    code = 40402
+
+
+class MethodNotAllowed(Refused):
+    """The route exists, but not with this method."""
+
+    code = 405
+
+
+class TopicDeletionPending(Refused):
+    """A topic of this name is still being deleted."""
+
+    code = 40950
+    retriable = True
+
+
+class FencedLeaderEpoch(Refused):
+    """The request states a leader epoch older than the current one."""
+
+    code = 40951
+    retriable = True
+
+
+class UnknownLeaderEpoch(Refused):
+    """The request states a leader epoch newer than this server has seen."""
+
+    code = 40952
+    retriable = True
+
+
+class StaleControllerEpoch(Refused):
+    """The command comes from a controller that has been succeeded."""
+
+    code = 40953
+
+
+class StaleIncarnation(Refused):
+    """The request is meant for, or comes from, another incarnation of the broker."""
+
+    code = 40954
+
+
+class TopicIdMismatch(Refused):
+    """The topic was deleted and created again since the sender looked."""
+
+    code = 40955
+    retriable = True
+
+
+class OutOfOrderSequence(Refused):
+    """An idempotent producer skipped a sequence number."""
+
+    code = 40956
+
+
+class ProducerFenced(Refused):
+    """A newer instance of the idempotent producer has taken over."""
+
+    code = 40957
+
+
+class FetchSessionUnknown(Refused):
+    """The incremental fetch session is not known; start a full one."""
+
+    code = 40958
+    retriable = True
+
+
+class StaleVersion(Refused):
+    """The resource changed since the version that the request names."""
+
+    code = 41250
+
+
+class BodyTooLarge(Refused):
+    """The body exceeds the limit of the route."""
+
+    code = 41350
+
+
+class OffsetOutOfRange(Refused):
+    """The offset is before the log start or beyond the log end."""
+
+    code = 41650
+
+
+class NotLeader(Refused):
+    """This broker does not lead the partition; `leader` says who does. Nothing was appended."""
+
+    code = 42150
+    retriable = True
+
+
+class InternalError(Refused):
+    """A fault of the server, before any effect."""
+
+    code = 50050
+
+
+class NoController(Refused):
+    """No controller is active, or the active one cannot be reached."""
+
+    code = 50350
+    retriable = True
+
+
+class LeaderNotAvailable(Refused):
+    """The partition has no leader at present."""
+
+    code = 50351
+    retriable = True
+
+
+class NotEnoughReplicas(Refused):
+    """The in-sync replicas are fewer than min.insync.replicas. Nothing was appended."""
+
+    code = 50352
+    retriable = True
+
+
+class BrokerFenced(Refused):
+    """The broker has no valid lease or awaits its grant from the controller."""
+
+    code = 50353
+    retriable = True
+
+
+class OffsetNotAvailable(Refused):
+    """The new leader cannot state the latest offset yet (KIP-207)."""
+
+    code = 50354
+    retriable = True
+
+
+class StorageFailed(Refused):
+    """The disk is full or failed; nothing was appended."""
+
+    code = 50355
+
+
+class RequestTimedOut(OutcomeUnknown):
+    """Appended, but not replicated within the time allowed."""
+
+    code = 50450
+
+
+class LeadershipLost(OutcomeUnknown):
+    """Appended, but leadership went elsewhere before the records were committed."""
+
+    code = 50451
+
+
+class NotEnoughReplicasAfterAppend(OutcomeUnknown):
+    """Appended, but the in-sync replicas fell below min.insync.replicas."""
+
+    code = 50452
+
+
+class StoreOutcomeUnknown(OutcomeUnknown):
+    """The connection to ZooKeeper broke during a write."""
+
+    code = 50453
+
+
+class ConnectionLost(OutcomeUnknown):
+    """The connection broke, or no answer came in time, after a request was sent."""
+
+    code = 50454
+    retriable = True
+
+
+def _tree(root: type[LeadlineError]) -> list[type[LeadlineError]]:
+    return [root, *(leaf for child in root.__subclasses__() for leaf in _tree(child))]
+
+
+ERRORS_BY_CODE: dict[int, type[LeadlineError]] = {
+    error.code: error
+    for error in reversed(_tree(LeadlineError))
+    if error not in {LeadlineError, Refused, OutcomeUnknown}
+}
+"""Every concrete error by its code, for decoding answers and for the docs."""
+
+
+def error_from_body(status: int, body: Any) -> LeadlineError:
+    """Rebuild the error that a server answered with.
+
+    An unknown code keeps its number and its stated outcome; a body that is not
+    in the house format is an unknown outcome for statuses of 500 and above, and
+    a refusal below.
+    """
+    fields = dict(body) if isinstance(body, dict) else {}
+    code = fields.pop("error_code", status)
+    message = str(fields.pop("message", f"HTTP status {status}"))
+    outcome = fields.pop("outcome", "unknown" if status >= 500 else "refused")
+    fields.pop("retriable", None)
+    hint = fields.pop("leader", None)
+    leader = LeaderHint(**hint) if isinstance(hint, dict) else None
+    known = ERRORS_BY_CODE.get(code)
+    if known is not None and known.outcome == outcome:
+        return known(message, leader=leader, **fields)
+    fallback = OutcomeUnknown if outcome == "unknown" else Refused
+    return fallback(message, leader=leader, server_code=code, **fields)

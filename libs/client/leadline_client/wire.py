@@ -1,0 +1,145 @@
+"""What crosses HTTP between Leadline and its users, as frozen dataclasses.
+
+Units: offsets count records from 0; timestamps are milliseconds since the Unix
+epoch; a leader of `NO_LEADER` means that the partition has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+NO_LEADER = -1
+"""The leader id of a partition without a leader."""
+
+Acks = Literal["all", "1", "0"]
+"""When a produce is acknowledged: below the high watermark, appended, or never."""
+
+RecordFormat = Literal["string", "json", "base64"]
+"""How keys and values appear in JSON bodies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record of a partition, as a consumer sees it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A live broker: where it is and which incarnation of it runs."""
+
+    id: int
+    url: str
+    rack: str | None
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerInfo:
+    """The active controller; `epoch` rises by one at every take-over."""
+
+    id: int
+    url: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Who leads a partition, in which leader epoch, and who follows."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic and its partitions, in partition order."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """One consistent snapshot of the cluster; `version` never goes backwards."""
+
+    cluster_id: str
+    version: int
+    controller: ControllerInfo | None
+    brokers: Mapping[int, BrokerInfo]
+    topics: Mapping[str, TopicInfo]
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Metadata:
+        """Read the document that `GET /v1/metadata` answers with."""
+        controller = document.get("controller")
+        return cls(
+            cluster_id=document["cluster_id"],
+            version=document["version"],
+            controller=ControllerInfo(**controller) if controller else None,
+            brokers={broker["id"]: BrokerInfo(**broker) for broker in document["brokers"]},
+            topics={
+                name: TopicInfo(name, topic["topic_id"], _partitions(topic["partitions"]))
+                for name, topic in document["topics"].items()
+            },
+        )
+
+
+def _partitions(rows: list[Any]) -> tuple[PartitionInfo, ...]:
+    return tuple(
+        PartitionInfo(partition, leader, epoch, tuple(isr), tuple(replicas))
+        for partition, leader, epoch, isr, replicas in rows
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResult:
+    """Where the records of one request landed: consecutive offsets from `base_offset`."""
+
+    base_offset: int
+    leader_epoch: int
+    count: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """Records from one partition, and where to read on."""
+
+    records: tuple[Record, ...]
+    high_watermark: int
+    log_start_offset: int
+    leader_epoch: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The readable range of a partition is [log_start_offset, high_watermark)."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to create: by counts, or by an explicit assignment (first = preferred leader)."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    replica_assignment: Mapping[int, tuple[int, ...]] | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,102 @@
+"""What can go wrong between a service and ZooKeeper, in one tree of our own.
+
+    ZkError
+    |- NodeError                 the server refused; nothing was changed
+    |  |- NoNode
+    |  |- NodeExists
+    |  |- BadVersion
+    |  |- NotEmpty
+    |  `- Refused                any other refusal, with ZooKeeper's code
+    |- MultiFailed               one operation was refused; none was applied
+    |- RequestTooLarge           refused here; nothing was sent
+    |- ConnectionLoss            outcome unknown (rule R7: re-read, then decide)
+    |  `- NotConnected           refused here; nothing was sent
+    `- SessionExpired            the session is over; its ephemerals are gone
+
+Callers never see an exception of kazoo.
+"""
+
+from __future__ import annotations
+
+
+class ZkError(Exception):
+    """Any failure of a ZooKeeper operation."""
+
+
+class NodeError(ZkError):
+    """The server refused an operation on `path`; nothing was changed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+class NoNode(NodeError):
+    """The node, or the parent of a node to create, does not exist."""
+
+
+class NodeExists(NodeError):
+    """A node to create exists already."""
+
+
+class BadVersion(NodeError):
+    """The node's data version is not the one that the caller named."""
+
+
+class NotEmpty(NodeError):
+    """A node to delete has children."""
+
+
+class Refused(NodeError):
+    """A refusal without a class of its own; `code` is ZooKeeper's (KeeperException.Code)."""
+
+    def __init__(self, path: str, code: int) -> None:
+        super().__init__(path)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.path}: ZooKeeper error {self.code}"
+
+
+class MultiFailed(ZkError):
+    """A multi was refused as a whole: the operation at `index` failed with `error`."""
+
+    def __init__(self, index: int, error: NodeError) -> None:
+        super().__init__(f"operation {index}: {type(error).__name__} {error}")
+        self.index = index
+        self.error = error
+
+
+class RequestTooLarge(ZkError):
+    """A request that the server would answer by closing the connection; it was not sent."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(f"request of {size} bytes; at most {limit} are sent")
+        self.size = size
+        self.limit = limit
+
+
+class ConnectionLoss(ZkError):
+    """The connection broke before the answer: the operation may or may not have happened."""
+
+
+class NotConnected(ConnectionLoss):
+    """There is no connection now; the operation was not sent and did not happen."""
+
+
+class SessionExpired(ZkError):
+    """The session is over (expired, closed or refused); this object will not start another."""
+
+
+_BY_CODE: dict[int, type[NodeError]] = {
+    -101: NoNode,
+    -103: BadVersion,
+    -110: NodeExists,
+    -111: NotEmpty,
+}
+
+
+def node_error(code: int, path: str) -> NodeError:
+    """Return the refusal that ZooKeeper's error `code` means for `path`."""
+    known = _BY_CODE.get(code)
+    return known(path) if known else Refused(path, code)

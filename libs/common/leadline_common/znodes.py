@@ -1,0 +1,295 @@
+"""Every znode of Leadline: its path, its value, and the codec between them.
+
+The layout is Kafka's own where it has one. Values are JSON with a `version`
+field; members that this release does not know are kept when a value is written
+back. Pure: no IO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+BROKER_EPOCHS = "/brokers/epochs"
+TOPICS = "/brokers/topics"
+DELETE_TOPICS = "/admin/delete_topics"
+AUDIT = "/admin/audit"
+AUDIT_ENTRY_PREFIX = "/admin/audit/entry-"
+CONFIG_CLUSTER = "/config/cluster"
+CONFIG_BROKERS = "/config/brokers"
+CONFIG_TOPICS = "/config/topics"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+
+PERSISTENT_PATHS = (
+    "/cluster",
+    "/brokers",
+    BROKER_IDS,
+    BROKER_EPOCHS,
+    TOPICS,
+    "/admin",
+    DELETE_TOPICS,
+    AUDIT,
+    "/config",
+    CONFIG_CLUSTER,
+    CONFIG_BROKERS,
+    CONFIG_TOPICS,
+)
+"""Paths that must exist before anything else; parents come first."""
+
+_VERSION = 1
+
+
+def broker_id_path(broker_id: int) -> str:
+    """Return the ephemeral that says that a broker is live."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_epoch_path(broker_id: int) -> str:
+    """Return the node whose data version is the broker's incarnation (rule R9)."""
+    return f"{BROKER_EPOCHS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """Return the node with the topic's id and replica assignment."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """Return the parent of a topic's partition nodes."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """Return the parent of a partition's state node."""
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    """Return the node with leader and ISR (seed 1 calls it LeaderAndISR)."""
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """Return the node with the topic's dynamic settings."""
+    return f"{CONFIG_TOPICS}/{topic}"
+
+
+def delete_topic_path(topic: str) -> str:
+    """Return the tombstone that orders a topic's deletion (rule R12)."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    """Leader and ISR of one partition, as published in ZooKeeper.
+
+    `eligible` are former ISR members that still hold every committed record,
+    kept while the ISR is below min.insync.replicas (rule R14, KIP-966).
+    `extra` are members of the znode that this release does not know.
+    """
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    eligible: tuple[int, ...] = ()
+    extra: Mapping[str, Any] | None = None
+
+
+class TopicAssignment(msgspec.Struct, frozen=True):
+    """Id and assigned replicas (first = preferred leader) of a topic's partitions.
+
+    `topic_id` is empty when an operator wrote the node without one: the
+    controller then gives it one.
+    """
+
+    topic_id: str
+    partitions: Mapping[int, tuple[int, ...]]
+    adding: Mapping[int, tuple[int, ...]] = {}
+    removing: Mapping[int, tuple[int, ...]] = {}
+    extra: Mapping[str, Any] | None = None
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True):
+    """A live broker. `incarnation` is the data version of its epoch node."""
+
+    id: int
+    host: str
+    port: int
+    url: str
+    rack: str | None
+    incarnation: int
+    extra: Mapping[str, Any] | None = None
+
+
+class ControllerRegistration(msgspec.Struct, frozen=True):
+    """The controller that holds `/controller`; `timestamp` in Unix ms."""
+
+    id: int
+    url: str
+    timestamp: int
+    extra: Mapping[str, Any] | None = None
+
+
+class StateChange(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """One partition's row of an audit entry: before and after with the znode version written.
+
+    `before` is None where the change created the state node. Both are
+    (leader, leader epoch, ISR). `reason` says why, e.g. `isr`, `preferred`, `unclean`.
+    """
+
+    topic: str
+    partition: int
+    reason: str
+    before: tuple[int, int, tuple[int, ...]] | None
+    after: tuple[int, int, tuple[int, ...]]
+    state_version: int
+
+
+class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What changed, who asked, why: written in the same multi as the change.
+
+    `time` in Unix ms; `cause` travels from the request through event, effect and
+    log line; `zk` maps the other paths written to their new versions.
+    """
+
+    time: int
+    cause: str
+    actor: str
+    kind: str
+    outcome: str = "done"
+    reason: str = ""
+    resource: Mapping[str, Any] = {}
+    before: Any = None
+    after: Any = None
+    zk: Mapping[str, int] = {}
+    changes: tuple[StateChange, ...] = ()
+    version: int = _VERSION
+
+
+def _pack(known: dict[str, Any], extra: Mapping[str, Any] | None) -> bytes:
+    members = {"version": _VERSION} | known
+    return msgspec.json.encode({**extra, **members} if extra else members)
+
+
+def _unpack(data: bytes) -> dict[str, Any]:
+    members = msgspec.json.decode(data)
+    if not isinstance(members, dict):
+        raise msgspec.ValidationError("a znode value must be a JSON object")
+    members.pop("version", None)
+    return members
+
+
+def encode_state(state: PartitionState) -> bytes:
+    """Encode a partition's state node."""
+    known: dict[str, Any] = {
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+        "controller_epoch": state.controller_epoch,
+    }
+    if state.eligible:
+        known["eligible"] = state.eligible
+    return _pack(known, state.extra)
+
+
+def decode_state(data: bytes) -> PartitionState:
+    """Decode a partition's state node.
+
+    Raises:
+        msgspec.ValidationError, KeyError: the value is not a state.
+
+    """
+    members = _unpack(data)
+    return PartitionState(
+        leader=members.pop("leader"),
+        leader_epoch=members.pop("leader_epoch"),
+        isr=tuple(members.pop("isr")),
+        controller_epoch=members.pop("controller_epoch"),
+        eligible=tuple(members.pop("eligible", ())),
+        extra=members or None,
+    )
+
+
+def _replicas_to_json(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    return {str(partition): brokers for partition, brokers in replicas.items()}
+
+
+def _replicas_from_json(replicas: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(partition): tuple(brokers) for partition, brokers in replicas.items()}
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    """Encode a topic node."""
+    known = {
+        "topic_id": topic.topic_id,
+        "partitions": _replicas_to_json(topic.partitions),
+        "adding": _replicas_to_json(topic.adding),
+        "removing": _replicas_to_json(topic.removing),
+    }
+    return _pack(known, topic.extra)
+
+
+def decode_topic(data: bytes) -> TopicAssignment:
+    """Decode a topic node; only `partitions` is required, as operators may write it by hand."""
+    members = _unpack(data)
+    return TopicAssignment(
+        topic_id=members.pop("topic_id", ""),
+        partitions=_replicas_from_json(members.pop("partitions")),
+        adding=_replicas_from_json(members.pop("adding", {})),
+        removing=_replicas_from_json(members.pop("removing", {})),
+        extra=members or None,
+    )
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    """Encode a broker's ephemeral."""
+    known = msgspec.structs.asdict(broker)
+    return _pack(known, known.pop("extra"))
+
+
+def decode_broker(data: bytes) -> BrokerRegistration:
+    """Decode a broker's ephemeral."""
+    members = _unpack(data)
+    known = {name: members.pop(name) for name in BrokerRegistration.__struct_fields__[:-1]}
+    return BrokerRegistration(**known, extra=members or None)
+
+
+def encode_controller(controller: ControllerRegistration) -> bytes:
+    """Encode the controller's ephemeral."""
+    known = msgspec.structs.asdict(controller)
+    return _pack(known, known.pop("extra"))
+
+
+def decode_controller(data: bytes) -> ControllerRegistration:
+    """Decode the controller's ephemeral."""
+    members = _unpack(data)
+    known = {name: members.pop(name) for name in ControllerRegistration.__struct_fields__[:-1]}
+    return ControllerRegistration(**known, extra=members or None)
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    """Encode dynamic settings of a topic, a broker or the cluster."""
+    return _pack({"configs": dict(configs)}, None)
+
+
+def decode_configs(data: bytes) -> dict[str, str]:
+    """Decode dynamic settings; an empty node has none."""
+    if not data:
+        return {}
+    return {str(name): str(value) for name, value in _unpack(data).get("configs", {}).items()}
+
+
+def encode_audit(entry: AuditEntry) -> bytes:
+    """Encode an audit entry."""
+    return msgspec.json.encode(entry)
+
+
+def decode_audit(data: bytes) -> AuditEntry:
+    """Decode an audit entry."""
+    return msgspec.json.decode(data, type=AuditEntry)
