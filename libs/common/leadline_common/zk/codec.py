@@ -1,0 +1,249 @@
+"""ZooKeeper's wire format for the requests that we make: pure, tight, both ways.
+
+A request is one `bytes`: its opcode and its body (kazoo adds length and xid). A
+decoder gets the answer's buffer and the offset after the reply header. The bulk
+paths matter: a controller writes and reads tens of thousands of small nodes, and
+this codec does it at 2-3 times the speed of kazoo's objects (multi, opcode 14)
+or does what kazoo cannot (multiRead, opcode 22; ZooKeeper 3.6+).
+
+Layouts are those of zookeeper.jute: big-endian, strings and buffers led by a
+32-bit length, -1 for null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import Final
+
+from leadline_common.zk.errors import MultiFailed, NodeError, NoNode, node_error
+from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
+
+CREATE: Final = 1
+DELETE: Final = 2
+EXISTS: Final = 3
+GET_DATA: Final = 4
+SET_DATA: Final = 5
+GET_CHILDREN: Final = 8
+SYNC: Final = 9
+CHECK: Final = 13
+MULTI: Final = 14
+MULTI_READ: Final = 22
+
+_ERROR: Final = -1
+_ROLLED_BACK: Final = 0
+_NOT_TRIED: Final = -2
+"""ZooKeeper's RuntimeInconsistency: an operation after the one that failed."""
+
+_INT = Struct("!i")
+_HEADER = Struct("!iBi")
+_STAT = Struct("!qqqqiiiqiiq")
+_pack_int = _INT.pack
+_unpack_int = _INT.unpack_from
+_unpack_stat = _STAT.unpack_from
+
+_NO_WATCH: Final = b"\0"
+_END: Final = _HEADER.pack(-1, 1, -1)
+_HEADERS: Final = {
+    opcode: _HEADER.pack(opcode, 0, -1)
+    for opcode in (CREATE, DELETE, SET_DATA, CHECK, GET_DATA, GET_CHILDREN)
+}
+_HEADER_SIZE: Final = _HEADER.size
+_STAT_SIZE: Final = _STAT.size
+
+_OPEN_ACL: Final = b"".join(
+    (_pack_int(1), _pack_int(31), _pack_int(5), b"world", _pack_int(6), b"anyone")
+)
+_EPHEMERAL: Final = 1
+_SEQUENCE: Final = 2
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _pack_int(len(encoded)) + encoded
+
+
+def _op_parts(op: Op, path: bytes) -> tuple[bytes, ...]:
+    """Return the header and body of one operation of a multi."""
+    size = _pack_int(len(path))
+    match op:
+        case SetOp():
+            data = op.data
+            return (
+                _HEADERS[SET_DATA],
+                size,
+                path,
+                _pack_int(len(data)),
+                data,
+                _pack_int(op.version),
+            )
+        case CreateOp():
+            return (_HEADERS[CREATE], size, path, create_tail(op))
+        case DeleteOp():
+            return (_HEADERS[DELETE], size, path, _pack_int(op.version))
+        case CheckOp():
+            return (_HEADERS[CHECK], size, path, _pack_int(op.version))
+
+
+def create_tail(op: CreateOp) -> bytes:
+    """Encode what follows the path of a create: data, ACL (open), flags."""
+    flags = (_EPHEMERAL if op.ephemeral else 0) | (_SEQUENCE if op.sequence else 0)
+    return b"".join((_pack_int(len(op.data)), op.data, _OPEN_ACL, _pack_int(flags)))
+
+
+def encode_op(op: Op, root: str) -> bytes:
+    """Encode one operation as a request of its own (the header's opcode leads the body)."""
+    header, *body = _op_parts(op, (root + op.path).encode())
+    return header[:4] + b"".join(body)
+
+
+def encode_multi(ops: Iterable[Op], root: str) -> bytes:
+    """Encode a multi; `root` is put before every path."""
+    parts = [_pack_int(MULTI)]
+    for op in ops:
+        parts.extend(_op_parts(op, (root + op.path).encode()))
+    parts.append(_END)
+    return b"".join(parts)
+
+
+def encode_path(opcode: int, path: str) -> bytes:
+    """Encode a request whose body is a path alone (sync)."""
+    return _pack_int(opcode) + _string(path)
+
+
+def encode_read(opcode: int, path: str) -> bytes:
+    """Encode a read (exists, get, get children) that sets no watch."""
+    return encode_path(opcode, path) + _NO_WATCH
+
+
+def encode_multi_read(opcode: int, paths: Iterable[str], root: str) -> bytes:
+    """Encode a multiRead of one kind, `GET_DATA` or `GET_CHILDREN`, over `paths`."""
+    header = _HEADERS[opcode]
+    parts = [_pack_int(MULTI_READ)]
+    for path in paths:
+        encoded = (root + path).encode()
+        parts += (header, _pack_int(len(encoded)), encoded, _NO_WATCH)
+    parts.append(_END)
+    return b"".join(parts)
+
+
+def decode_stat(buffer: bytes, offset: int) -> Stat:
+    """Decode the answer of exists or set."""
+    return Stat(*_unpack_stat(buffer, offset))
+
+
+def decode_string(buffer: bytes, offset: int) -> str:
+    """Decode the answer of create or sync: a path."""
+    start = offset + 4
+    return buffer[start : start + _unpack_int(buffer, offset)[0]].decode()
+
+
+def decode_node(buffer: bytes, offset: int) -> tuple[bytes, Stat]:
+    """Decode the answer of get; a node without data reads as empty."""
+    size = max(_unpack_int(buffer, offset)[0], 0)
+    start = offset + 4
+    return buffer[start : start + size], Stat(*_unpack_stat(buffer, start + size))
+
+
+def decode_children(buffer: bytes, offset: int) -> list[str]:
+    """Decode the answer of get children, in the server's order."""
+    return _children(buffer, offset)[0]
+
+
+def _children(buffer: bytes, offset: int) -> tuple[list[str], int]:
+    count = _unpack_int(buffer, offset)[0]
+    offset += 4
+    names = []
+    for _ in range(count):
+        start = offset + 4
+        offset = start + _unpack_int(buffer, offset)[0]
+        names.append(buffer[start:offset].decode())
+    return names, offset
+
+
+def decode_multi(buffer: bytes, offset: int, ops: Sequence[Op], root: str) -> list[OpResult]:
+    """Decode the answer to the multi of `ops`, examining every result.
+
+    Raises:
+        MultiFailed: one operation was refused, so that none was applied.
+
+    """
+    if _unpack_int(buffer, offset)[0] == _ERROR:
+        raise _multi_failure(buffer, offset, ops)
+    results: list[OpResult] = []
+    for op in ops:
+        offset += _HEADER_SIZE
+        if isinstance(op, SetOp):
+            results.append(Stat(*_unpack_stat(buffer, offset)))
+            offset += _STAT_SIZE
+        elif isinstance(op, CreateOp):
+            results.append(decode_string(buffer, offset)[len(root) :])
+            offset += 4 + _unpack_int(buffer, offset)[0]
+        else:
+            results.append(None)
+    return results
+
+
+def _multi_failure(buffer: bytes, offset: int, ops: Sequence[Op]) -> MultiFailed:
+    """Name the operation that failed: the others say rolled back, or not tried."""
+    codes = [
+        _unpack_int(buffer, offset + index * (_HEADER_SIZE + 4) + _HEADER_SIZE)[0]
+        for index in range(len(ops))
+    ]
+    culprits = (i for i, code in enumerate(codes) if code not in (_ROLLED_BACK, _NOT_TRIED))
+    index = next(culprits, 0)
+    return MultiFailed(index, node_error(codes[index], ops[index].path))
+
+
+def decode_nodes(
+    buffer: bytes, offset: int, paths: Sequence[str]
+) -> list[tuple[bytes, Stat] | None]:
+    """Decode a multiRead of data: one entry for each path, None for a missing node.
+
+    Raises:
+        NodeError: a node could not be read for another reason than its absence.
+
+    """
+    results: list[tuple[bytes, Stat] | None] = []
+    for path in paths:
+        kind = _unpack_int(buffer, offset)[0]
+        offset += _HEADER_SIZE
+        if kind == _ERROR:
+            _raise_unless_missing(_unpack_int(buffer, offset)[0], path)
+            results.append(None)
+            offset += 4
+            continue
+        start = offset + 4
+        end = start + max(_unpack_int(buffer, offset)[0], 0)
+        results.append((buffer[start:end], Stat(*_unpack_stat(buffer, end))))
+        offset = end + _STAT_SIZE
+    return results
+
+
+def decode_children_lists(
+    buffer: bytes, offset: int, paths: Sequence[str]
+) -> list[list[str] | None]:
+    """Decode a multiRead of children: one list for each path, None for a missing node.
+
+    Raises:
+        NodeError: a node could not be read for another reason than its absence.
+
+    """
+    results: list[list[str] | None] = []
+    for path in paths:
+        kind = _unpack_int(buffer, offset)[0]
+        offset += _HEADER_SIZE
+        if kind == _ERROR:
+            _raise_unless_missing(_unpack_int(buffer, offset)[0], path)
+            results.append(None)
+            offset += 4
+            continue
+        names, offset = _children(buffer, offset)
+        results.append(names)
+    return results
+
+
+def _raise_unless_missing(code: int, path: str) -> None:
+    error: NodeError = node_error(code, path)
+    if not isinstance(error, NoNode):
+        raise error

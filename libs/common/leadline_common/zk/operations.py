@@ -1,0 +1,272 @@
+"""The operations of a session: reads, versioned writes, multis, bulk reads.
+
+`ZkSession` adds the life of the session to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from leadline_common.zk import codec
+from leadline_common.zk.errors import NodeExists, NoNode, RequestTooLarge
+from leadline_common.zk.ops import CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
+from leadline_common.zk.requests import (
+    Answer,
+    EncodedRequest,
+    ExistsWatch,
+    GetChildrenWatch,
+    GetDataWatch,
+    Request,
+)
+from leadline_common.zk.transport import KazooTransport
+
+MAX_REQUEST_BYTES: Final = 900 * 1024
+"""The largest request sent. A server closes the connection above jute.maxbuffer (1 MiB)."""
+
+READ_BATCH: Final = 1000
+"""Nodes in one multiRead."""
+
+_T = TypeVar("_T")
+Callback = Callable[[], None]
+
+
+class ZkOperations(ABC):
+    """What can be asked of ZooKeeper over one session.
+
+    Every operation may raise, beside what it names:
+    ConnectionLoss (the outcome is unknown), its subclass NotConnected (not sent),
+    and SessionExpired (the session is over).
+    """
+
+    @abstractmethod
+    def _open_transport(self) -> KazooTransport:
+        """Return the connection, or raise SessionExpired."""
+
+    # -- one node --------------------------------------------------------------
+
+    async def get(self, path: str, *, watch: Callback | None = None) -> tuple[bytes, Stat]:
+        """Return data and Stat; `watch` is told once of a write or delete.
+
+        Raises:
+            NoNode: there is no such node (and no watch was set).
+
+        """
+        return await self._read(
+            codec.GET_DATA, GetDataWatch, path, watch, _decoder(codec.decode_node)
+        )
+
+    async def exists(self, path: str, *, watch: Callback | None = None) -> Stat | None:
+        """Return the Stat, or None; `watch` is told once of a create, write or delete."""
+        try:
+            return await self._read(codec.EXISTS, ExistsWatch, path, watch, _optional_stat)
+        except NoNode:
+            return None
+
+    async def get_children(self, path: str, *, watch: Callback | None = None) -> list[str]:
+        """Return the names of the children, sorted; `watch` is told once of a change of them.
+
+        Raises:
+            NoNode: there is no such node (and no watch was set).
+
+        """
+        names = await self._read(
+            codec.GET_CHILDREN, GetChildrenWatch, path, watch, _decoder(codec.decode_children)
+        )
+        names.sort()
+        return names
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        """Create a node and return its path.
+
+        Raises:
+            NodeExists: it exists already.
+            NoNode: its parent does not exist.
+
+        """
+        op = CreateOp(path, data, ephemeral=ephemeral, sequence=sequence)
+        root = self._open_transport().root
+        created = await self._write(op, _decoder(codec.decode_string))
+        return created[len(root) :]
+
+    async def ensure_path(self, path: str) -> None:
+        """Create `path` and its parents where they are missing, without data."""
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            await self._create_if_missing(
+                "/" + "/".join(parts[:depth]), self._open_transport().root
+            )
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        """Replace the data if its version is `version` (or `ANY_VERSION`), and return the Stat.
+
+        Raises:
+            BadVersion: another version is there.
+            NoNode: there is no such node.
+
+        """
+        return await self._write(SetOp(path, data, version), _decoder(codec.decode_stat))
+
+    async def delete(self, path: str, version: int) -> None:
+        """Delete a node if its version is `version` (or `ANY_VERSION`).
+
+        Raises:
+            BadVersion: another version is there.
+            NoNode: there is no such node.
+            NotEmpty: it has children.
+
+        """
+        await self._write(DeleteOp(path, version), nothing)
+
+    async def sync(self, path: str = "/") -> None:
+        """Wait until reads through this session see all that the leader has committed."""
+        transport = self._open_transport()
+        encoded = codec.encode_path(codec.SYNC, _absolute(transport.root, path))
+        await self._submit(EncodedRequest(encoded), nothing, path)
+
+    # -- many nodes ------------------------------------------------------------
+
+    def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+        """Send a multi at once and return its future, so that multis can be pipelined.
+
+        Multis of one session are applied in the order in which they were submitted.
+        The future raises as `multi` does; what is known now is raised now.
+        """
+        transport = self._open_transport()
+        if not ops:
+            empty: asyncio.Future[list[OpResult]] = asyncio.get_running_loop().create_future()
+            empty.set_result([])
+            return empty
+        request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root)))
+        return self._submit(
+            request,
+            _decoder(partial(codec.decode_multi, ops=ops, root=transport.root)),
+            ops[0].path,
+        )
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        """Apply all operations or none, and return a result for each.
+
+        A result is the created path, the new Stat of a set, or None.
+
+        Raises:
+            MultiFailed: the operation of that index was refused; nothing was changed.
+            RequestTooLarge: over `MAX_REQUEST_BYTES`; nothing was sent.
+            ConnectionLoss: the outcome is unknown (all or none).
+            SessionExpired: the session is over.
+
+        """
+        return await self.submit_multi(ops)
+
+    async def get_many(
+        self, paths: Sequence[str], *, batch_size: int = READ_BATCH
+    ) -> list[tuple[bytes, Stat] | None]:
+        """Return data and Stat of each path, None for a missing node.
+
+        Batches are pipelined and each is a consistent snapshot; the whole is not.
+        """
+        return await self._read_many(codec.GET_DATA, codec.decode_nodes, paths, batch_size)
+
+    async def get_children_many(
+        self, paths: Sequence[str], *, batch_size: int = READ_BATCH
+    ) -> list[list[str] | None]:
+        """Return the children's names of each path, None for a missing node."""
+        return await self._read_many(
+            codec.GET_CHILDREN, codec.decode_children_lists, paths, batch_size
+        )
+
+    # -- within ----------------------------------------------------------------
+
+    def _submit(
+        self, request: Request, decode: Callable[[Answer | None], _T], path: str
+    ) -> asyncio.Future[_T]:
+        return self._open_transport().submit(request, decode, path)
+
+    async def _read(
+        self,
+        opcode: int,
+        with_watch: type[GetDataWatch] | type[ExistsWatch] | type[GetChildrenWatch],
+        path: str,
+        watch: Callback | None,
+        decode: Callable[[Answer | None], _T],
+    ) -> _T:
+        transport = self._open_transport()
+        absolute = _absolute(transport.root, path)
+        request: Request
+        if watch is None:
+            request = EncodedRequest(codec.encode_read(opcode, absolute))
+        else:
+            request = with_watch(absolute, transport.watcher(watch))
+        return await self._submit(request, decode, path)
+
+    async def _write(self, op: Op, decode: Callable[[Answer | None], _T]) -> _T:
+        root = self._open_transport().root
+        request = EncodedRequest(_checked(codec.encode_op(op, root)))
+        return await self._submit(request, decode, op.path)
+
+    async def _read_many(
+        self,
+        opcode: int,
+        decode: Callable[[bytes, int, Sequence[str]], list[_T]],
+        paths: Sequence[str],
+        batch_size: int,
+    ) -> list[_T]:
+        root = self._open_transport().root
+        pending = []
+        for start in range(0, len(paths), batch_size):
+            batch = paths[start : start + batch_size]
+            request = EncodedRequest(_checked(codec.encode_multi_read(opcode, batch, root)))
+            pending.append(self._submit(request, _decoder(partial(decode, paths=batch)), batch[0]))
+        results: list[_T] = []
+        for answer in await asyncio.gather(*pending):
+            results += answer
+        return results
+
+    async def _ensure_root(self) -> None:
+        root = self._open_transport().root
+        parts = root.split("/")
+        for depth in range(2, len(parts) + 1):
+            await self._create_if_missing("/".join(parts[:depth]), "")
+
+    async def _create_if_missing(self, path: str, root: str) -> None:
+        request = EncodedRequest(codec.encode_op(CreateOp(path), root))
+        try:
+            await self._submit(request, nothing, path)
+        except NodeExists:
+            return
+
+
+def _decoder(
+    decode: Callable[[bytes, int], _T],
+) -> Callable[[Answer | None], _T]:
+    """Adapt a decoder of the codec to what the transport passes."""
+
+    def decode_answer(answer: Answer | None) -> _T:
+        if answer is None:
+            raise ValueError("an answer without a body")
+        return decode(*answer)
+
+    return decode_answer
+
+
+def _optional_stat(answer: Answer | None) -> Stat | None:
+    return None if answer is None else codec.decode_stat(*answer)
+
+
+def nothing(_: Answer | None) -> None:
+    """Decode an answer whose arrival is all that matters."""
+
+
+def _absolute(root: str, path: str) -> str:
+    return root + path if path != "/" else root or "/"
+
+
+def _checked(encoded: bytes) -> bytes:
+    if len(encoded) > MAX_REQUEST_BYTES:
+        raise RequestTooLarge(len(encoded), MAX_REQUEST_BYTES)
+    return encoded
