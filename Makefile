@@ -5,19 +5,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 MEMBERS := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml cli/pyproject.toml)
-# Arguments passed through: make test ARGS="-k epochs", make demo ARGS="--file my.txt".
+# Arguments passed through: make unit ARGS="-k epochs", make demo ARGS="--file my.txt".
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check format openapi lock soak bench clean
+.NOTPARALLEL:
+.PHONY: help setup demo up test unit integration check lint types imports drift \
+	format openapi docs lock soak bench clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: $(READY) ## Make .venv from requirements.lock (a no-op when nothing changed)
+	@:
 
 $(READY): requirements.lock scripts/setup.py $(MEMBERS)
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("setup: $(PYTHON) is %d.%d, but Leadline needs Python 3.11 or newer: make setup PYTHON=python3.12" % sys.version_info[:2])'
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("setup: $(PYTHON) is %d.%d, and Leadline needs Python 3.11 or newer. If it is here under another name: make setup PYTHON=python3.12" % sys.version_info[:2])'
 	@$(PYTHON) scripts/setup.py
 	@touch $@
 
@@ -27,23 +30,38 @@ demo: setup ## Run a cluster, kill its leaders, prove that no acknowledged line 
 up: setup ## Run a cluster in the foreground
 	@$(BIN)/leadline up $(ARGS)
 
-test: setup ## Run every test but the long fault runs
+test: unit integration ## Run every test but the long fault runs
+
+unit: setup ## Run the tests that start no cluster, two at a time
 	$(BIN)/python -m pytest -n 2 tests/unit tests/simulation tests/contract $(ARGS)
+
+integration: setup ## Run the tests on real processes, one after another
 	$(BIN)/python -m pytest tests/integration tests/e2e tests/browser $(ARGS)
 
-check: setup ## Lint, formatting, types, import rules, OpenAPI drift
+check: lint types imports drift ## Lint, formatting, types, import rules, OpenAPI drift
+
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: setup
 	$(BIN)/python -m mypy
+
+imports: setup
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python scripts/openapi.py --check
+
+drift: setup
+	$(BIN)/python scripts/generate_openapi.py --check
 
 format: setup ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 openapi: setup ## Write openapi/*.json anew from the services
-	$(BIN)/python scripts/openapi.py
+	$(BIN)/python scripts/generate_openapi.py
+
+docs: setup ## Write the generated pages of docs/ anew
+	$(BIN)/python scripts/generate_docs.py
 
 lock: setup ## Resolve requirements.lock anew (ARGS=--upgrade for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)
@@ -51,9 +69,10 @@ lock: setup ## Resolve requirements.lock anew (ARGS=--upgrade for newer versions
 soak: setup ## Run the long fault tests
 	$(BIN)/python -m pytest -m soak --timeout 3600 tests $(ARGS)
 
-bench: setup ## Run the benchmarks
-	$(BIN)/python -m benchmarks $(ARGS)
+bench: setup ## Run the benchmarks one after another
+	@for benchmark in benchmarks/[!_]*.py; do \
+		echo "== $$benchmark"; $(BIN)/python "$$benchmark" $(ARGS) || exit 1; done
 
 clean: ## Remove everything that a target made
-	rm -rf .venv .artifacts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .artifacts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find libs services cli tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +

@@ -14,13 +14,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
-MEMBERS = ("libs/client", "libs/common", "services/controller", "services/broker", "cli")
 # One source archive in the lock (PySpark) is 450 MB: a mirror may take long to send its first byte.
 HTTP_TIMEOUT_S = 600
 
@@ -37,8 +37,15 @@ def main() -> None:
     environment = uv_environment()
     constraints = ["--build-constraints", str(LOCK)]
     run([uv, "pip", "sync", "--require-hashes", *constraints, str(LOCK)], environment)
-    editables = [argument for member in MEMBERS for argument in ("--editable", str(ROOT / member))]
+    editables = [part for folder in members() for part in ("--editable", str(folder))]
     run([uv, "pip", "install", "--no-deps", "--no-build-isolation", *editables], environment)
+
+
+def members() -> list[Path]:
+    """Return the folders of the workspace's members, as pyproject.toml lists them."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["uv"]["workspace"]["members"]
+    return sorted(folder for pattern in patterns for folder in ROOT.glob(pattern))
 
 
 def make_venv(uv: str | None) -> None:
