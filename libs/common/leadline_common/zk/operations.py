@@ -221,7 +221,7 @@ class ZkOperations(ABC):
         for start in range(0, len(paths), batch_size):
             batch = paths[start : start + batch_size]
             request = EncodedRequest(_checked(codec.encode_multi_read(opcode, batch, root)))
-            pending.append(self._submit(request, _decoder(partial(decode, paths=batch)), batch[0]))
+            pending.append(self._submit(request, _batch_decoder(decode, batch), batch[0]))
         results: list[_T] = []
         for answer in await asyncio.gather(*pending):
             results += answer
@@ -252,6 +252,12 @@ def _decoder(
         return decode(*answer)
 
     return decode_answer
+
+
+def _batch_decoder(
+    decode: Callable[[bytes, int, Sequence[str]], list[_T]], paths: Sequence[str]
+) -> Callable[[Answer | None], list[_T]]:
+    return _decoder(lambda buffer, offset: decode(buffer, offset, paths))
 
 
 def _optional_stat(answer: Answer | None) -> Stat | None:

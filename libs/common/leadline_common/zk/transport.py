@@ -97,6 +97,10 @@ class _Client(KazooClient):
     def granted_timeout_ms(self) -> int:
         return self._connection.granted_timeout_ms
 
+    @property
+    def session_id(self) -> int:
+        return self.client_id[0] if self.client_id else 0
+
     def forbid_new_session(self) -> None:
         """Make kazoo give up instead of starting a session in the place of a lost one."""
         self._stopped.set()
@@ -257,7 +261,7 @@ class KazooTransport:
         """Note a state (kazoo's thread); the listener stays registered."""
         told = _STATES[state]
         if told is SessionState.CONNECTED:
-            self._session_id = self._client.client_id[0]
+            self._session_id = self._client.session_id
         if told is SessionState.LOST:
             self._client.forbid_new_session()
         self.post(partial(self._on_state, told))

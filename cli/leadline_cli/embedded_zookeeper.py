@@ -1,0 +1,385 @@
+"""A real ZooKeeper server from pip-installed files, on this machine's loopback address.
+
+The PySpark wheel carries the server's jars. `python -m leadline_cli.embedded_zookeeper
+--data-dir DIR --port PORT` writes the configuration into DIR and becomes the server
+(same pid); `EmbeddedZooKeeper` starts exactly that command as a child, and
+`EmbeddedEnsemble` three of them. Data stays in the directory: the same command, run
+again, serves it again.
+
+For one machine: no authentication, reachable from loopback only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from leadline_cli.java_runtime import find_java, package_directory
+from leadline_common.ports import LOOPBACK, free_port, free_ports
+
+TICK_TIME_MS: Final = 500
+"""ZooKeeper's unit of time; session timeouts from 2 ticks up are granted."""
+MAX_SESSION_TIMEOUT_MS: Final = 120_000
+START_DEADLINE_S: Final = 60.0
+STOP_DEADLINE_S: Final = 10.0
+
+_MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JARS: Final = (
+    "zookeeper-[0-9]*",
+    "zookeeper-jute-*",
+    "slf4j-api-*",
+    "log4j-slf4j2-impl-*",
+    "log4j-api-*",
+    "log4j-core-*",
+    "metrics-core-*",
+    "snappy-java-*",
+    "commons-io-*",
+    "netty-handler-[0-9]*",
+    "netty-common-*",
+    "netty-buffer-*",
+    "netty-transport-[0-9]*",
+)
+"""What the server loads. With all of PySpark's jars it starts in twice the time."""
+
+_JVM_FLAGS: Final = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Dzookeeper.jmx.log4j.disable=true",
+    "-Djava.awt.headless=true",
+)
+
+_LOGGING: Final = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {directory}/zookeeper.log
+appender.file.filePattern = {directory}/zookeeper.log.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %-5p %c{{1}} %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 16MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+class ZooKeeperDidNotStart(RuntimeError):
+    """The server ended, or did not serve before the deadline; the message holds its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One server's place in an ensemble: its id, and (quorum, election) ports by id."""
+
+    server_id: int
+    servers: Mapping[int, tuple[int, int]]
+
+    def encode(self) -> str:
+        """Return the form of the command line: `1;1=2888:3888,2=2889:3889`."""
+        ports = ",".join(f"{i}={quorum}:{vote}" for i, (quorum, vote) in self.servers.items())
+        return f"{self.server_id};{ports}"
+
+    @classmethod
+    def decode(cls, text: str) -> Member:
+        """Parse what `encode` wrote.
+
+        Raises:
+            ValueError: it is not of that form.
+
+        """
+        server_id, _, entries = text.partition(";")
+        servers = {}
+        for entry in entries.split(","):
+            number, _, ports = entry.partition("=")
+            quorum, _, vote = ports.partition(":")
+            servers[int(number)] = (int(quorum), int(vote))
+        return cls(int(server_id), servers)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """What one server is started with."""
+
+    data_dir: Path
+    port: int
+    tick_time_ms: int = TICK_TIME_MS
+    member: Member | None = None
+
+    def command(self) -> list[str]:
+        """Return the command that runs this server in the foreground, any number of times."""
+        argv = [sys.executable, "-m", "leadline_cli.embedded_zookeeper"]
+        argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
+        argv += ["--tick-time-ms", str(self.tick_time_ms)]
+        return [*argv, "--member", self.member.encode()] if self.member else argv
+
+    def java_command(self) -> list[str]:
+        """Return the command of the server itself."""
+        jars = package_directory("pyspark") / "jars"
+        class_path = [str(jar) for pattern in _JARS for jar in sorted(jars.glob(pattern + ".jar"))]
+        logging = f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"
+        flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
+        return [str(find_java()), *flags, _MAIN_CLASS, str(self.data_dir / "zoo.cfg")]
+
+    def write(self) -> None:
+        """Write the configuration files into the data directory."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "zoo.cfg").write_text(self._zoo_cfg())
+        (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(directory=self.data_dir))
+        if self.member:
+            (self.data_dir / "myid").write_text(f"{self.member.server_id}\n")
+
+    def _zoo_cfg(self) -> str:
+        settings: dict[str, object] = {
+            "dataDir": self.data_dir,
+            "clientPort": self.port,
+            "clientPortAddress": LOOPBACK,
+            "tickTime": self.tick_time_ms,
+            "maxSessionTimeout": MAX_SESSION_TIMEOUT_MS,
+            "initLimit": 20,
+            "syncLimit": 10,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,stat,ruok,conf",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,
+        }
+        if self.member:
+            for number, (quorum, vote) in self.member.servers.items():
+                settings[f"server.{number}"] = f"{LOOPBACK}:{quorum}:{vote}"
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
+    """Return `standalone`, `leader` or `follower`, or None while the server does not serve.
+
+    Asked with `srvr`: `ruok` is answered before requests are.
+    """
+    with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(b"srvr")
+        answer = b"".join(iter(lambda: connection.recv(4096), b"")).decode(errors="replace")
+        for line in answer.splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ")
+    return None
+
+
+class EmbeddedZooKeeper:
+    """One server as a child process, in a session of its own (a Ctrl-C does not reach it)."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int | None = None,
+        *,
+        tick_time_ms: int = TICK_TIME_MS,
+        member: Member | None = None,
+    ) -> None:
+        self.config = ServerConfig(
+            data_dir.resolve(), port or free_port(), tick_time_ms=tick_time_ms, member=member
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def hosts(self) -> str:
+        """The connection string for clients."""
+        return f"{LOOPBACK}:{self.config.port}"
+
+    @property
+    def argv(self) -> list[str]:
+        """The command that runs this server, with its data, again."""
+        return self.config.command()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, or None when it was not started or has ended."""
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def launch(self) -> None:
+        """Start the process without waiting for it to serve.
+
+        Raises:
+            ZooKeeperDidNotStart: it runs already.
+
+        """
+        if self.pid is not None:
+            raise ZooKeeperDidNotStart(f"already running as process {self.pid}")
+        self.config.data_dir.mkdir(parents=True, exist_ok=True)
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 -- our own command, no shell
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_until_serving(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Wait until the server answers requests.
+
+        Raises:
+            ZooKeeperDidNotStart: it ended, or `deadline_s` seconds passed.
+
+        """
+        give_up = time.monotonic() + deadline_s
+        while server_mode(self.config.port) is None or self.pid is None:
+            if self.pid is None or time.monotonic() > give_up:
+                why = "ended" if self.pid is None else f"did not serve in {deadline_s:.0f} s"
+                self.stop()
+                raise ZooKeeperDidNotStart(f"ZooKeeper {why}:\n{self._tail()}")
+            time.sleep(0.02)
+
+    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Start the process and wait until it serves.
+
+        Raises:
+            ZooKeeperDidNotStart: it did not.
+
+        """
+        self.launch()
+        self.wait_until_serving(deadline_s)
+
+    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+        """End the process: asked first, killed after `deadline_s` seconds. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def _output(self) -> Path:
+        return self.config.data_dir / "zookeeper.out"
+
+    def _tail(self) -> str:
+        logs = (self._output, self.config.data_dir / "zookeeper.log")
+        return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())
+
+    def __enter__(self) -> EmbeddedZooKeeper:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+@dataclass(slots=True)
+class EmbeddedEnsemble:
+    """Servers that replicate to each other: one may be lost of three. For tests."""
+
+    data_dir: Path
+    size: int = 3
+    tick_time_ms: int = TICK_TIME_MS
+    members: list[EmbeddedZooKeeper] = field(init=False)
+
+    def __post_init__(self) -> None:
+        ports = free_ports(3 * self.size)
+        servers = {
+            number: (ports[3 * number - 2], ports[3 * number - 1])
+            for number in range(1, self.size + 1)
+        }
+        self.members = [
+            EmbeddedZooKeeper(
+                self.data_dir / str(number),
+                ports[3 * number - 3],
+                tick_time_ms=self.tick_time_ms,
+                member=Member(number, servers),
+            )
+            for number in servers
+        ]
+
+    @property
+    def hosts(self) -> str:
+        """The connection string that names all members."""
+        return ",".join(member.hosts for member in self.members)
+
+    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Start all members and wait until each serves, one as the leader.
+
+        Raises:
+            ZooKeeperDidNotStart: one did not; all are stopped.
+
+        """
+        try:
+            for member in self.members:
+                member.launch()
+            for member in self.members:
+                member.wait_until_serving(deadline_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    def leader(self) -> EmbeddedZooKeeper | None:
+        """Return the member that leads now, if there is one."""
+        for member in self.members:
+            if member.pid is not None and server_mode(member.config.port) == "leader":
+                return member
+        return None
+
+    def stop(self) -> None:
+        """End all members. Idempotent."""
+        for member in self.members:
+            member.stop()
+
+    def __enter__(self) -> EmbeddedEnsemble:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Become the server that the arguments describe; does not return."""
+    parser = argparse.ArgumentParser(prog="python -m leadline_cli.embedded_zookeeper")
+    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
+    parser.add_argument("--member", type=Member.decode, help="ID;ID=QUORUM:ELECTION,…")
+    arguments = parser.parse_args(argv)
+    config = ServerConfig(
+        arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
+    )
+    config.write()
+    command = config.java_command()
+    os.execv(command[0], command)  # noqa: S606 -- no shell is wanted
+
+
+if __name__ == "__main__":
+    main()

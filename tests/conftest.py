@@ -1,0 +1,3 @@
+"""Fixtures for all tests; each lives in a module of tests/support."""
+
+pytest_plugins = ["tests.support.zookeeper"]
