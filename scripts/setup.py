@@ -8,6 +8,7 @@ has none) and what builds a package that comes as source.
 Usage: python scripts/setup.py
 """
 
+import ast
 import contextlib
 import importlib.util
 import os
@@ -102,10 +103,10 @@ def uv_environment() -> dict[str, str]:
 def registry_of_pip() -> dict[str, str]:
     """Translate pip's registry settings for uv, which does not read them, unless it has its own."""
     names = {
-        "index-url": "UV_DEFAULT_INDEX",
-        "extra-index-url": "UV_INDEX",
-        "find-links": "UV_FIND_LINKS",
-        "cert": "SSL_CERT_FILE",
+        "index-url": ("UV_DEFAULT_INDEX", " "),
+        "extra-index-url": ("UV_INDEX", " "),
+        "find-links": ("UV_FIND_LINKS", ","),
+        "cert": ("SSL_CERT_FILE", ""),
     }
     if {"UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX"} & os.environ.keys():
         return {}
@@ -115,10 +116,10 @@ def registry_of_pip() -> dict[str, str]:
     found = {}
     for line in listing.stdout.splitlines():
         key, _, value = line.partition("=")
-        name = names.get(key.rpartition(".")[2])
+        name, separator = names.get(key.rpartition(".")[2], ("", ""))
         if name:
             # The environment is listed last, and wins over the files, as it does in pip.
-            found[name] = " ".join(value.strip("'\"").replace("\\n", " ").split())
+            found[name] = separator.join(str(ast.literal_eval(value)).split())
     return found
 
 

@@ -159,7 +159,11 @@ def test_make_help_lists_every_documented_target() -> None:
     documented = re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE)
 
     shown = subprocess.run(
-        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
 
     assert [line.split()[1] for line in shown.splitlines()] == documented
