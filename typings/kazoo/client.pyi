@@ -2,6 +2,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import Any
 
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.connection import ConnectionHandler
 from kazoo.retry import KazooRetry
 
@@ -11,7 +12,12 @@ class KazooClient:
     _conn_retry: KazooRetry
     _stopped: Event
     def __init__(
-        self, hosts: str, timeout: float = ..., *, connection_retry: KazooRetry | None = ...
+        self,
+        hosts: str,
+        timeout: float = ...,
+        *,
+        handler: SequentialThreadingHandler | None = ...,
+        connection_retry: KazooRetry | None = ...,
     ) -> None: ...
     @property
     def connected(self) -> bool: ...

@@ -1,0 +1,12 @@
+from collections.abc import Sequence
+from socket import socket
+
+class SequentialThreadingHandler:
+    def select(
+        self,
+        readers: Sequence[socket],
+        writers: Sequence[socket],
+        errors: Sequence[socket],
+        /,
+        timeout: float | None = None,
+    ) -> tuple[list[socket], list[socket], list[socket]]: ...
