@@ -1,0 +1,90 @@
+"""Following a leader: where to fetch from, and what an answer may change.
+
+Seed 1 G at the follower, with rules R2 (reconcile, never cut to the high
+watermark), R3 (answers must fit the present state) and R4 (durable ends).
+"""
+
+from __future__ import annotations
+
+from leadline_broker.domain.effects import (
+    AppendFetched,
+    Effect,
+    Flush,
+    HighWatermarkAdvanced,
+    ResetLog,
+    Truncate,
+)
+from leadline_broker.domain.state import ReplicaState
+from leadline_client.errors import OffsetOutOfRange
+from leadline_client.wire import NO_LEADER
+from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
+
+
+class Following:
+    """One leader epoch of one partition, on a follower."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: ReplicaState) -> None:
+        self._state = state
+
+    def fetch_row(self) -> FetchRow | None:
+        """Return where to fetch from, or None while there is nothing to ask.
+
+        The offset is the durable end: a fetch waits until the whole log is
+        fsynced (rule R4).
+        """
+        if self._state.leader == NO_LEADER:
+            return None
+        log = self._state.log
+        if self._state.rules.r4_durable_ends and log.durable_end_offset < log.log_end_offset:
+            return None
+        return FetchRow(
+            self._state.partition, self._state.leader_epoch, log.log_end_offset, log.epochs.latest
+        )
+
+    def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
+        """Use a leader's answer, if it still fits this replica's state (rule R3).
+
+        Answers with an error other than OffsetOutOfRange have no effect here:
+        the next grant or the next fetch resolves them.
+        """
+        asked = self.fetch_row()
+        if asked is None or not self._fits(answer, asked):
+            return []
+        if answer.error_code == OffsetOutOfRange.code:
+            self._state.high_watermark = answer.log_start_offset
+            return [ResetLog(answer.log_start_offset), Flush()]
+        if answer.error_code != NO_ERROR:
+            return []
+        if answer.diverging_end >= 0:
+            return self._cut(answer.diverging_epoch, answer.diverging_end)
+        if not answer.records:
+            return self.on_fetched(answer.high_watermark)
+        return [AppendFetched(answer.records, answer.high_watermark), Flush()]
+
+    def _fits(self, answer: FetchedRow, asked: FetchRow) -> bool:
+        echo = (answer.partition, answer.leader_epoch, answer.fetch_offset, answer.last_epoch)
+        if echo == (asked.partition, asked.leader_epoch, asked.fetch_offset, asked.last_epoch):
+            return True
+        uncorrelated_cut = answer.diverging_end >= 0 and not self._state.rules.r3_correlated
+        return uncorrelated_cut and answer.leader_epoch == self._state.leader_epoch
+
+    def _cut(self, epoch: int, end_offset: int) -> list[Effect]:
+        """Cut to the leader's end of `epoch`, or to the own end of the epoch before it.
+
+        When this log lacks the epoch, the next fetch asks again with an older one,
+        until both agree (KIP-279).
+        """
+        _, own_end = self._state.log.epochs.end_of(epoch, self._state.log.log_end_offset)
+        end = min(end_offset, own_end)
+        self._state.high_watermark = min(self._state.high_watermark, end)
+        return [Truncate(end)]
+
+    def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
+        """Raise the high watermark after an answer, never past the own log end (F7)."""
+        end = min(leader_high_watermark, self._state.log.log_end_offset)
+        if end <= self._state.high_watermark:
+            return []
+        self._state.high_watermark = end
+        return [HighWatermarkAdvanced(end)]

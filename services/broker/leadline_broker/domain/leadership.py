@@ -1,0 +1,339 @@
+"""Leading a partition: followers' progress, ISR changes, the high watermark, parked acks.
+
+One `Leadership` lives for one leader epoch (seed 1 G with rules R1-R7). Nothing
+that a follower said before it reconciled in this epoch counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+
+from leadline_broker.domain.effects import (
+    Acknowledge,
+    Effect,
+    FailAck,
+    Flush,
+    HighWatermarkAdvanced,
+    IsrProposal,
+    ReadState,
+    WriteIsr,
+)
+from leadline_broker.domain.isr import (
+    FollowerProgress,
+    eligible_after,
+    lagging_members,
+    may_join,
+)
+from leadline_broker.domain.state import (
+    NO_LEADER_EPOCH,
+    NO_STATE_VERSION,
+    ReplicaState,
+)
+from leadline_broker.domain.watermark import committed_end
+from leadline_client.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    LeadershipLost,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    StaleIncarnation,
+    UnknownLeaderEpoch,
+)
+from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
+
+
+class IsrWriteResult(Enum):
+    """How an ISR write ended, as far as the store can tell."""
+
+    COMMITTED = "committed"
+    CONFLICT = "conflict"
+    """The state node has another version."""
+    JOINER_REFUSED = "joiner refused"
+    """The joiner is not live in the incarnation that was counted."""
+    UNKNOWN = "unknown"
+    """The connection broke: the write may or may not have been applied."""
+
+
+class Leadership:
+    """One leader epoch of one partition, on its leader.
+
+    Invariants: the ISR contains the leader; at most one ISR write is in flight;
+    the high watermark never falls.
+    """
+
+    __slots__ = ("_acks", "_state", "epoch_start", "pending", "progress")
+
+    def __init__(
+        self, state: ReplicaState, now: int, parked: deque[tuple[int, int]] | None = None
+    ) -> None:
+        """Start leading from the log's present end; `parked` are acks of an earlier epoch."""
+        self._state = state
+        self.epoch_start = state.log.log_end_offset
+        self.pending: IsrProposal | None = None
+        self.progress = {
+            broker: FollowerProgress(last_caught_up_ms=now)
+            for broker in state.assigned
+            if broker != state.broker_id
+        }
+        self._acks = parked if parked is not None else deque()
+
+    @property
+    def parked(self) -> deque[tuple[int, int]]:
+        """The (end offset, token) pairs of produces that wait to be committed."""
+        return self._acks
+
+    def check_append(self, *, all_replicas: bool) -> None:
+        """Raise the refusal if a produce may not be appended now.
+
+        Raises:
+            NotEnoughReplicas: acks=all and the ISR is below min.insync.replicas.
+
+        """
+        if all_replicas and len(self._state.isr) < self._state.isr_floor:
+            raise NotEnoughReplicas(
+                f"{len(self._state.isr)} in-sync replicas, {self._state.isr_floor} are required",
+                isr=list(self._state.isr),
+            )
+
+    def on_appended(self, previous_end: int, now: int) -> list[Effect]:
+        """Note that the leader appended: its log ended at `previous_end` before."""
+        for follower in self.progress.values():
+            if follower.end == previous_end:
+                follower.last_caught_up_ms = now
+        return [Flush()]
+
+    def park(self, end_offset: int, token: int) -> list[Effect]:
+        """Acknowledge `token` once every record below `end_offset` is committed.
+
+        Tokens are parked in the order of their offsets, but for duplicates of
+        earlier batches, which may lie below.
+        """
+        if end_offset <= self._state.high_watermark:
+            return [Acknowledge(token)]
+        self._acks.append((end_offset, token))
+        return []
+
+    def unpark(self, token: int) -> None:
+        """Forget a parked produce whose caller has given up."""
+        self._acks = deque(item for item in self._acks if item[1] != token)
+
+    def fail_parked(self) -> list[Effect]:
+        """Give up every parked produce: another leader decides what becomes of the records."""
+        error = LeadershipLost("leadership moved before the records were committed")
+        failed: list[Effect] = [FailAck(token, error) for _, token in self._acks]
+        self._acks.clear()
+        return failed
+
+    def on_replica_fetch(
+        self,
+        row: FetchRow,
+        *,
+        broker_id: int,
+        incarnation: int,
+        nonce: int,
+        now: int,
+    ) -> tuple[FetchedRow, list[Effect]]:
+        """Count a follower's durable end, or tell it where to cut (seed 1 G; rules R1-R3, R6).
+
+        Returns the answer without records; the shell adds those from
+        `row.fetch_offset` on when the answer has neither error nor divergence.
+        """
+        code = self._fetch_refusal(row, broker_id, incarnation, nonce)
+        if code != NO_ERROR:
+            return self._answer(row, error_code=code), []
+        follower = self._follower(broker_id, incarnation, now)
+        follower.last_nonce = nonce
+        if self._state.rules.r2_reconcile:
+            divergence = self._divergence(row)
+            if divergence is not None:
+                epoch, end = divergence
+                return self._answer(row, diverging_epoch=epoch, diverging_end=end), []
+        log = self._state.log
+        if not log.log_start_offset <= row.fetch_offset <= log.log_end_offset:
+            return self._answer(row, error_code=OffsetOutOfRange.code), []
+        follower.on_fetch(row.fetch_offset, log.log_end_offset, now)
+        effects = self._maybe_grow(now) + self.advance_high_watermark()
+        return self._answer(row), effects
+
+    def peek(self, row: FetchRow) -> FetchedRow:
+        """Answer a row that was counted before, with the present high watermark."""
+        stale = row.leader_epoch != self._state.leader_epoch
+        return self._answer(row, error_code=FencedLeaderEpoch.code if stale else NO_ERROR)
+
+    def _fetch_refusal(self, row: FetchRow, broker_id: int, incarnation: int, nonce: int) -> int:
+        if broker_id not in self.progress:
+            return InvalidRequest.code
+        if self._state.rules.r1_identity and row.leader_epoch != self._state.leader_epoch:
+            older = row.leader_epoch < self._state.leader_epoch
+            return FencedLeaderEpoch.code if older else UnknownLeaderEpoch.code
+        known = self.progress[broker_id]
+        if incarnation < known.incarnation:
+            return StaleIncarnation.code
+        late = incarnation == known.incarnation and nonce <= known.last_nonce
+        return StaleIncarnation.code if late and self._state.rules.r3_correlated else NO_ERROR
+
+    def _follower(self, broker_id: int, incarnation: int, now: int) -> FollowerProgress:
+        follower = self.progress[broker_id]
+        if incarnation > follower.incarnation:
+            follower = FollowerProgress(incarnation=incarnation, last_caught_up_ms=now)
+            self.progress[broker_id] = follower
+        return follower
+
+    def _divergence(self, row: FetchRow) -> tuple[int, int] | None:
+        """Return where the follower's log leaves this one (rule R2), or None."""
+        if row.last_epoch == NO_LEADER_EPOCH:
+            return None
+        epoch, end = self._state.log.epochs.end_of(row.last_epoch, self._state.log.log_end_offset)
+        if epoch == row.last_epoch and end >= row.fetch_offset:
+            return None
+        return epoch, end
+
+    def _answer(
+        self,
+        row: FetchRow,
+        *,
+        error_code: int = NO_ERROR,
+        diverging_epoch: int = -1,
+        diverging_end: int = -1,
+    ) -> FetchedRow:
+        return FetchedRow(
+            partition=row.partition,
+            leader_epoch=row.leader_epoch,
+            fetch_offset=row.fetch_offset,
+            last_epoch=row.last_epoch,
+            error_code=error_code,
+            high_watermark=self._state.high_watermark,
+            log_start_offset=self._state.log.log_start_offset,
+            diverging_epoch=diverging_epoch,
+            diverging_end=diverging_end,
+        )
+
+    def maybe_change_isr(self, now: int) -> list[Effect]:
+        """Propose to shrink or grow the ISR, if it should (seed 1 G); call this regularly."""
+        if self.pending is not None:
+            return []
+        lagging = self._lagging(self._state.isr, now)
+        if not lagging:
+            return self._maybe_grow(now)
+        isr = tuple(broker for broker in self._state.isr if broker not in lagging)
+        return self._propose(isr, removed=lagging, reason="lagging")
+
+    def _lagging(self, brokers: tuple[int, ...], now: int) -> tuple[int, ...]:
+        return lagging_members(
+            brokers,
+            self.progress,
+            log_end_offset=self._state.log.log_end_offset,
+            now=now,
+            lag_time_max_ms=self._state.config.replica_lag_time_max_ms,
+        )
+
+    def _maybe_grow(self, now: int) -> list[Effect]:
+        if self.pending is not None:
+            return []
+        epoch_start = self.epoch_start if self._state.rules.r6_joiner else 0
+        joiner = next(
+            (
+                broker
+                for broker in self._state.assigned
+                if broker not in self._state.isr
+                and broker in self.progress
+                and may_join(
+                    self.progress[broker],
+                    high_watermark=self._state.high_watermark,
+                    epoch_start=epoch_start,
+                )
+                and broker not in self._lagging((broker,), now)
+            ),
+            None,
+        )
+        if joiner is None:
+            return []
+        members = {*self._state.isr, joiner}
+        isr = tuple(broker for broker in self._state.assigned if broker in members)
+        joiners = ((joiner, self.progress[joiner].incarnation),)
+        return self._propose(isr, joiners=joiners, reason="caught up")
+
+    def _propose(
+        self,
+        isr: tuple[int, ...],
+        *,
+        removed: tuple[int, ...] = (),
+        joiners: tuple[tuple[int, int], ...] = (),
+        reason: str,
+    ) -> list[Effect]:
+        self._state.last_proposal += 1
+        self.pending = IsrProposal(
+            number=self._state.last_proposal,
+            leader_epoch=self._state.leader_epoch,
+            isr=isr,
+            eligible=eligible_after(isr, removed, self._state.eligible, self._state.isr_floor),
+            state_version=self._state.state_version,
+            joiners=joiners if self._state.rules.r6_joiner else (),
+            reason=reason,
+        )
+        return [WriteIsr(self.pending)]
+
+    def on_isr_written(
+        self, number: int, result: IsrWriteResult, state_version: int = NO_STATE_VERSION
+    ) -> list[Effect]:
+        """Take the result of an ISR write; `state_version` is the new one if committed.
+
+        A result of a proposal that is no longer pending is ignored (rule R3).
+        """
+        proposal = self.pending
+        if proposal is None or (self._state.rules.r3_correlated and proposal.number != number):
+            return []
+        if result is IsrWriteResult.COMMITTED:
+            return self.adopt(proposal.isr, proposal.eligible, state_version)
+        if result is IsrWriteResult.JOINER_REFUSED:
+            return self._forget_joiners(proposal)
+        if result is IsrWriteResult.UNKNOWN and not self._state.rules.r7_ambiguous:
+            self.pending = None
+            return self.advance_high_watermark()
+        return [ReadState()]
+
+    def _forget_joiners(self, proposal: IsrProposal) -> list[Effect]:
+        self.pending = None
+        for broker, incarnation in proposal.joiners:
+            if self.progress[broker].incarnation == incarnation:
+                self.progress[broker] = FollowerProgress(incarnation=incarnation)
+        return self.advance_high_watermark()
+
+    def adopt(
+        self, isr: tuple[int, ...], eligible: tuple[int, ...], state_version: int
+    ) -> list[Effect]:
+        """Take what is published in this epoch as the committed ISR; nothing is pending then."""
+        self._state.isr = isr
+        self._state.eligible = eligible
+        self._state.state_version = state_version
+        self.pending = None
+        return self.advance_high_watermark()
+
+    def advance_high_watermark(self) -> list[Effect]:
+        """Commit what every member of the committed and the proposed ISR holds (rule R5)."""
+        members = set(self._state.isr)
+        if self._state.rules.r5_proposed_isr:
+            if len(self._state.isr) < self._state.isr_floor:
+                return []
+            if self.pending is not None:
+                members.update(self.pending.isr)
+        durable = self._state.rules.r4_durable_ends
+        end = committed_end(
+            members,
+            self.progress,
+            leader=self._state.broker_id,
+            leader_end=self._state.log.durable_end_offset
+            if durable
+            else self._state.log.log_end_offset,
+        )
+        if end <= self._state.high_watermark:
+            return []
+        self._state.high_watermark = end
+        return [*self._acknowledge_committed(), HighWatermarkAdvanced(end)]
+
+    def _acknowledge_committed(self) -> list[Effect]:
+        acknowledged: list[Effect] = []
+        while self._acks and self._acks[0][0] <= self._state.high_watermark:
+            acknowledged.append(Acknowledge(self._acks.popleft()[1]))
+        return acknowledged

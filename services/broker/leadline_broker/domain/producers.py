@@ -1,0 +1,210 @@
+"""Sequence numbers of idempotent producers: what is new, repeated or out of order.
+
+One table per log, fed with every batch in the order of the log, on leader and
+followers alike: whoever leads next refuses and recognises the same batches
+(rule R15; KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from leadline_client.errors import OutOfOrderSequence, ProducerFenced
+
+NO_PRODUCER_ID = -1
+"""The producer id of a batch that asks for no idempotence."""
+
+REMEMBERED_BATCHES = 5
+"""How many latest batches of a producer are recognised when they are repeated."""
+
+_SEQUENCE_MASK = 0x7FFF_FFFF
+
+
+class SequencedBatch(NamedTuple):
+    """Where the sequence numbers of one appended batch went; both ends inclusive."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, inclusive."""
+        return self.base_offset + ((self.last_sequence - self.first_sequence) & _SEQUENCE_MASK)
+
+
+class SequencedHeader(Protocol):
+    """What the table reads of a batch header."""
+
+    @property
+    def producer_id(self) -> int:
+        """The producer, or `NO_PRODUCER_ID`."""
+
+    @property
+    def producer_epoch(self) -> int:
+        """The incarnation of the producer."""
+
+    @property
+    def base_sequence(self) -> int:
+        """The sequence number of the first record, negative for none."""
+
+    @property
+    def record_count(self) -> int:
+        """Records in the batch."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest record timestamp, milliseconds since the Unix epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The batch continues the sequence: append it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """The batch is in the log already, at these offsets (inclusive): acknowledge those."""
+
+    base_offset: int
+    last_offset: int
+
+
+Verdict = Accept | Duplicate | OutOfOrderSequence | ProducerFenced
+"""A refusal is the error to answer with; it is returned, not raised."""
+
+ProducerRow = tuple[int, int, int, list[tuple[int, int, int]]]
+"""Producer id, epoch, last timestamp (ms), remembered batches: a row of a snapshot."""
+
+_ACCEPT = Accept()
+
+
+def sequence_after(sequence: int, count: int) -> int:
+    """Return the sequence number `count` records after `sequence`; 2^31 - 1 is followed by 0."""
+    return (sequence + count) & _SEQUENCE_MASK
+
+
+class ProducerState:
+    """The epoch and the latest batches of one producer in one log.
+
+    Invariant: each remembered batch begins where the one before it ended, except
+    where the log had already lost the state of the producer.
+    """
+
+    __slots__ = ("batches", "epoch", "last_timestamp")
+
+    def __init__(self, epoch: int, last_timestamp: int = -1) -> None:
+        self.epoch = epoch
+        self.last_timestamp = last_timestamp
+        self.batches: deque[SequencedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+
+    @property
+    def expected_sequence(self) -> int:
+        """The sequence number that the next new batch begins with."""
+        return sequence_after(self.batches[-1].last_sequence, 1) if self.batches else 0
+
+    def find(self, first_sequence: int, last_sequence: int) -> SequencedBatch | None:
+        """Return the remembered batch with exactly these sequence numbers."""
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        return None
+
+
+class ProducerStates:
+    """The producers of one log by id, in the order in which they first wrote."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self, rows: Iterable[ProducerRow] = ()) -> None:
+        self._states: dict[int, ProducerState] = {}
+        for producer_id, epoch, last_timestamp, batches in rows:
+            state = self._states[producer_id] = ProducerState(epoch, last_timestamp)
+            state.batches.extend(SequencedBatch(*batch) for batch in batches)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        """Return what is known of a producer."""
+        return self._states.get(producer_id)
+
+    def rows(self) -> list[ProducerRow]:
+        """Return the whole table as plain values; `ProducerStates(rows)` restores it."""
+        return [
+            (producer_id, state.epoch, state.last_timestamp, [tuple(b) for b in state.batches])
+            for producer_id, state in self._states.items()
+        ]
+
+    def check(
+        self,
+        producer_id: int,
+        epoch: int,
+        base_sequence: int,
+        count: int,
+        *,
+        log_start_offset: int = 0,
+    ) -> Verdict:
+        """Judge a batch that a producer asks to append; changes nothing.
+
+        A producer that is unknown may begin at a sequence other than 0 only
+        where retention can have removed its earlier batches
+        (`log_start_offset` > 0).
+        """
+        if producer_id == NO_PRODUCER_ID:
+            return _ACCEPT
+        state = self._states.get(producer_id)
+        if state is None:
+            known_from_start = log_start_offset == 0
+            return _in_order(producer_id, base_sequence, 0 if known_from_start else base_sequence)
+        if epoch < state.epoch:
+            return ProducerFenced(
+                f"producer {producer_id} has epoch {state.epoch} by now, the batch states {epoch}"
+            )
+        if epoch > state.epoch:
+            return _in_order(producer_id, base_sequence, 0)
+        repeated = state.find(base_sequence, sequence_after(base_sequence, count - 1))
+        if repeated is not None:
+            return Duplicate(repeated.base_offset, repeated.last_offset)
+        return _in_order(producer_id, base_sequence, state.expected_sequence)
+
+    def apply(self, header: SequencedHeader) -> None:
+        """Note a batch that is now in the log; what the log holds is never refused."""
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        state = self._states.get(header.producer_id)
+        if state is None or header.producer_epoch > state.epoch:
+            state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
+        state.last_timestamp = max(state.last_timestamp, header.max_timestamp)
+        if header.producer_epoch == state.epoch and header.base_sequence >= 0:
+            first = header.base_sequence
+            last = sequence_after(first, header.record_count - 1)
+            state.batches.append(SequencedBatch(first, last, header.base_offset))
+
+    def expire(self, before_ms: int) -> None:
+        """Forget the producers whose last batch is older than `before_ms` (timestamp)."""
+        for producer_id in [p for p, s in self._states.items() if s.last_timestamp < before_ms]:
+            del self._states[producer_id]
+
+    def reaches(self, offset: int) -> bool:
+        """Tell whether any remembered batch ends at or after `offset`."""
+        return any(
+            state.batches and state.batches[-1].last_offset >= offset
+            for state in self._states.values()
+        )
+
+
+def _in_order(producer_id: int, base_sequence: int, expected: int) -> Verdict:
+    if base_sequence == expected:
+        return _ACCEPT
+    return OutOfOrderSequence(
+        f"producer {producer_id} sent sequence {base_sequence}, expected {expected}",
+        expected_sequence=expected,
+    )

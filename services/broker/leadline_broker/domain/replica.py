@@ -1,0 +1,252 @@
+"""One replica of one partition: the protocol that keeps acknowledged records safe.
+
+A sans-IO state machine (seed 1 C and G, with rules R1-R7, R9 and R14). Events
+come in through methods and effects go out as values, for the shell to carry out
+in order; a shell is the broker's runtime, or the simulator. The log itself
+belongs to the shell: the machine reads its ends through `LogView` and changes
+it by effects only.
+
+    FENCED ---- grant ----> LEADER <--- newer grant ---> FOLLOWER
+      ^                       |
+      '-- deposed, no grant --'
+
+A replica starts FENCED and takes a role only from a grant of the controller
+with a newer leader epoch.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from leadline_broker.domain.effects import (
+    Effect,
+    Flush,
+    StartFetching,
+    StopFetching,
+    Truncate,
+)
+from leadline_broker.domain.following import Following
+from leadline_broker.domain.leadership import IsrWriteResult, Leadership
+from leadline_broker.domain.rules import ALL_RULES, Rules
+from leadline_broker.domain.state import (
+    NO_STATE_VERSION,
+    LogView,
+    PublishedState,
+    ReplicaConfig,
+    ReplicaState,
+)
+from leadline_client.errors import FencedLeaderEpoch, InvalidRequest, NotLeader
+from leadline_client.wire import NO_LEADER
+from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, PartitionRow
+
+
+class Role(Enum):
+    """What a replica does at present."""
+
+    FENCED = "fenced"
+    FOLLOWER = "follower"
+    LEADER = "leader"
+
+
+class Replica:
+    """The state machine of one replica; `state` is for reading.
+
+    Invariants: the leader epoch never falls; the high watermark never falls
+    within a leader epoch and never passes the log end; there is a leadership
+    exactly while the role is LEADER.
+    """
+
+    __slots__ = ("_following", "leadership", "role", "state")
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        topic_id: str,
+        partition: int,
+        log: LogView,
+        high_watermark: int = 0,
+        config: ReplicaConfig | None = None,
+        rules: Rules = ALL_RULES,
+    ) -> None:
+        """Start fenced; `high_watermark` is the checkpointed one."""
+        self.state = ReplicaState(
+            broker_id=broker_id,
+            topic_id=topic_id,
+            partition=partition,
+            log=log,
+            config=config or ReplicaConfig(),
+            rules=rules,
+            high_watermark=max(log.log_start_offset, min(high_watermark, log.log_end_offset)),
+        )
+        self.role = Role.FENCED
+        self.leadership: Leadership | None = None
+        self._following: Following | None = None
+
+    def on_leader_and_isr(self, row: PartitionRow, now: int) -> tuple[int, list[Effect]]:
+        """Take the role that the controller grants (seed 1: on_leader_and_isr_command).
+
+        Returns the partition's code for the answer, and effects. A repeated
+        grant is success without effect; an older one is refused.
+        """
+        if self.state.broker_id not in row.replicas:
+            return InvalidRequest.code, []
+        if row.leader_epoch < self.state.leader_epoch:
+            return FencedLeaderEpoch.code, []
+        if row.leader_epoch == self.state.leader_epoch:
+            return NO_ERROR, self._refresh(row)
+        if row.leader == self.state.broker_id:
+            return NO_ERROR, self.become_leader(row, now)
+        return NO_ERROR, self.become_follower(row)
+
+    def _refresh(self, row: PartitionRow) -> list[Effect]:
+        """Take a newer ISR of the same epoch: this leader's own write, seen by the controller."""
+        if self.leadership is None or row.state_version <= self.state.state_version:
+            return []
+        return self.leadership.adopt(row.isr, row.eligible, row.state_version)
+
+    def become_leader(self, row: PartitionRow, now: int) -> list[Effect]:
+        """Lead from the present log end on (seed 1 C).
+
+        No follower counts before it has reconciled in the new epoch, so the high
+        watermark stays where it was until all ISR members have fetched. Produces
+        parked by this same leader in an earlier epoch stay parked: their
+        records are still in its log.
+        """
+        parked = self.leadership.parked if self.leadership else None
+        self.state.take(row)
+        self._following = None
+        self.leadership = Leadership(self.state, now, parked)
+        self.role = Role.LEADER
+        return [StopFetching(), Flush()]
+
+    def become_follower(self, row: PartitionRow) -> list[Effect]:
+        """Follow the granted leader (seed 1 C), keeping the log as it is.
+
+        The seed cuts the log to the high watermark here, which loses records
+        (KIP-101); the first fetch finds the point of divergence instead.
+        """
+        effects: list[Effect] = [*self._leave_leadership(), StopFetching()]
+        self.state.take(row)
+        self._following = Following(self.state)
+        self.role = Role.FOLLOWER
+        if not self.state.rules.r2_reconcile:
+            effects.append(Truncate(self.state.high_watermark))
+        effects.append(Flush())
+        if row.leader != NO_LEADER:
+            effects.append(StartFetching(row.leader, row.leader_epoch))
+        return effects
+
+    def step_down(self) -> list[Effect]:
+        """Stop leading and wait, fenced, for the next grant."""
+        effects = self._leave_leadership()
+        self._following = None
+        self.role = Role.FENCED
+        return effects
+
+    def _leave_leadership(self) -> list[Effect]:
+        leadership, self.leadership = self.leadership, None
+        return leadership.fail_parked() if leadership else []
+
+    def leading(self) -> Leadership:
+        """Return the leadership.
+
+        Raises:
+            NotLeader: another broker leads, or none.
+
+        """
+        if self.leadership is None:
+            raise NotLeader("this broker does not lead the partition")
+        return self.leadership
+
+    def check_append(self, *, all_replicas: bool) -> None:
+        """Raise the refusal if a produce may not be appended now.
+
+        Raises:
+            NotLeader: another broker leads, or none.
+            NotEnoughReplicas: acks=all and the ISR is below min.insync.replicas.
+
+        """
+        self.leading().check_append(all_replicas=all_replicas)
+
+    def on_appended(self, previous_end: int, now: int) -> list[Effect]:
+        """Note that the leader appended: its log ended at `previous_end` before."""
+        return self.leading().on_appended(previous_end, now)
+
+    def park(self, end_offset: int, token: int) -> list[Effect]:
+        """Acknowledge `token` once every record below `end_offset` is committed."""
+        return self.leading().park(end_offset, token)
+
+    def unpark(self, token: int) -> None:
+        """Forget a parked produce whose caller has given up."""
+        if self.leadership is not None:
+            self.leadership.unpark(token)
+
+    def on_durable(self) -> list[Effect]:
+        """Note that the log's durable end moved."""
+        return self.leadership.advance_high_watermark() if self.leadership else []
+
+    def on_replica_fetch(
+        self, row: FetchRow, *, broker_id: int, incarnation: int, nonce: int, now: int
+    ) -> tuple[FetchedRow, list[Effect]]:
+        """Count a follower's durable end, or tell it where to cut; see `Leadership`."""
+        if self.leadership is None:
+            return self._not_leader(row), []
+        return self.leadership.on_replica_fetch(
+            row, broker_id=broker_id, incarnation=incarnation, nonce=nonce, now=now
+        )
+
+    def peek(self, row: FetchRow) -> FetchedRow:
+        """Answer a row that was counted before, with the present high watermark."""
+        if self.leadership is None:
+            return self._not_leader(row)
+        return self.leadership.peek(row)
+
+    def _not_leader(self, row: FetchRow) -> FetchedRow:
+        return FetchedRow(
+            row.partition,
+            row.leader_epoch,
+            row.fetch_offset,
+            row.last_epoch,
+            NotLeader.code,
+            self.state.high_watermark,
+            self.state.log.log_start_offset,
+        )
+
+    def maybe_change_isr(self, now: int) -> list[Effect]:
+        """Propose to shrink or grow the ISR, if it should (seed 1 G); call this regularly."""
+        return self.leadership.maybe_change_isr(now) if self.leadership else []
+
+    def on_isr_written(
+        self, number: int, result: IsrWriteResult, state_version: int = NO_STATE_VERSION
+    ) -> list[Effect]:
+        """Take the result of an ISR write; `state_version` is the new one if committed."""
+        if self.leadership is None:
+            return []
+        return self.leadership.on_isr_written(number, result, state_version)
+
+    def on_state_read(self, state: PublishedState | None) -> list[Effect]:
+        """Settle an ISR write of unknown outcome by what ZooKeeper says (rule R7).
+
+        The same epoch: take ZooKeeper's ISR, whoever wrote it. Another epoch, or
+        no such partition: step down and wait for the grant.
+        """
+        if self.leadership is None:
+            return []
+        if state is None or state.leader_epoch > self.state.leader_epoch:
+            return self.step_down()
+        if state.state_version < self.state.state_version:
+            return []
+        return self.leadership.adopt(state.isr, state.eligible, state.state_version)
+
+    def fetch_row(self) -> FetchRow | None:
+        """Return where to fetch from, or None while there is nothing to ask."""
+        return self._following.fetch_row() if self._following else None
+
+    def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
+        """Use a leader's answer, if it still fits this replica's state (rule R3)."""
+        return self._following.on_fetch_answer(answer) if self._following else []
+
+    def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
+        """Raise the high watermark after fetched records were appended."""
+        return self._following.on_fetched(leader_high_watermark) if self._following else []

@@ -1,0 +1,36 @@
+"""The protocol rules that can be switched off, for tests only.
+
+Each switch removes one rule of the replication protocol; the simulator must
+then find the loss that the rule prevents. Services always run with `ALL_RULES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Which protocol rules hold; the names are those of ARCHITECTURE.md."""
+
+    r1_identity: bool = True
+    """Requests of another leader epoch are refused and count for nothing."""
+    r2_reconcile: bool = True
+    """Logs are reconciled by leader epoch before a fetch; never cut to the high watermark."""
+    r3_correlated: bool = True
+    """Answers are used only if they fit the replica's present state."""
+    r4_durable_ends: bool = True
+    """Only fsynced ends count, the leader's own included."""
+    r5_proposed_isr: bool = True
+    """The high watermark waits for proposed ISR members and freezes below min.insync.replicas."""
+    r6_joiner: bool = True
+    """A joiner must have reached the leader's epoch start, in an unchanged incarnation."""
+    r7_ambiguous: bool = True
+    """An ISR write of unknown outcome is settled by reading the state again."""
+    r8_level_triggered: bool = True
+    """The controller repeats what was not acknowledged."""
+    r9_incarnation: bool = True
+    """A restarted broker is a failed one: it takes no role but from a grant of a new epoch."""
+
+
+ALL_RULES = Rules()
