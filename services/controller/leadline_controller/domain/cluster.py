@@ -1,0 +1,318 @@
+"""The cluster as the controller knows it: what is in ZooKeeper, with the versions it was read at.
+
+Invariant: the image only ever holds what was read from, or successfully written
+to, ZooKeeper. One `apply` serves live writes and loading after a failover. What
+it holds survives the controller, because ZooKeeper does; nothing here is truth.
+
+Each node's data version is kept beside its value, because every later write
+names it, and the transaction id (zxid) of its last write, because it tells which
+of two facts came first.
+
+`version` rises with everything that is visible in metadata. It is the highest
+zxid applied, or one more than before where news of an earlier transaction comes
+late, so that two different documents never share a version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
+
+NO_NODE = -1
+"""The version of a node that does not exist: writing it means creating it."""
+
+_MIN_INSYNC = "min.insync.replicas"
+_UNCLEAN = "unclean.leader.election.enable"
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name."""
+
+    topic: str
+    partition: int
+
+
+class ClusterPolicy(msgspec.Struct, frozen=True):
+    """The cluster's settings that decisions look at, where a topic has none of its own."""
+
+    min_insync_replicas: int = 2
+    unclean_leader_election: bool = False
+
+
+class PartitionImage(msgspec.Struct, frozen=True, gc=False):
+    """One partition: AR in order of preference, published state, the state node's version and zxid.
+
+    `state` is None, and `version` `NO_NODE`, until a leader was ever chosen.
+    """
+
+    replicas: tuple[int, ...]
+    state: PartitionState | None = None
+    version: int = NO_NODE
+    zxid: int = 0
+
+
+class TopicImage:
+    """One topic. `deleting` from the tombstone on; `changed_at` is an image version."""
+
+    __slots__ = (
+        "assignment",
+        "changed_at",
+        "configs",
+        "deleting",
+        "name",
+        "partitions",
+        "version",
+    )
+
+    def __init__(self, name: str, assignment: TopicAssignment, version: int) -> None:
+        self.name = name
+        self.assignment = assignment
+        self.version = version
+        self.configs: dict[str, str] = {}
+        self.partitions: dict[int, PartitionImage] = {}
+        self.deleting = False
+        self.changed_at = 0
+
+    @property
+    def topic_id(self) -> str:
+        """The id that tells this topic from others of the same name; empty until it is given."""
+        return self.assignment.topic_id
+
+
+class BrokerUp(msgspec.Struct, frozen=True):
+    """A broker registered; `zxid` is the transaction that created its ephemeral."""
+
+    registration: BrokerRegistration
+    zxid: int = 0
+
+
+class BrokerDown(msgspec.Struct, frozen=True):
+    """A broker's ephemeral is gone."""
+
+    broker_id: int
+    zxid: int = 0
+
+
+class TopicSet(msgspec.Struct, frozen=True):
+    """A topic node was read or written."""
+
+    topic: str
+    assignment: TopicAssignment
+    version: int = 0
+    zxid: int = 0
+
+
+class ConfigsSet(msgspec.Struct, frozen=True):
+    """A topic's dynamic settings were read or written."""
+
+    topic: str
+    configs: dict[str, str]
+    zxid: int = 0
+
+
+class StateSet(msgspec.Struct, frozen=True, gc=False):
+    """A partition's state node was read or written."""
+
+    topic: str
+    partition: int
+    state: PartitionState
+    version: int
+    zxid: int = 0
+
+
+class DeletionPending(msgspec.Struct, frozen=True):
+    """A topic has a tombstone (rule R12)."""
+
+    topic: str
+    zxid: int = 0
+
+
+class TopicGone(msgspec.Struct, frozen=True):
+    """A topic node is gone."""
+
+    topic: str
+    zxid: int = 0
+
+
+Change: TypeAlias = (
+    StateSet | TopicSet | ConfigsSet | BrokerUp | BrokerDown | DeletionPending | TopicGone
+)
+
+
+class ClusterImage:
+    """Brokers, topics and partitions. Dictionaries keep the order in which things came."""
+
+    def __init__(self, policy: ClusterPolicy | None = None, controller_epoch: int = 0) -> None:
+        self.policy = policy or ClusterPolicy()
+        self.controller_epoch = controller_epoch
+        self.version = 0
+        self.brokers: dict[int, BrokerRegistration] = {}
+        self.registered_at: dict[int, int] = {}
+        self.topics: dict[str, TopicImage] = {}
+        self.gone: dict[str, int] = {}
+        self._hosted: dict[int, dict[TopicPartition, None]] = {}
+
+    # -- reading ---------------------------------------------------------------
+
+    @property
+    def live(self) -> frozenset[int]:
+        """The ids of the live brokers."""
+        return frozenset(self.brokers)
+
+    def partition(self, name: TopicPartition) -> PartitionImage | None:
+        """Return a partition, or None where there is none."""
+        topic = self.topics.get(name.topic)
+        return topic.partitions.get(name.partition) if topic else None
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+        """Yield every partition, topic by topic."""
+        for topic in self.topics.values():
+            for number, partition in topic.partitions.items():
+                yield TopicPartition(topic.name, number), partition
+
+    def hosted_by(self, broker_id: int) -> Iterable[TopicPartition]:
+        """Return the partitions assigned to a broker: a failure looks at these alone."""
+        return self._hosted.get(broker_id, {}).keys()
+
+    def min_insync_replicas(self, topic: TopicImage) -> int:
+        """Return min.insync.replicas of a topic."""
+        own = topic.configs.get(_MIN_INSYNC)
+        return int(own) if own is not None else self.policy.min_insync_replicas
+
+    def unclean_allowed(self, topic: TopicImage) -> bool:
+        """Tell whether a topic may elect a leader from outside its ISR by itself."""
+        own = topic.configs.get(_UNCLEAN)
+        return own == "true" if own is not None else self.policy.unclean_leader_election
+
+    # -- changing --------------------------------------------------------------
+
+    def apply(self, changes: Iterable[Change]) -> list[Change]:
+        """Take in what was read or written, in order; return what was news.
+
+        What is known already, or older than what is known, changes nothing.
+        """
+        version = self.version + 1
+        news = []
+        highest = 0
+        for change in changes:
+            if self._apply_one(change):
+                news.append(change)
+                highest = max(highest, change.zxid)
+        if news:
+            self.version = max(version, highest)
+            self._stamp(news)
+        return news
+
+    def see_version(self, version: int) -> None:
+        """Never serve a metadata version that an earlier controller has used (rule R15)."""
+        if version > self.version:
+            self.version = version + 1
+
+    def _stamp(self, news: list[Change]) -> None:
+        """Note at which version each topic changed."""
+        for change in news:
+            match change:
+                case TopicGone(topic=name):
+                    self.gone[name] = self.version
+                case BrokerUp() | BrokerDown():
+                    continue
+                case _ if change.topic in self.topics:
+                    self.topics[change.topic].changed_at = self.version
+
+    def _apply_one(self, change: Change) -> bool:
+        match change:
+            case StateSet():
+                return self._set_state(change)
+            case BrokerUp() | BrokerDown():
+                return self._set_broker(change)
+            case TopicGone():
+                return self._forget_topic(change)
+            case _:
+                return self._set_topic_fact(change)
+
+    def _set_topic_fact(self, change: TopicSet | ConfigsSet | DeletionPending) -> bool:
+        match change:
+            case TopicSet():
+                return self._set_topic(change)
+            case ConfigsSet():
+                return self._set_configs(change)
+            case DeletionPending():
+                return self._set_deleting(change)
+
+    def _set_state(self, change: StateSet) -> bool:
+        topic = self.topics.get(change.topic)
+        known = topic.partitions.get(change.partition) if topic else None
+        if topic is None or known is None or change.version <= known.version:
+            return False
+        topic.partitions[change.partition] = PartitionImage(
+            known.replicas, change.state, change.version, change.zxid
+        )
+        return True
+
+    def _set_topic(self, change: TopicSet) -> bool:
+        topic = self.topics.get(change.topic)
+        if topic is None:
+            topic = TopicImage(change.topic, change.assignment, change.version)
+            self.topics[change.topic] = topic
+            self.gone.pop(change.topic, None)
+        elif change.version <= topic.version:
+            return False
+        self._assign(topic, change.assignment)
+        topic.version = change.version
+        return True
+
+    def _assign(self, topic: TopicImage, assignment: TopicAssignment) -> None:
+        """Take over a topic's replica assignment, and keep the index by broker true."""
+        before, topic.partitions = topic.partitions, {}
+        for number, old in before.items():
+            self._unlist(TopicPartition(topic.name, number), old.replicas)
+        topic.assignment = assignment
+        for number in sorted(assignment.partitions):
+            replicas = tuple(assignment.partitions[number])
+            known = before.get(number, PartitionImage(replicas))
+            topic.partitions[number] = PartitionImage(
+                replicas, known.state, known.version, known.zxid
+            )
+            name = TopicPartition(topic.name, number)
+            for broker in replicas:
+                self._hosted.setdefault(broker, {})[name] = None
+
+    def _unlist(self, name: TopicPartition, replicas: tuple[int, ...]) -> None:
+        for broker in replicas:
+            self._hosted.get(broker, {}).pop(name, None)
+
+    def _set_configs(self, change: ConfigsSet) -> bool:
+        topic = self.topics.get(change.topic)
+        if topic is None or topic.configs == change.configs:
+            return False
+        topic.configs = dict(change.configs)
+        return True
+
+    def _set_broker(self, change: BrokerUp | BrokerDown) -> bool:
+        if isinstance(change, BrokerDown):
+            self.registered_at.pop(change.broker_id, None)
+            return self.brokers.pop(change.broker_id, None) is not None
+        broker = change.registration
+        known = self.brokers.get(broker.id)
+        self.brokers[broker.id] = broker
+        self.registered_at[broker.id] = change.zxid
+        return known != broker
+
+    def _set_deleting(self, change: DeletionPending) -> bool:
+        topic = self.topics.get(change.topic)
+        if topic is None or topic.deleting:
+            return False
+        topic.deleting = True
+        return True
+
+    def _forget_topic(self, change: TopicGone) -> bool:
+        topic = self.topics.pop(change.topic, None)
+        if topic is None:
+            return False
+        for number, partition in topic.partitions.items():
+            self._unlist(TopicPartition(topic.name, number), partition.replicas)
+        return True

@@ -1,0 +1,114 @@
+"""Which brokers get the replicas of new partitions: Kafka's rack-aware round robin.
+
+Goals, in order: replicas of a partition on different brokers; in different racks
+as far as there are racks; first replicas (preferred leaders) spread evenly; the
+further replicas of a broker's partitions spread over all the others.
+
+Method (as AdminUtils.assignReplicasToBrokers of Kafka, with the same results for
+the same inputs): first replicas go round the broker list from `start_index`; the
+others follow at a distance that grows by one each time the list has been gone
+round, beginning with `shift`. With racks, the list alternates between the racks,
+and a broker is passed over while its rack has a replica and another rack has none.
+
+Example: brokers 0-4, three replicas, start 0, shift 0:
+p0 (0, 1, 2), p1 (1, 2, 3), ... p4 (4, 0, 1), p5 (0, 2, 3), p6 (1, 3, 4), ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from leadline_client.errors import PolicyViolation
+
+
+def assign_replicas(
+    brokers: Mapping[int, str | None],
+    partitions: int,
+    replication_factor: int,
+    *,
+    start_index: int = 0,
+    shift: int | None = None,
+    start_partition: int = 0,
+) -> dict[int, tuple[int, ...]]:
+    """Place `partitions` new partitions, numbered from `start_partition`.
+
+    `brokers` maps the ids to their racks; without racks their order is the order
+    of the round. `shift` is `start_index` unless given, as in Kafka.
+
+    Raises:
+        PolicyViolation: a count is not positive, there are fewer brokers than
+            replicas, or only some brokers have a rack.
+
+    """
+    _check_counts(len(brokers), partitions, replication_factor)
+    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
+    if racks and len(racks) < len(brokers):
+        bare = sorted(set(brokers) - set(racks))
+        raise PolicyViolation(f"brokers {bare} have no rack, while others have one")
+    ring = alternate_racks(racks) if racks else list(brokers)
+    first_shift = start_index if shift is None else shift
+    return {
+        partition: _replicas(
+            ring,
+            racks,
+            replication_factor,
+            first=(partition + start_index) % len(ring),
+            shift=first_shift + _rounds_begun(partition, start_partition, len(ring)),
+        )
+        for partition in range(start_partition, start_partition + partitions)
+    }
+
+
+def alternate_racks(racks: Mapping[int, str]) -> list[int]:
+    """Return the brokers so that neighbours are in different racks, as far as possible.
+
+    Example: racks a (0, 1), b (2, 3), c (4): 0, 2, 4, 1, 3.
+    """
+    by_rack: dict[str, list[int]] = {}
+    for broker in sorted(racks):
+        by_rack.setdefault(racks[broker], []).append(broker)
+    rows = [by_rack[rack] for rack in sorted(by_rack)]
+    depth = max(map(len, rows), default=0)
+    return [row[place] for place in range(depth) for row in rows if place < len(row)]
+
+
+def _check_counts(brokers: int, partitions: int, replication_factor: int) -> None:
+    if partitions < 1:
+        raise PolicyViolation(f"the number of partitions must be positive, not {partitions}")
+    if replication_factor < 1:
+        raise PolicyViolation(f"the replication factor must be positive, not {replication_factor}")
+    if replication_factor > brokers:
+        raise PolicyViolation(
+            f"replication factor {replication_factor} is larger than the number of "
+            f"available brokers, {brokers}"
+        )
+
+
+def _rounds_begun(partition: int, start_partition: int, brokers: int) -> int:
+    """Count the multiples of `brokers` in [start_partition, partition], zero left out."""
+    return partition // brokers - max(start_partition - 1, 0) // brokers
+
+
+def _replicas(
+    ring: Sequence[int],
+    racks: Mapping[int, str],
+    replication_factor: int,
+    *,
+    first: int,
+    shift: int,
+) -> tuple[int, ...]:
+    rack_count = len(set(racks.values()))
+    chosen = [ring[first]]
+    used_racks = {racks.get(ring[first])}
+    for step in count():
+        if len(chosen) == replication_factor:
+            return tuple(chosen)
+        distance = 1 + (shift * (rack_count or 1) + step) % (len(ring) - 1)
+        broker = ring[(first + distance) % len(ring)]
+        rack = racks.get(broker)
+        rack_is_free = not racks or rack not in used_racks or len(used_racks) == rack_count
+        if rack_is_free and broker not in chosen:
+            chosen.append(broker)
+            used_racks.add(rack)
+    raise AssertionError("count() never ends")

@@ -1,0 +1,152 @@
+"""May this topic be created or deleted, and with which replicas (seed 1 B).
+
+A request is checked whole before anything is written; a refusal names what is
+wrong and changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+
+from leadline_client.errors import (
+    InvalidRequest,
+    PolicyViolation,
+    TopicDeletionPending,
+    UnknownTopic,
+)
+from leadline_client.wire import NewTopic
+from leadline_controller.domain.cluster import ClusterImage, TopicImage
+from leadline_controller.domain.placement import assign_replicas
+
+MAX_NAME_LENGTH = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_RESERVED = frozenset({".", "..", "-"})
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse a name that could not be a directory and a znode.
+
+    Raises:
+        PolicyViolation: the name is empty, too long, reserved, or has other
+            characters than ASCII letters, digits, '.', '_' and '-'.
+
+    """
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise PolicyViolation(
+            f"topic name {name[:MAX_NAME_LENGTH]!r} is not allowed: 1 to {MAX_NAME_LENGTH} "
+            "characters of a-z, A-Z, 0-9, '.', '_', '-', and not '.', '..' or '-' alone"
+        )
+
+
+def check_may_create(image: ClusterImage, name: str) -> None:
+    """Refuse a name that is taken.
+
+    Raises:
+        TopicDeletionPending: a topic of this name is still being deleted.
+        PolicyViolation: the topic exists.
+
+    """
+    topic = image.topics.get(name)
+    if topic is None:
+        return
+    if topic.deleting:
+        raise TopicDeletionPending(f"topic {name!r} is still being deleted")
+    raise PolicyViolation(f"topic {name!r} exists already")
+
+
+def find_topic(image: ClusterImage, name: str) -> TopicImage:
+    """Return a topic.
+
+    Raises:
+        UnknownTopic: there is none of this name, or it is being deleted.
+
+    """
+    topic = image.topics.get(name)
+    if topic is None or topic.deleting:
+        raise UnknownTopic(f"there is no topic {name!r}")
+    return topic
+
+
+def plan_assignment(
+    new: NewTopic,
+    image: ClusterImage,
+    registered_ever: Collection[int],
+    *,
+    default_partitions: int,
+    default_replication_factor: int,
+    start_index: int,
+    shift: int,
+) -> dict[int, tuple[int, ...]]:
+    """Return the replicas of a topic to create: those that are given, or placed ones.
+
+    Placement uses live brokers only, in order of their ids, and regards racks
+    where every live broker has one. Without a given replication factor the default is
+    capped by the number of live brokers.
+
+    Raises:
+        InvalidRequest: counts and an explicit assignment are given together.
+        PolicyViolation: the assignment or the counts are against the rules.
+
+    """
+    if new.replica_assignment is not None:
+        if new.partitions is not None or new.replication_factor is not None:
+            _check_counts_agree(new)
+        return check_assignment(new.replica_assignment, registered_ever)
+    brokers = {b: image.brokers[b].rack for b in sorted(image.brokers)}
+    if None in brokers.values():
+        brokers = dict.fromkeys(brokers)
+    if not brokers:
+        raise PolicyViolation("no broker is live, so that replicas cannot be placed")
+    factor = new.replication_factor
+    return assign_replicas(
+        brokers,
+        default_partitions if new.partitions is None else new.partitions,
+        min(default_replication_factor, len(brokers)) if factor is None else factor,
+        start_index=start_index % len(brokers),
+        shift=shift % len(brokers),
+    )
+
+
+def _check_counts_agree(new: NewTopic) -> None:
+    """Refuse counts that contradict the explicit assignment beside them."""
+    assignment = new.replica_assignment or {}
+    if new.partitions is not None and new.partitions != len(assignment):
+        raise InvalidRequest(
+            f"partitions is {new.partitions}, but replica_assignment names {len(assignment)}"
+        )
+    factors = {len(replicas) for replicas in assignment.values()}
+    if new.replication_factor is not None and factors != {new.replication_factor}:
+        raise InvalidRequest(
+            f"replication_factor is {new.replication_factor}, but replica_assignment "
+            f"names {sorted(factors)} replicas"
+        )
+
+
+def check_assignment(
+    assignment: Mapping[int, tuple[int, ...]], registered_ever: Collection[int]
+) -> dict[int, tuple[int, ...]]:
+    """Check an explicit assignment, in which brokers may be down but must be known.
+
+    Raises:
+        PolicyViolation: partitions are not numbered from 0 without gaps, a partition
+            has no replicas, names a broker twice, names another number of
+            replicas than the first one, or names a broker that never registered.
+
+    """
+    if not assignment or sorted(assignment) != list(range(len(assignment))):
+        raise PolicyViolation("replica_assignment must number the partitions from 0 without gaps")
+    factor = len(assignment[0])
+    for partition, replicas in sorted(assignment.items()):
+        if not replicas:
+            raise PolicyViolation(f"partition {partition} has no replicas")
+        if len(set(replicas)) != len(replicas):
+            raise PolicyViolation(f"partition {partition} names a broker twice")
+        if len(replicas) != factor:
+            raise PolicyViolation(
+                f"partition {partition} has {len(replicas)} replicas, partition 0 has {factor}"
+            )
+        unknown = sorted(set(replicas) - set(registered_ever))
+        if unknown:
+            raise PolicyViolation(f"partition {partition}: brokers {unknown} never registered")
+    return {partition: tuple(assignment[partition]) for partition in range(len(assignment))}

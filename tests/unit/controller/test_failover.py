@@ -1,0 +1,261 @@
+"""Decisions about brokers, topics and controllers that come and go."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
+from leadline_controller.domain.cluster import (
+    NO_NODE,
+    BrokerDown,
+    BrokerUp,
+    ClusterImage,
+    ClusterPolicy,
+    ConfigsSet,
+    DeletionPending,
+    StateSet,
+    TopicPartition,
+    TopicSet,
+)
+from leadline_controller.domain.failover import (
+    StateDecision,
+    elect_preferred,
+    elect_unclean,
+    init_leaders,
+    on_broker_change,
+    on_controller_failover,
+    on_topic_change,
+)
+from tests.unit.controller.images import (
+    NAME,
+    TOPIC,
+    broker,
+    brokers,
+    carry_out,
+    cluster,
+    state,
+    the_state,
+)
+
+AR = (1, 2, 3)
+
+
+def only(decisions: list[StateDecision]) -> StateDecision:
+    assert len(decisions) == 1
+    return decisions[0]
+
+
+def meet(image: ClusterImage, live: dict[int, BrokerRegistration], zxid: int = 50) -> None:
+    """Let the image take over who is live, as the engine does after deciding."""
+    gone = [BrokerDown(b) for b in image.brokers if b not in live]
+    image.apply([*gone, *(BrokerUp(b, zxid) for b in live.values())])
+
+
+def test_leader_fails() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    change = on_broker_change(image, brokers({2, 3}))
+    assert change.failed == (1,)
+    decision = only(change.decisions)
+    assert decision.after == PartitionState(2, 5, (2, 3), 7)
+    assert (decision.version, decision.reason) == (3, "isr")
+
+
+def test_follower_fails_and_the_leader_stays() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    decision = only(on_broker_change(image, brokers({1, 3})).decisions)
+    assert decision.after == PartitionState(1, 5, (1, 3), 7)
+    assert decision.reason == "unchanged"
+
+
+def test_a_replica_outside_the_isr_fails_without_a_write() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, (1, 2))})
+    assert on_broker_change(image, brokers({1, 2})).decisions == []
+
+
+def test_no_member_is_live_keeps_the_isr_and_the_first_to_return_leads() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, (1, 2))})
+    live = brokers({3})
+    change = on_broker_change(image, live)
+    assert only(change.decisions).after == PartitionState(NO_LEADER, 5, (1, 2), 7)
+    meet(image, live)
+    carry_out(image, change.decisions)
+    assert on_broker_change(image, live).decisions == []
+    live = brokers({2}, incarnation=1) | live
+    back = only(on_broker_change(image, live).decisions)
+    assert back.after == PartitionState(2, 6, (2,), 7, eligible=(1,))
+
+
+def test_an_outsider_leads_only_where_the_topic_allows_it() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, (1,))})
+    image.apply([ConfigsSet(TOPIC, {"unclean.leader.election.enable": "true"})])
+    decision = only(on_broker_change(image, brokers({2, 3})).decisions)
+    assert decision.after.leader == 2
+    assert decision.after.isr == (2,)
+    assert decision.reason == "unclean"
+
+
+def test_the_cluster_may_allow_it_too_and_a_topic_forbid_it() -> None:
+    policy = ClusterPolicy(unclean_leader_election=True)
+    image = cluster(AR, {0: AR}, {0: state(1, (1,))}, policy=policy)
+    assert only(on_broker_change(image, brokers({2})).decisions).reason == "unclean"
+    image.apply([ConfigsSet(TOPIC, {"unclean.leader.election.enable": "false"})])
+    assert only(on_broker_change(image, brokers({2})).decisions).reason == "none"
+
+
+def test_a_bounced_leader_failed_and_then_started() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    change = on_broker_change(image, brokers({2, 3}) | {1: broker(1, incarnation=1)})
+    assert (change.bounced, change.granted) == ((1,), (1,))
+    assert only(change.decisions).after == PartitionState(2, 5, (2, 3), 7)
+
+
+def test_a_bounced_last_member_leads_again_under_a_new_epoch() -> None:
+    image = cluster({1}, {0: AR}, {0: state(1, (1,))})
+    live = brokers({1}, incarnation=1)
+    change = on_broker_change(image, live)
+    assert only(change.decisions).after == PartitionState(1, 5, (1,), 7)
+    meet(image, live)
+    carry_out(image, change.decisions)
+    assert on_broker_change(image, live).decisions == []
+    assert on_controller_failover(image) == []
+
+
+def test_an_unclean_topic_prefers_the_bounced_member_to_an_outsider() -> None:
+    policy = ClusterPolicy(unclean_leader_election=True)
+    image = cluster({1, 2}, {0: AR}, {0: state(1, (1,))}, policy=policy)
+    live = brokers({2}) | {1: broker(1, incarnation=1)}
+    assert only(on_broker_change(image, live).decisions).after.leader == 1
+
+
+def test_a_new_partition_waits_for_a_first_broker() -> None:
+    image = cluster((), {0: AR})
+    assert init_leaders(image, [NAME]) == []
+    decision = only(on_broker_change(image, brokers({2, 3})).decisions)
+    assert decision.after == PartitionState(2, 0, (2, 3), 7)
+    assert (decision.version, decision.before) == (NO_NODE, None)
+
+
+def test_first_leaders_only_where_there_is_no_state() -> None:
+    """F12: a state without a leader is no reason to start anew."""
+    image = cluster({2, 3}, {0: AR, 1: AR}, {0: state(NO_LEADER, (1,))})
+    decision = only(on_topic_change(image, [TOPIC, "unknown"]))
+    assert (decision.partition, decision.before) == (1, None)
+    assert [d.partition for d in on_controller_failover(image)] == [1]
+
+
+def test_a_new_controller_finds_a_leader_that_registered_after_its_state() -> None:
+    """F17 across a controller failover: nobody saw the bounce, but the transactions tell."""
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    assert on_controller_failover(image) == []
+    image.apply([BrokerUp(broker(1, incarnation=1), zxid=11)])
+    assert only(on_controller_failover(image)).after == PartitionState(2, 5, (2, 3), 7)
+
+
+def test_topics_under_deletion_and_topics_without_an_id_are_left_alone() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    image.apply([DeletionPending(TOPIC)])
+    assert on_broker_change(image, brokers({2})).decisions == []
+    image = cluster(AR, {})
+    image.apply([TopicSet("bare", TopicAssignment("", {0: AR}))])
+    assert on_topic_change(image, ["bare"]) == []
+
+
+def test_preferred_election_moves_leadership_only() -> None:
+    image = cluster(AR, {0: AR, 1: AR}, {0: state(2, (2, 3, 1)), 1: state(1, AR)})
+    decision = only(elect_preferred(image, [NAME, TopicPartition(TOPIC, 1)]))
+    assert decision.after == PartitionState(1, 5, (2, 3, 1), 7)
+
+
+def test_unclean_election_by_hand_touches_only_the_leaderless() -> None:
+    image = cluster({2, 3}, {0: AR, 1: AR}, {0: state(NO_LEADER, (1,)), 1: state(2, (2, 3))})
+    decision = only(elect_unclean(image, [NAME, TopicPartition(TOPIC, 1)]))
+    assert (decision.partition, decision.after.leader, decision.reason) == (0, 2, "unclean")
+
+
+def test_members_of_the_znode_that_are_unknown_are_kept() -> None:
+    kept = PartitionState(1, 4, AR, 6, extra={"note": "mine"})
+    image = cluster(AR, {0: AR}, {0: kept})
+    after = only(on_broker_change(image, brokers({2, 3})).decisions).after
+    assert after.extra == {"note": "mine"}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[set[int], set[int]]]:
+    """Draw steps of (who is live, who of them bounced)."""
+    sets = st.sets(st.integers(1, 4))
+    return [(live, draw(sets) & live) for live in draw(st.lists(sets, min_size=1, max_size=8))]
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@given(history=histories())
+def test_every_history_keeps_the_invariants(
+    history: list[tuple[set[int], set[int]]], unclean: bool
+) -> None:
+    policy = ClusterPolicy(unclean_leader_election=unclean)
+    assignment = {0: (1, 2, 3), 1: (4, 1, 2), 2: (3,)}
+    image = cluster((), assignment, policy=policy)
+    incarnations = dict.fromkeys(range(1, 5), 0)
+    for step, (ids, bounced) in enumerate(history, start=1):
+        for broker_id in bounced:
+            incarnations[broker_id] += 1
+        live = {b: broker(b, incarnations[b]) for b in sorted(ids)}
+        change = on_broker_change(image, live)
+        check_decisions(change.decisions, set(live), assignment, unclean)
+        meet(image, live, zxid=20 * step)
+        carry_out(image, change.decisions, zxid=20 * step + 10)
+        assert on_broker_change(image, live).decisions == []
+        check_states(image, set(live))
+
+
+def check_decisions(
+    decisions: list[StateDecision],
+    live: set[int],
+    assignment: dict[int, tuple[int, ...]],
+    unclean: bool,
+) -> None:
+    for decision in decisions:
+        before, after = decision.before, decision.after
+        assert after.leader_epoch == (before.leader_epoch + 1 if before else 0)
+        assert after.controller_epoch == 7
+        assert set(after.isr) <= set(assignment[decision.partition])
+        assert after.isr
+        assert not set(after.eligible) & set(after.isr)
+        if after.leader == NO_LEADER:
+            assert before is not None
+            assert after.isr == before.isr
+        else:
+            assert after.leader in after.isr
+            assert after.leader in live
+        if before is not None and not set(after.isr) <= set(before.isr):
+            assert unclean
+            assert decision.reason == "unclean"
+
+
+def check_states(image: ClusterImage, live: set[int]) -> None:
+    """Whoever can lead cleanly does, and only live brokers lead."""
+    for name, partition in image.partitions():
+        if partition.state is None:
+            assert not live & set(partition.replicas)
+            continue
+        current = the_state(image, name)
+        assert (current.leader == NO_LEADER) == (not live & set(current.isr))
+
+
+def test_image_ignores_what_is_older_than_it_knows() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    version = image.version
+    assert image.apply([StateSet(TOPIC, 0, state(2, AR), 2, 99)]) == []
+    assert image.apply([BrokerUp(broker(1), zxid=1)]) == []
+    assert image.version == version
+
+
+def test_the_version_of_the_image_rises_with_every_visible_change() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)}, zxid=10)
+    assert image.version == 10
+    image.apply([StateSet(TOPIC, 0, state(1, (1,)), 4, zxid=9)])
+    assert image.version == 11
+    image.see_version(40)
+    assert image.version == 41
