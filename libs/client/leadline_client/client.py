@@ -1,0 +1,149 @@
+"""The two clients: `LeadlineClient` blocks, `AsyncLeadlineClient` awaits.
+
+Both drive the flows of `ClientCore`; a method of theirs is such a flow and the
+way it is driven, so there is one copy of everything, docstrings included.
+
+    with LeadlineClient("http://127.0.0.1:8081") as client:
+        client.create_topic(NewTopic("lines", partitions=6, replication_factor=3))
+        client.produce("lines", 0, [OutgoingRecord(b"hello")])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from typing import Concatenate, ParamSpec, Self, TypeVar
+
+from leadline_client.core import ClientCore
+from leadline_client.flows import Flow, drive, drive_async
+from leadline_client.http import AsyncHttpxTransport, HttpxTransport
+from leadline_client.retry import RetryPolicy
+from leadline_client.transport import AsyncTransport, Transport
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientCore:
+    urls = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
+    addresses = [url.strip() for url in urls if url.strip()]
+    return ClientCore(
+        addresses, policy or RetryPolicy(), clock=time.monotonic, chance=random.random
+    )
+
+
+def _blocking(
+    operation: Callable[Concatenate[ClientCore, P], Flow[T]],
+) -> Callable[Concatenate[LeadlineClient, P], T]:
+    @wraps(operation)
+    def method(client: LeadlineClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client.run(operation(client.core, *args, **kwargs))
+
+    return method
+
+
+def _awaiting(
+    operation: Callable[Concatenate[ClientCore, P], Flow[T]],
+) -> Callable[Concatenate[AsyncLeadlineClient, P], Awaitable[T]]:
+    @wraps(operation)
+    async def method(client: AsyncLeadlineClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await client.run(operation(client.core, *args, **kwargs))
+
+    return method
+
+
+class LeadlineClient:
+    """A blocking client of one cluster. Not for use by several threads at once.
+
+    `bootstrap`: addresses of one or more brokers, as a sequence or separated by
+    commas; the others are found from there.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        policy: RetryPolicy | None = None,
+        transport: Transport | None = None,
+    ) -> None:
+        self.core = _core(bootstrap, policy)
+        self.transport: Transport = transport or HttpxTransport()
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow of this client's core."""
+        return drive(flow, self.transport, time.sleep)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    metadata = _blocking(ClientCore.metadata)
+    list_topics = _blocking(ClientCore.list_topics)
+    describe = _blocking(ClientCore.describe)
+    create_topic = _blocking(ClientCore.create_topic)
+    delete_topic = _blocking(ClientCore.delete_topic)
+    brokers = _blocking(ClientCore.brokers)
+    controller = _blocking(ClientCore.controller)
+    elect = _blocking(ClientCore.elect)
+    consult = _blocking(ClientCore.consult)
+    offsets = _blocking(ClientCore.offsets)
+    offset_for_timestamp = _blocking(ClientCore.offset_for_timestamp)
+    new_producer_id = _blocking(ClientCore.new_producer_id)
+    produce = _blocking(ClientCore.produce)
+    produce_batches = _blocking(ClientCore.produce_batches)
+    fetch = _blocking(ClientCore.fetch)
+    fetch_batches = _blocking(ClientCore.fetch_batches)
+
+
+class AsyncLeadlineClient:
+    """A client of one cluster for use on an event loop, by any number of its tasks."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        policy: RetryPolicy | None = None,
+        transport: AsyncTransport | None = None,
+    ) -> None:
+        self.core = _core(bootstrap, policy)
+        self.transport: AsyncTransport = transport or AsyncHttpxTransport()
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drive a flow of this client's core."""
+        return await drive_async(flow, self.transport, asyncio.sleep)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self.transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    metadata = _awaiting(ClientCore.metadata)
+    list_topics = _awaiting(ClientCore.list_topics)
+    describe = _awaiting(ClientCore.describe)
+    create_topic = _awaiting(ClientCore.create_topic)
+    delete_topic = _awaiting(ClientCore.delete_topic)
+    brokers = _awaiting(ClientCore.brokers)
+    controller = _awaiting(ClientCore.controller)
+    elect = _awaiting(ClientCore.elect)
+    consult = _awaiting(ClientCore.consult)
+    offsets = _awaiting(ClientCore.offsets)
+    offset_for_timestamp = _awaiting(ClientCore.offset_for_timestamp)
+    new_producer_id = _awaiting(ClientCore.new_producer_id)
+    produce = _awaiting(ClientCore.produce)
+    produce_batches = _awaiting(ClientCore.produce_batches)
+    fetch = _awaiting(ClientCore.fetch)
+    fetch_batches = _awaiting(ClientCore.fetch_batches)

@@ -1,0 +1,388 @@
+"""Everything a client does, as flows: routing, retries, deadlines, decoding.
+
+`ClientCore` does no IO. The blocking and the asynchronous client are two ways
+to drive the flows that its methods return.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote
+
+from leadline_client.cache import MetadataCache
+from leadline_client.errors import LeadlineError, UnknownTopic, error_from_body
+from leadline_client.flows import Flow, exchange, pause
+from leadline_client.payloads import (
+    FetchedBatches,
+    OutgoingRecord,
+    ProducerIdentity,
+    fetch_result,
+    fetched_batches,
+    new_topic_json,
+    produce_result,
+    record_json,
+)
+from leadline_client.retry import Attempts, RetryPolicy
+from leadline_client.targets import Brokers, Controller, Leader, Target
+from leadline_client.transport import JSON, OCTETS, Request, Response
+from leadline_client.wire import (
+    Acks,
+    BrokerInfo,
+    ControllerInfo,
+    FetchResult,
+    Metadata,
+    NewTopic,
+    PartitionOffsets,
+    ProduceResult,
+    TopicInfo,
+)
+
+ElectionType = Literal["preferred", "unclean"]
+DEFAULT_MAX_BYTES = 1 << 20
+_ANSWER_MARGIN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What to ask, before it is known whom.
+
+    `repeatable`: doing it twice does no harm. `server_wait_s`: how long the
+    server may hold the answer back by its own word.
+    """
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    repeatable: bool = False
+    server_wait_s: float = 0.0
+
+
+class ClientCore:
+    """The decisions of a client of one cluster.
+
+    `clock` counts seconds (monotonic), `chance` gives numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        policy: RetryPolicy,
+        *,
+        clock: Callable[[], float],
+        chance: Callable[[], float],
+    ) -> None:
+        self.policy = policy
+        self.cache = MetadataCache()
+        self._brokers = Brokers(bootstrap, self.cache)
+        self._controller = Controller(self.cache)
+        self._clock = clock
+        self._chance = chance
+
+    def metadata(self, topics: Collection[str] | None = None) -> Flow[Metadata]:
+        """Return one snapshot: brokers, controller, leaders of `topics` (None: of all).
+
+        A topic that does not exist is absent from it.
+        """
+        names = None if topics is None else tuple(topics)
+        params = {} if names is None else {"topics": ",".join(names)}
+        call = Call("GET", "/v1/metadata", params, repeatable=True)
+        response = yield from self.call(self._brokers, call)
+        document = Metadata.from_json(json.loads(response.body))
+        self.cache.update(document, names)
+        return self.cache.snapshot(document)
+
+    def list_topics(self) -> Flow[tuple[TopicInfo, ...]]:
+        """Return every topic with its partitions, by name."""
+        document = yield from self.metadata()
+        return tuple(document.topics[name] for name in sorted(document.topics))
+
+    def describe(self, topic: str) -> Flow[TopicInfo]:
+        """Return leaders, ISR and replicas of one topic; raises UnknownTopic."""
+        document = yield from self.metadata([topic])
+        if topic not in document.topics:
+            raise UnknownTopic(f"topic {topic!r} does not exist")
+        return document.topics[topic]
+
+    def brokers(self) -> Flow[tuple[BrokerInfo, ...]]:
+        """Return the live brokers, by id."""
+        document = yield from self.metadata()
+        return tuple(document.brokers[broker] for broker in sorted(document.brokers))
+
+    def controller(self) -> Flow[ControllerInfo | None]:
+        """Return the active controller as the brokers know it, or None."""
+        document = yield from self.metadata()
+        return document.controller
+
+    def consult(self) -> Flow[dict[str, Any]]:
+        """Ask any broker for the broker map and the coordinator (seed 3)."""
+        call = Call("POST", "/v1/consult", headers=_json_headers(), body=b"{}", repeatable=True)
+        return (yield from self._json(self._brokers, call))
+
+    def create_topic(self, topic: NewTopic, *, dry_run: bool = False) -> Flow[dict[str, Any]]:
+        """Create a topic and return the controller's answer, when all brokers have it."""
+        body = _json_body(new_topic_json(topic, dry_run=dry_run))
+        call = Call("POST", "/v1/topics", headers=_json_headers(), body=body, repeatable=dry_run)
+        return (yield from self._json(self._controller, call))
+
+    def delete_topic(self, topic: str) -> Flow[dict[str, Any]]:
+        """Order the deletion of a topic and return the controller's answer."""
+        return (yield from self._json(self._controller, Call("DELETE", f"/v1/topics/{_q(topic)}")))
+
+    def elect(
+        self, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None = None
+    ) -> Flow[dict[str, Any]]:
+        """Have leaders elected; None means every partition that needs it."""
+        rows = None
+        if partitions is not None:
+            rows = [{"topic": topic, "partition": number} for topic, number in partitions]
+        body = _json_body({"type": kind, "partitions": rows})
+        call = Call("POST", "/v1/elections", headers=_json_headers(), body=body)
+        return (yield from self._json(self._controller, call))
+
+    def offsets(
+        self, topic: str, partition: int, *, timestamp: int | None = None
+    ) -> Flow[PartitionOffsets]:
+        """Return the readable range of a partition, as its leader knows it."""
+        document = yield from self._offsets(topic, partition, timestamp)
+        names = ("log_start_offset", "high_watermark", "log_end_offset", "leader_epoch")
+        return PartitionOffsets(*(document[name] for name in names))
+
+    def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
+        """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
+        document = yield from self._offsets(topic, partition, timestamp)
+        offset: int | None = document.get("offset")
+        return None if offset is None or offset < 0 else offset
+
+    def new_producer_id(self) -> Flow[ProducerIdentity]:
+        """Return an identity that no other producer has, for idempotent batches."""
+        call = Call("POST", "/v1/producer-ids", repeatable=True)
+        document = yield from self._json(self._brokers, call)
+        return ProducerIdentity(document["producer_id"], document["producer_epoch"])
+
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[OutgoingRecord],
+        *,
+        acks: Acks = "all",
+        retry_unknown: bool = False,
+        timeout_s: float | None = None,
+    ) -> Flow[ProduceResult]:
+        """Append `records`, as JSON; they take consecutive offsets.
+
+        After an unknown outcome nothing is sent again, because the records might
+        then be there twice, unless `retry_unknown` accepts that.
+        """
+        body = _json_body({"records": [record_json(one) for one in records], "format": "base64"})
+        call = self._produce_call(topic, partition, body, JSON, acks, retry_unknown)
+        return (yield from self._produced(topic, partition, call, timeout_s))
+
+    def produce_batches(
+        self,
+        topic: str,
+        partition: int,
+        batches: bytes,
+        *,
+        acks: Acks = "all",
+        idempotent: bool = False,
+        timeout_s: float | None = None,
+    ) -> Flow[ProduceResult]:
+        """Append whole v2 batches as they are.
+
+        `idempotent`: they carry a producer id and sequence, so that the broker
+        knows a repetition, and an unknown outcome is resolved by sending again.
+        """
+        call = self._produce_call(topic, partition, batches, OCTETS, acks, idempotent)
+        return (yield from self._produced(topic, partition, call, timeout_s))
+
+    def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        min_bytes: int = 1,
+        wait_ms: int = 0,
+    ) -> Flow[FetchResult]:
+        """Read records from `offset` on, as JSON, at most to the high watermark."""
+        params = _fetch_params(offset, max_bytes, min_bytes, wait_ms) | {"format": "base64"}
+        response = yield from self._fetch(topic, partition, params, JSON, wait_ms)
+        return fetch_result(json.loads(response.body))
+
+    def fetch_batches(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        min_bytes: int = 1,
+        wait_ms: int = 0,
+    ) -> Flow[FetchedBatches]:
+        """Read whole v2 batches as they are stored; the first may begin before `offset`."""
+        params = _fetch_params(offset, max_bytes, min_bytes, wait_ms)
+        response = yield from self._fetch(topic, partition, params, OCTETS, wait_ms)
+        return fetched_batches(response)
+
+    def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
+        """Send `call` to `target` until it is answered, refused for good, or out of time.
+
+        Raises:
+            Refused: definite; nothing was or will be changed.
+            OutcomeUnknown: the call may or may not have taken effect.
+
+        """
+        started_s = self._clock()
+        limit_s = self.policy.timeout_s if timeout_s is None else timeout_s
+        attempts = Attempts(self.policy, started_s=started_s, timeout_s=limit_s)
+        while True:
+            try:
+                return (yield from self._attempt(target, call, attempts))
+            except LeadlineError as error:
+                pause_s = attempts.pause_after(
+                    error,
+                    repeatable=call.repeatable,
+                    now_s=self._clock(),
+                    chance=self._chance(),
+                )
+                if target.learn(error):
+                    continue
+            yield from pause(pause_s)
+            yield from self._refresh(target)
+
+    def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
+        address = target.address()
+        if address is None:
+            yield from self._refresh(target)
+            address = target.address()
+        if address is None:
+            raise target.missing()
+        limit_s = self.policy.request_timeout_s
+        if target is self._brokers:
+            limit_s = self.policy.metadata_timeout_s
+        patience_s = min(limit_s, max(attempts.left_s(self._clock()), 0.1))
+        response = yield from exchange(
+            Request(
+                call.method,
+                address + call.path,
+                call.params,
+                call.headers,
+                call.body,
+                timeout_s=patience_s + call.server_wait_s,
+            )
+        )
+        if response.status < 400:
+            return response
+        raise error_from_body(response.status, _maybe_json(response.body))
+
+    def _refresh(self, target: Target) -> Flow[None]:
+        """Ask brokers for metadata until one answers; at most once round."""
+        if target is self._brokers:
+            return
+        params = {} if target.topics is None else {"topics": ",".join(target.topics)}
+        for address in self._brokers.addresses():
+            request = Request(
+                "GET",
+                f"{address}/v1/metadata",
+                params,
+                timeout_s=self.policy.metadata_timeout_s,
+            )
+            try:
+                response = yield from exchange(request)
+            except LeadlineError as error:
+                self._brokers.learn(error)
+                continue
+            if response.status == 200:
+                document = Metadata.from_json(json.loads(response.body))
+                self.cache.update(document, target.topics)
+                return
+
+    def _json(self, target: Target, call: Call) -> Flow[dict[str, Any]]:
+        response = yield from self.call(target, call)
+        document: dict[str, Any] = json.loads(response.body) if response.body else {}
+        return document
+
+    def _offsets(self, topic: str, partition: int, timestamp: int | None) -> Flow[dict[str, Any]]:
+        params = {} if timestamp is None else {"timestamp": str(timestamp)}
+        call = Call("GET", f"{_path(topic, partition)}/offsets", params, repeatable=True)
+        return (yield from self._json(Leader(self.cache, topic, partition), call))
+
+    def _produce_call(
+        self,
+        topic: str,
+        partition: int,
+        body: bytes,
+        content_type: str,
+        acks: Acks,
+        repeatable: bool,
+    ) -> Call:
+        replication_s = self.policy.request_timeout_s
+        params = {"acks": acks, "timeout_ms": str(int(replication_s * 1000))}
+        headers = {"content-type": content_type}
+        return Call(
+            "POST",
+            f"{_path(topic, partition)}/records",
+            params,
+            headers,
+            body,
+            repeatable,
+            _ANSWER_MARGIN_S,
+        )
+
+    def _produced(
+        self, topic: str, partition: int, call: Call, timeout_s: float | None
+    ) -> Flow[ProduceResult]:
+        response = yield from self.call(Leader(self.cache, topic, partition), call, timeout_s)
+        return produce_result(json.loads(response.body) if response.body else {})
+
+    def _fetch(
+        self, topic: str, partition: int, params: Mapping[str, str], accept: str, wait_ms: int
+    ) -> Flow[Response]:
+        call = Call(
+            "GET",
+            f"{_path(topic, partition)}/records",
+            params,
+            {"accept": accept},
+            repeatable=True,
+            server_wait_s=wait_ms / 1000,
+        )
+        return (yield from self.call(Leader(self.cache, topic, partition), call))
+
+
+def _path(topic: str, partition: int) -> str:
+    return f"/v1/topics/{_q(topic)}/partitions/{partition}"
+
+
+def _q(segment: str) -> str:
+    return quote(segment, safe="")
+
+
+def _fetch_params(offset: int, max_bytes: int, min_bytes: int, wait_ms: int) -> dict[str, str]:
+    return {
+        "offset": str(offset),
+        "max_bytes": str(max_bytes),
+        "min_bytes": str(min_bytes),
+        "wait_ms": str(wait_ms),
+    }
+
+
+def _json_headers() -> dict[str, str]:
+    return {"content-type": JSON}
+
+
+def _json_body(document: object) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def _maybe_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
