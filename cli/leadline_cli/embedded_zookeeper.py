@@ -169,14 +169,19 @@ def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
 
     Asked with `srvr`: `ruok` is answered before requests are.
     """
+    for line in _ask(port, b"srvr", timeout_s).splitlines():
+        if line.startswith("Mode: "):
+            return line.removeprefix("Mode: ")
+    return None
+
+
+def _ask(port: int, command: bytes, timeout_s: float) -> str:
+    """Return the answer to a four-letter command; empty when there is none."""
     with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout_s) as connection:
         connection.settimeout(timeout_s)
-        connection.sendall(b"srvr")
-        answer = b"".join(iter(lambda: connection.recv(4096), b"")).decode(errors="replace")
-        for line in answer.splitlines():
-            if line.startswith("Mode: "):
-                return line.removeprefix("Mode: ")
-    return None
+        connection.sendall(command)
+        return b"".join(iter(lambda: connection.recv(4096), b"")).decode(errors="replace")
+    return ""
 
 
 class EmbeddedZooKeeper:
@@ -237,7 +242,7 @@ class EmbeddedZooKeeper:
 
         """
         give_up = time.monotonic() + deadline_s
-        while server_mode(self.config.port) is None or self.pid is None:
+        while not self._serves() or self.pid is None:
             if self.pid is None or time.monotonic() > give_up:
                 why = "ended" if self.pid is None else f"did not serve in {deadline_s:.0f} s"
                 self.stop()
@@ -272,6 +277,12 @@ class EmbeddedZooKeeper:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def _serves(self) -> bool:
+        """Tell whether this server serves, and not another one that has its port."""
+        port = self.config.port
+        own = f"dataDir={self.config.data_dir / 'version-2'}"
+        return server_mode(port) is not None and own in _ask(port, b"conf", 1.0).splitlines()
 
     @property
     def _output(self) -> Path:

@@ -15,6 +15,7 @@ class KazooClient:
         self,
         hosts: str,
         timeout: float = ...,
+        client_id: tuple[int, bytes] | None = ...,
         *,
         handler: SequentialThreadingHandler | None = ...,
         connection_retry: KazooRetry | None = ...,

@@ -63,6 +63,11 @@ def _string(text: str) -> bytes:
     return _pack_int(len(encoded)) + encoded
 
 
+def absolute(root: str, path: str) -> str:
+    """Return the server's path for a caller's `path` below `root` (empty without a chroot)."""
+    return root + path if path != "/" else root or "/"
+
+
 def _op_parts(op: Op, path: bytes) -> tuple[bytes, ...]:
     """Return the header and body of one operation of a multi."""
     size = _pack_int(len(path))
@@ -93,7 +98,7 @@ def create_tail(op: CreateOp) -> bytes:
 
 def encode_op(op: Op, root: str) -> bytes:
     """Encode one operation as a request of its own (the header's opcode leads the body)."""
-    header, *body = _op_parts(op, (root + op.path).encode())
+    header, *body = _op_parts(op, absolute(root, op.path).encode())
     return header[:4] + b"".join(body)
 
 
@@ -101,7 +106,7 @@ def encode_multi(ops: Iterable[Op], root: str) -> bytes:
     """Encode a multi; `root` is put before every path."""
     parts = [_pack_int(MULTI)]
     for op in ops:
-        parts.extend(_op_parts(op, (root + op.path).encode()))
+        parts.extend(_op_parts(op, absolute(root, op.path).encode()))
     parts.append(_END)
     return b"".join(parts)
 
@@ -121,7 +126,7 @@ def encode_multi_read(opcode: int, paths: Iterable[str], root: str) -> bytes:
     header = _HEADERS[opcode]
     parts = [_pack_int(MULTI_READ)]
     for path in paths:
-        encoded = (root + path).encode()
+        encoded = absolute(root, path).encode()
         parts += (header, _pack_int(len(encoded)), encoded, _NO_WATCH)
     parts.append(_END)
     return b"".join(parts)

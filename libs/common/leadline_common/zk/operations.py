@@ -126,7 +126,7 @@ class ZkOperations(ABC):
     async def sync(self, path: str = "/") -> None:
         """Wait until reads through this session see all that the leader has committed."""
         transport = self._open_transport()
-        encoded = codec.encode_path(codec.SYNC, _absolute(transport.root, path))
+        encoded = codec.encode_path(codec.SYNC, codec.absolute(transport.root, path))
         await self._submit(EncodedRequest(encoded), nothing, path)
 
     # -- many nodes ------------------------------------------------------------
@@ -196,7 +196,7 @@ class ZkOperations(ABC):
         decode: Callable[[Answer | None], _T],
     ) -> _T:
         transport = self._open_transport()
-        absolute = _absolute(transport.root, path)
+        absolute = codec.absolute(transport.root, path)
         request: Request
         if watch is None:
             request = EncodedRequest(codec.encode_read(opcode, absolute))
@@ -266,10 +266,6 @@ def _optional_stat(answer: Answer | None) -> Stat | None:
 
 def nothing(_: Answer | None) -> None:
     """Decode an answer whose arrival is all that matters."""
-
-
-def _absolute(root: str, path: str) -> str:
-    return root + path if path != "/" else root or "/"
 
 
 def _checked(encoded: bytes) -> bytes:

@@ -80,6 +80,8 @@ class ZkSession(ZkOperations):
 
         Raises:
             NotConnected: no server answered within `connect_timeout_ms`.
+            ConnectionLoss: the connection broke again at once. The object is of no
+                more use after either; try again with a new one.
 
         """
         self._transport = KazooTransport(hosts, session_timeout_ms, self._state_changed)
@@ -133,7 +135,10 @@ class ZkSession(ZkOperations):
 
     @property
     def lease(self) -> SessionLease:
-        """What this process may still do on this session (R10), by the monotonic clock."""
+        """What this process may still do on this session (R10), by the monotonic clock.
+
+        Ask after `start`: the length depends on what the server grants.
+        """
         return self._lease
 
     def lease_valid(self) -> bool:
@@ -172,7 +177,7 @@ class ZkSession(ZkOperations):
         """
         transport = self._open_transport()
         sent_ms = self._clock_ms()
-        request = EncodedRequest(codec.encode_path(codec.SYNC, transport.root or "/"))
+        request = EncodedRequest(codec.encode_path(codec.SYNC, codec.absolute(transport.root, "/")))
         await transport.submit(request, nothing, "/", urgent=True)
         self._lease.answered(sent_ms)
 
