@@ -139,7 +139,7 @@ class ProducerStates:
     def rows(self) -> list[ProducerRow]:
         """Return the whole table as plain values; `ProducerStates(rows)` restores it."""
         return [
-            (producer_id, state.epoch, state.last_timestamp, [tuple(b) for b in state.batches])
+            (producer_id, state.epoch, state.last_timestamp, list(state.batches))
             for producer_id, state in self._states.items()
         ]
 

@@ -1,0 +1,113 @@
+"""A bounded number of open files for an unbounded number of segments.
+
+Thousands of partitions have more segments than a process may have open. Files
+are opened on use and the least recently used are closed. A pinned file stays
+open: that is how a file is kept while it is read, and from its first unsynced
+write to the end of the fsync, so that no write-back error is lost with a closed
+descriptor.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_CLOSED = -1
+DEFAULT_CAPACITY = 1024
+
+
+class LogFile:
+    """One file that a `FileCache` opens when needed."""
+
+    __slots__ = ("fd", "path", "pins")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fd = _CLOSED
+        self.pins = 0
+
+
+class FileCache:
+    """Open files of the whole process, least recently used closed first; thread-safe.
+
+    `capacity` counts descriptors. Pinned files may exceed it for as long as
+    they are pinned.
+    """
+
+    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._idle: OrderedDict[LogFile, None] = OrderedDict()
+        self._open_count = 0
+
+    @property
+    def open_count(self) -> int:
+        """Descriptors open now."""
+        return self._open_count
+
+    def create(self, file: LogFile) -> None:
+        """Create the file, empty.
+
+        Raises:
+            OSError: it exists already, or the disk refuses.
+
+        """
+        self.pin(file, os.O_CREAT | os.O_EXCL)
+        self.unpin(file)
+
+    def pin(self, file: LogFile, flags: int = 0) -> int:
+        """Return a descriptor that stays open until `unpin`.
+
+        Raises:
+            OSError: the file cannot be opened.
+
+        """
+        with self._lock:
+            if file.fd == _CLOSED:
+                file.fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+                self._open_count += 1
+            elif not file.pins:
+                del self._idle[file]
+            file.pins += 1
+            if self._open_count > self._capacity:
+                self._close_idle(self._capacity)
+            return file.fd
+
+    def unpin(self, file: LogFile) -> None:
+        """Let go of a descriptor; it may be closed from now on."""
+        with self._lock:
+            file.pins -= 1
+            if not file.pins:
+                self._idle[file] = None
+                if self._open_count > self._capacity:
+                    self._close_idle(self._capacity)
+
+    @contextmanager
+    def using(self, file: LogFile) -> Iterator[int]:
+        """Pin the file for the length of a block."""
+        fd = self.pin(file)
+        try:
+            yield fd
+        finally:
+            self.unpin(file)
+
+    def close(self, file: LogFile) -> None:
+        """Close the file, unless it is pinned."""
+        with self._lock:
+            if file in self._idle:
+                del self._idle[file]
+                self._close_one(file)
+
+    def _close_idle(self, keep: int) -> None:
+        while self._open_count > keep and self._idle:
+            file, _ = self._idle.popitem(last=False)
+            self._close_one(file)
+
+    def _close_one(self, file: LogFile) -> None:
+        fd, file.fd = file.fd, _CLOSED
+        self._open_count -= 1
+        os.close(fd)

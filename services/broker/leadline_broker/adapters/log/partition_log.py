@@ -1,0 +1,398 @@
+"""The log of one partition: append, flush, read, cut, retain."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from bisect import bisect_right
+from pathlib import Path
+
+from leadline_broker.adapters.log import recovery
+from leadline_broker.adapters.log.config import LogConfig
+from leadline_broker.adapters.log.durability import Durability
+from leadline_broker.adapters.log.durable import fsync_path
+from leadline_broker.adapters.log.errors import (
+    CorruptStoredBatch,
+)
+from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_broker.adapters.log.layout import PartitionIdentity, write_identity
+from leadline_broker.adapters.log.scan import admit
+from leadline_broker.adapters.log.segment import Segment
+from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
+from leadline_broker.adapters.log.syncing import append_bytes, storage_error
+from leadline_broker.domain.epochs import EpochHistory
+from leadline_broker.domain.producers import ProducerStates
+from leadline_client.batches import BatchHeader, Buffer, decode
+from leadline_client.errors import CorruptBatch, OffsetOutOfRange
+
+
+class PartitionLog:
+    """One replica's records, and how many of them the disk holds for certain.
+
+    One thread owns the log. Only `flush` may be called from another at the same
+    time; calls that remove or replace files wait for it. Nothing exists on disk
+    before the first append.
+
+    Invariant: log_start_offset <= durable_end_offset <= log_end_offset, and the
+    batches between start and end are contiguous with epochs that never decrease.
+
+    Attributes:
+        identity: topic, topic id and partition.
+        directory: where its files are, or will be.
+        recovery: what opening it found.
+
+    """
+
+    __slots__ = (
+        "_config",
+        "_durability",
+        "_files",
+        "_state",
+        "directory",
+        "identity",
+        "recovery",
+    )
+
+    def __init__(
+        self,
+        root: Path,
+        identity: PartitionIdentity,
+        config: LogConfig,
+        files: FileCache,
+        *,
+        clean: bool = False,
+    ) -> None:
+        """Open the log under `root`, with recovery unless the last stop was `clean`.
+
+        Raises:
+            StorageFailed: the disk refuses.
+
+        """
+        self.identity = identity
+        self.directory = root / identity.directory_name
+        self._config = config
+        self._files = files
+        try:
+            self._state, self.recovery = recovery.load(self.directory, config, files, clean=clean)
+        except OSError as error:
+            raise storage_error(error) from error
+        self._durability = Durability(
+            self.directory, files, self._state.epochs, self._state.end_offset
+        )
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self._state.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next batch to append (LEO)."""
+        return self._durability.end_offset
+
+    @property
+    def durable_end_offset(self) -> int:
+        """The offset before which everything is fsynced (rule R4)."""
+        return self._durability.durable_end_offset
+
+    @property
+    def epochs(self) -> EpochHistory:
+        """Which leader epoch wrote which offsets."""
+        return self._state.epochs
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The idempotent producers as of the log end."""
+        return self._state.producers
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self._state.segments)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or an fsync failed; such a log only raises `LogFailed`."""
+        return self._durability.failure is not None
+
+    def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
+        """Append whole batches, stamped and contiguous with the log end; return the new end.
+
+        They are readable at once and durable after the next `flush`.
+        `crc_checked` says that the caller verified them already.
+
+        Raises:
+            CorruptBatch: a header or a CRC does not hold.
+            NotContiguous: they do not continue the log.
+            DiskFull: no room; the log is as before.
+            LogFailed: the write failed otherwise; see `failed`.
+
+        """
+        self._durability.require_usable()
+        headers = admit(data, self.log_end_offset, self.epochs.latest, crc_checked=crc_checked)
+        try:
+            segment = self._segment_for(len(data))
+        except OSError as error:
+            raise storage_error(error) from error
+        self._write(segment.file, data, segment.size)
+        position = segment.size
+        with self._durability.marking:
+            for header in headers:
+                segment.note(header, position + header.position)
+                self._note_epoch(header)
+                self._state.producers.apply(header)
+            self._durability.end_offset = segment.next_offset
+        return segment.next_offset
+
+    def flush(self) -> int:
+        """Force all that is appended so far to the disk; return the durable end offset.
+
+        Thread-safe. Appends may go on meanwhile; they count for the next flush.
+
+        Raises:
+            LogFailed: an fsync failed, now or before; it is never tried again.
+            DiskFull: no room for the epoch file; may be tried again.
+
+        """
+        return self._durability.flush()
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Return whole batches from the one that holds `offset`, none past `end_offset`.
+
+        At least one batch even if it is larger than `max_bytes`; batches of one
+        segment only. Empty at or beyond `end_offset` (exclusive, in practice the
+        high watermark or the log end).
+
+        Raises:
+            OffsetOutOfRange: before the log start or beyond the log end.
+            CorruptStoredBatch: the bytes on disk are not what was appended.
+
+        """
+        self._durability.require_usable()
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is outside {self.log_start_offset} to {self.log_end_offset}",
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+            )
+        end_offset = min(end_offset, self.log_end_offset)
+        if offset >= end_offset:
+            return b""
+        segment = self._state.segments[self._segment_number(offset)]
+        try:
+            return segment.read(offset, max_bytes, end_offset, self.epochs)
+        except OSError as error:
+            raise storage_error(error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after `timestamp` (ms).
+
+        Raises:
+            CorruptStoredBatch: a batch on the way does not hold.
+
+        """
+        self._durability.require_usable()
+        try:
+            for segment in self._state.segments:
+                for span in segment.find_timestamp(timestamp):
+                    for record in decode(segment.read_bytes(span.position, span.end)):
+                        if record.timestamp >= timestamp:
+                            return record.offset, record.timestamp
+        except CorruptBatch as error:
+            raise CorruptStoredBatch(error.message) from error
+        except OSError as error:
+            raise storage_error(error) from error
+        return None
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut the log at the last batch boundary at or before `offset`; return the new end.
+
+        Durable before it returns. At or beyond the log end nothing happens;
+        before the log start the log becomes empty at `offset`.
+
+        Raises:
+            LogFailed: the disk refuses.
+
+        """
+        with self._durability.flushing:
+            self._durability.require_usable()
+            if offset >= self.log_end_offset:
+                return self.log_end_offset
+            if offset < self.log_start_offset:
+                self.reset_to(offset)
+                return offset
+            try:
+                self._cut(offset)
+            except OSError as error:
+                raise self._durability.fail(error) from error
+            return self.flush()
+
+    def reset_to(self, offset: int) -> None:
+        """Drop everything and begin anew at `offset`; durable before it returns.
+
+        Raises:
+            LogFailed: the disk refuses.
+
+        """
+        with self._durability.flushing:
+            self._durability.require_usable()
+            if self._state.start_offset == self.log_end_offset == offset:
+                return
+            try:
+                self._remove_from(0)
+                if self.directory.exists():
+                    remove_snapshots(self.directory, lambda _: False)
+                self._state.epochs.truncate_to(0)
+                self._state.producers = ProducerStates()
+                self._add_segment(offset)
+            except OSError as error:
+                raise self._durability.fail(error) from error
+            self._durability.cut(offset)
+            self.flush()
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
+    ) -> int:
+        """Delete old closed segments that end at or before `limit_offset`; return the bytes.
+
+        A segment goes when its latest record is older than `retention_ms`, or
+        when the log without it still holds `retention_bytes`; negative means
+        without limit. `limit_offset` is the high watermark. Idempotent
+        producers that have been silent for too long are forgotten too.
+        """
+        self._durability.require_usable()
+        self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
+        removed = 0
+        while len(self._state.segments) > 1:
+            oldest = self._state.segments[0]
+            aged = 0 <= retention_ms < now_ms - oldest.max_timestamp and oldest.max_timestamp >= 0
+            excess = 0 <= retention_bytes <= self.size_bytes - oldest.size
+            if oldest.next_offset > limit_offset or not (aged or excess):
+                break
+            removed += oldest.size
+            self._remove_oldest()
+        return removed
+
+    def close(self) -> None:
+        """Flush, write index and snapshot, and close the files; the next open may be `clean`.
+
+        Raises:
+            StorageFailed: it could not be flushed; the next open must recover.
+
+        """
+        with self._durability.flushing:
+            if self._durability.closed:
+                return
+            try:
+                self.flush()
+                if self._state.segments:
+                    self._seal_active()
+                    kept = {segment.base_offset for segment in self._state.segments}
+                    remove_snapshots(self.directory, (kept | {self.log_end_offset}).__contains__)
+            except OSError as error:
+                raise storage_error(error) from error
+            finally:
+                self._release()
+
+    def delete(self) -> None:
+        """Close without flushing and remove the directory."""
+        with self._durability.flushing:
+            self._release()
+            shutil.rmtree(self.directory, ignore_errors=True)
+            fsync_path(self.directory.parent)
+
+    def _segment_for(self, size: int) -> Segment:
+        """Return the segment to append `size` bytes to, created or rolled if needed."""
+        segments = self._state.segments
+        if not segments:
+            return self._add_segment(0)
+        active = segments[-1]
+        if active.size and active.size + size > self._config.segment_bytes:
+            self.flush()  # Recovery trusts closed segments to be durable.
+            self._seal_active()
+            return self._add_segment(self.log_end_offset)
+        return active
+
+    def _add_segment(self, base_offset: int) -> Segment:
+        new_directory = not self.directory.exists()
+        segment = Segment(
+            self.directory, base_offset, self._files, self._config.index_interval_bytes
+        )
+        try:
+            if new_directory:
+                self.directory.mkdir()
+                write_identity(self.directory, self.identity)
+            self._files.create(segment.file)
+        except OSError:
+            if new_directory:
+                shutil.rmtree(self.directory, ignore_errors=True)
+            raise
+        self._state.segments.append(segment)
+        self._durability.entries_changed(new_directory=new_directory)
+        return segment
+
+    def _seal_active(self) -> None:
+        self._state.segments[-1].seal()
+        write_snapshot(self.directory, self.log_end_offset, self.producers)
+
+    def _write(self, file: LogFile, data: Buffer, position: int) -> None:
+        try:
+            fd = self._files.pin(file)
+        except OSError as error:
+            raise storage_error(error) from error
+        try:
+            append_bytes(fd, data, position)
+        except OSError as error:
+            raise self._durability.fail(error) from error
+        finally:
+            self._durability.wrote(file)
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        if header.leader_epoch != self.epochs.latest:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+            self._durability.epochs_changed()
+
+    def _segment_number(self, offset: int) -> int:
+        """Return which segment holds `offset`, or would."""
+        return bisect_right(self._state.segments, offset, key=lambda s: s.base_offset) - 1
+
+    def _cut(self, offset: int) -> None:
+        number = self._segment_number(offset)
+        segment = self._state.segments[number]
+        position, end = segment.boundary(offset)
+        if number + 1 < len(self._state.segments):
+            self._remove_from(number + 1)
+            fsync_path(self.directory)  # No later segment may outlive the cut.
+        segment.remove_index_files()
+        remove_snapshots(self.directory, end.__ge__)
+        fd = self._files.pin(segment.file)
+        self._durability.wrote(segment.file)
+        os.ftruncate(fd, position)
+        segment.cut_at(position, end)
+        self.epochs.truncate_to(end)
+        if self.producers.reaches(end):
+            self._state.producers = recovery.replay_producers(
+                self.directory, self._state.segments, self._files
+            )
+        self._durability.cut(end)
+
+    def _remove_from(self, number: int) -> None:
+        """Remove segments from the last backwards, so that what a crash leaves is a prefix."""
+        self._durability.forget_file()
+        while len(self._state.segments) > number:
+            self._state.segments[-1].remove()
+            self._state.segments.pop()
+
+    def _remove_oldest(self) -> None:
+        self._state.segments.pop(0).remove()
+        start = self.log_start_offset
+        remove_snapshots(self.directory, start.__le__)
+        self._durability.entries_changed()
+        with self._durability.marking:
+            self.epochs.advance_start(start)
+            self._durability.epochs_changed()
+
+    def _release(self) -> None:
+        self._durability.close()
+        for segment in self._state.segments:
+            self._files.close(segment.file)

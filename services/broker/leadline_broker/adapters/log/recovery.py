@@ -1,0 +1,195 @@
+"""Opening a partition's directory: finding where its log soundly ends.
+
+After a clean stop the index and snapshot files say everything. After any other
+stop the last segment is read and checked batch by batch; what does not hold at
+its end was never acknowledged and is cut off. Closed segments were synced before
+they were closed, so damage there is not cut but refused when it is read.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from leadline_broker.adapters.log.config import LogConfig
+from leadline_broker.adapters.log.durable import TEMPORARY_SUFFIX, fsync_path
+from leadline_broker.adapters.log.epoch_file import read_epochs, write_epochs
+from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
+from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.layout import LOG_SUFFIX, offsets_named
+from leadline_broker.adapters.log.scan import flaw, whole_batches
+from leadline_broker.adapters.log.segment import Segment
+from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
+from leadline_broker.domain.epochs import EpochHistory
+from leadline_broker.domain.producers import ProducerStates
+from leadline_client.batches import BatchHeader
+from leadline_client.errors import CorruptBatch
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a log found and did.
+
+    Attributes:
+        scanned_bytes: bytes whose CRC was checked; 0 after a clean stop.
+        cut_bytes: bytes cut off the end, 0 if all held.
+        cut_offset: the log end after the cut.
+        reason: why the first batch that was cut did not hold; empty if none was.
+
+    """
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    cut_offset: int = 0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class LogState:
+    """The content of an opened log; the last segment is the active one."""
+
+    segments: list[Segment]
+    epochs: EpochHistory
+    producers: ProducerStates
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset of the first segment, 0 if nothing was ever written."""
+        return self.segments[0].base_offset if self.segments else 0
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the last batch."""
+        return self.segments[-1].next_offset if self.segments else 0
+
+
+def load(
+    directory: Path, config: LogConfig, files: FileCache, *, clean: bool
+) -> tuple[LogState, RecoveryReport]:
+    """Open what is in `directory`, all of it durable afterwards.
+
+    `clean` says that the process before stopped in good order.
+
+    Raises:
+        OSError: the disk refuses.
+
+    """
+    if not directory.exists():
+        return LogState([], EpochHistory(), ProducerStates()), RecoveryReport()
+    for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
+        leftover.unlink()
+    segments = _segments(directory, config, files)
+    if not segments:
+        return LogState([], EpochHistory(), ProducerStates()), RecoveryReport()
+    active = segments[-1]
+    report = RecoveryReport()
+    if clean and _opens_without_scan(active):
+        epochs = _known_epochs(directory, segments)
+        epochs.truncate_to(active.next_offset)
+    else:
+        epochs = _known_epochs(directory, segments[:-1])
+        epochs.truncate_to(active.base_offset)
+        report = _recover_tail(active, epochs, files)
+        active.remove_index_files()
+        remove_snapshots(directory, active.next_offset.__ge__)
+        _make_durable(directory, epochs)
+    epochs.advance_start(segments[0].base_offset)
+    producers = replay_producers(directory, segments, files)
+    return LogState(segments, epochs, producers), report
+
+
+def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segment]:
+    bases = offsets_named(directory, LOG_SUFFIX)
+    interval = config.index_interval_bytes
+    return [
+        Segment.existing(directory, base, following, files, interval)
+        for base, following in pairwise([*bases, *bases[-1:]])
+    ]
+
+
+def _opens_without_scan(active: Segment) -> bool:
+    try:
+        active.load_index()
+    except CorruptFile:
+        return False
+    return True
+
+
+def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> RecoveryReport:
+    """Check the active segment from its start, cut what does not hold, and sync it."""
+    size, active.size, active.trusted_from = active.size, 0, 0
+    active.clear()
+    reason = ""
+    with files.using(active.file) as fd:
+        try:
+            for position, header, buffer in whole_batches(fd, 0, size):
+                reason = _tail_flaw(buffer, header, active.next_offset, epochs)
+                if reason:
+                    break
+                active.note(header, position)
+                epochs.assign(header.leader_epoch, header.base_offset)
+        except CorruptBatch as error:
+            reason = error.message
+        if active.size < size:
+            os.ftruncate(fd, active.size)
+        os.fsync(fd)
+    return RecoveryReport(size, size - active.size, active.next_offset, reason)
+
+
+def _tail_flaw(
+    buffer: bytes, header: BatchHeader, expected_offset: int, epochs: EpochHistory
+) -> str:
+    if header.leader_epoch < epochs.latest:
+        return f"epoch {header.leader_epoch} after epoch {epochs.latest}"
+    return flaw(buffer, header, expected_offset) or ""
+
+
+def _known_epochs(directory: Path, segments: list[Segment]) -> EpochHistory:
+    """Return the epoch file's content, or that of the batches if the file does not hold."""
+    try:
+        return EpochHistory(read_epochs(directory))
+    except CorruptFile:
+        return _epochs_of_batches(segments)
+
+
+def _epochs_of_batches(segments: list[Segment]) -> EpochHistory:
+    epochs = EpochHistory()
+    for segment in segments:
+        try:
+            for span in segment.spans():
+                if span.leader_epoch > epochs.latest:
+                    epochs.assign(span.leader_epoch, span.base_offset)
+        except CorruptStoredBatch:
+            continue  # Reading there is refused anyway; later segments still count.
+    return epochs
+
+
+def _make_durable(directory: Path, epochs: EpochHistory) -> None:
+    """Sync what a crash may have left only in memory: names, and the epochs if they changed."""
+    try:
+        stale = read_epochs(directory) != epochs.entries()
+    except CorruptFile:
+        stale = True
+    if stale:
+        write_epochs(directory, epochs.entries())
+    fsync_path(directory)
+    fsync_path(directory.parent)
+
+
+def replay_producers(directory: Path, segments: list[Segment], files: FileCache) -> ProducerStates:
+    """Rebuild the producers as of the log end: the latest snapshot and the batches after it."""
+    start, end = segments[0].base_offset, segments[-1].next_offset
+    offset, producers = latest_snapshot(directory, end, default=start)
+    for segment in segments:
+        if segment.next_offset <= offset:
+            continue
+        try:
+            from_position = segment.find(max(offset, segment.base_offset)).position
+            with files.using(segment.file) as fd:
+                for _, header, _ in whole_batches(fd, from_position, segment.size):
+                    producers.apply(header)
+        except (CorruptBatch, CorruptStoredBatch):
+            continue  # As for the epochs: the damage is refused where it is read.
+    return producers

@@ -1,0 +1,167 @@
+"""Reading a segment file batch by batch.
+
+`spans` reads headers only and is how positions are found; `whole_batches` reads
+everything and is how content is checked and replayed.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from leadline_broker.adapters.log.errors import CorruptStoredBatch, NotContiguous
+from leadline_broker.domain.epochs import NO_EPOCH, EpochHistory
+from leadline_client.batches import (
+    HEADER_SIZE,
+    BatchHeader,
+    Buffer,
+    crc_matches,
+    header_at,
+    parse_headers,
+)
+from leadline_client.errors import CorruptBatch
+
+# Base offset, length, leader epoch, magic; last offset delta; latest timestamp.
+_SPAN = struct.Struct(">qiib6xi8xq")
+_SIZE_PREFIX = 12
+_MAGIC = 2
+_CHUNK = 1 << 20
+
+
+class BatchSpan(NamedTuple):
+    """Where a stored batch lies in its file (bytes) and which offsets it holds."""
+
+    position: int
+    size: int
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    max_timestamp: int
+
+    @property
+    def end(self) -> int:
+        """The position after the batch."""
+        return self.position + self.size
+
+
+def spans(
+    fd: int, position: int, end: int, expected_offset: int, *, read_ahead: int = HEADER_SIZE
+) -> Iterator[BatchSpan]:
+    """Yield the batches between two file positions without reading their records.
+
+    `read_ahead` bytes are read at once, so that a run of small batches costs one
+    system call.
+
+    Raises:
+        CorruptStoredBatch: a header is impossible or does not begin at the
+            offset where the batch before it ended (the first: `expected_offset`).
+
+    """
+    chunk, chunk_position = b"", position
+    while position < end:
+        at = position - chunk_position
+        if at + HEADER_SIZE > len(chunk):
+            chunk = os.pread(fd, max(HEADER_SIZE, min(read_ahead, end - position)), position)
+            chunk_position, at = position, 0
+        if len(chunk) < HEADER_SIZE:
+            raise CorruptStoredBatch(f"no batch header at byte {position}")
+        base, length, epoch, magic, delta, timestamp = _SPAN.unpack_from(chunk, at)
+        size = length + _SIZE_PREFIX
+        sound = magic == _MAGIC and HEADER_SIZE <= size <= end - position and delta >= 0
+        if not sound or base != expected_offset:
+            raise CorruptStoredBatch(
+                f"the batch at byte {position} is not the one of offset {expected_offset}"
+            )
+        expected_offset = base + delta + 1
+        yield BatchSpan(position, size, base, expected_offset, epoch, timestamp)
+        position += size
+
+
+def whole_batches(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
+    """Yield (file position, header, the buffer that the header points into) per batch.
+
+    Nothing but the framing is checked.
+
+    Raises:
+        CorruptBatch: the file does not hold a whole batch at some position.
+
+    """
+    chunk, at = b"", 0
+    while position < end:
+        if at + _size_at(chunk, at) > len(chunk):
+            chunk, at = _read_batch(fd, position, end), 0
+        header = header_at(chunk, at)
+        yield position, header, chunk
+        at += header.size
+        position += header.size
+
+
+def _size_at(chunk: bytes, at: int) -> int:
+    """Return the size that the batch at `at` states; a header's where it cannot be seen."""
+    if at + _SIZE_PREFIX > len(chunk):
+        return HEADER_SIZE
+    return int.from_bytes(chunk[at + 8 : at + _SIZE_PREFIX], "big", signed=True) + _SIZE_PREFIX
+
+
+def _read_batch(fd: int, position: int, end: int) -> bytes:
+    """Read a chunk that holds the batch at `position` whole, if the file does."""
+    chunk = os.pread(fd, min(_CHUNK, end - position), position)
+    size = _size_at(chunk, 0)
+    return os.pread(fd, size, position) if len(chunk) < size <= end - position else chunk
+
+
+def flaw(buffer: bytes, header: BatchHeader, expected_offset: int) -> str | None:
+    """Say what is wrong with a stored batch that should begin at `expected_offset`."""
+    if header.base_offset != expected_offset:
+        return f"offset {header.base_offset} where {expected_offset} was due"
+    if header.last_offset_delta < 0 or not crc_matches(buffer, header):
+        return f"CRC mismatch at offset {expected_offset}"
+    return None
+
+
+def admit(data: Buffer, end_offset: int, epoch: int, *, crc_checked: bool) -> list[BatchHeader]:
+    """Return the headers of batches that may follow `end_offset`, written in `epoch`.
+
+    Raises:
+        CorruptBatch: a header or, unless `crc_checked`, a CRC does not hold.
+        NotContiguous: the batches would leave a gap or go back in epochs.
+
+    """
+    headers = list(parse_headers(data))
+    for header in headers:
+        if header.base_offset != end_offset or header.last_offset_delta < 0:
+            raise NotContiguous(f"batch at {header.base_offset}, the log ends at {end_offset}")
+        if header.leader_epoch < epoch:
+            raise NotContiguous(f"epoch {header.leader_epoch} after epoch {epoch}")
+        if not crc_checked and not crc_matches(data, header):
+            raise CorruptBatch(f"CRC mismatch in the batch at offset {end_offset}")
+        end_offset, epoch = header.next_offset, header.leader_epoch
+    if not headers:
+        raise CorruptBatch("no batch to append")
+    return headers
+
+
+def check_stored(data: bytes, expected_offset: int, epochs: EpochHistory) -> int:
+    """Check batches read back from a file; return the offset after the last.
+
+    The CRC covers neither base offset nor leader epoch, so both are compared
+    with what the log knows of them.
+
+    Raises:
+        CorruptStoredBatch: they are not what was appended; they must not be served.
+
+    """
+    try:
+        for header in parse_headers(data):
+            wrong = flaw(data, header, expected_offset)
+            known_epoch = epochs.epoch_at(expected_offset)
+            if wrong is None and known_epoch not in {header.leader_epoch, NO_EPOCH}:
+                wrong = f"epoch {header.leader_epoch} at offset {expected_offset}"
+            if wrong is not None:
+                raise CorruptStoredBatch(wrong)
+            expected_offset = header.next_offset
+    except CorruptBatch as error:
+        raise CorruptStoredBatch(f"after offset {expected_offset}: {error.message}") from error
+    return expected_offset

@@ -1,0 +1,246 @@
+"""One segment file: where its batches lie, and reading whole batches from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
+from leadline_broker.adapters.log.file_cache import FileCache, LogFile
+from leadline_broker.adapters.log.index import (
+    NO_TIMESTAMP,
+    SparseIndex,
+    read_index,
+    write_index,
+)
+from leadline_broker.adapters.log.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    offset_name,
+)
+from leadline_broker.adapters.log.scan import BatchSpan, check_stored, spans
+from leadline_broker.domain.epochs import EpochHistory
+from leadline_client.batches import HEADER_SIZE, BatchHeader
+
+
+class Segment:
+    """A run of batches in one file.
+
+    The index of a closed segment is loaded, or rebuilt, when it is first needed.
+
+    Attributes:
+        base_offset: the first offset, which also names the file.
+        next_offset: the offset after the last batch.
+        size: bytes of whole batches in the file.
+        trusted_from: batches from this position on were checked by this process
+            and are not checked again when they are read. A closed segment
+            trusts nothing: its bytes may come from the disk again.
+
+    """
+
+    __slots__ = (
+        "_files",
+        "_index",
+        "_interval",
+        "_max_timestamp",
+        "base_offset",
+        "file",
+        "next_offset",
+        "size",
+        "trusted_from",
+    )
+
+    def __init__(self, directory: Path, base_offset: int, files: FileCache, interval: int) -> None:
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.trusted_from = 0
+        self.file = LogFile(directory / offset_name(base_offset, LOG_SUFFIX))
+        self._files = files
+        self._interval = interval
+        self._index: SparseIndex | None = SparseIndex(interval)
+        self._max_timestamp = NO_TIMESTAMP
+
+    @classmethod
+    def existing(
+        cls, directory: Path, base_offset: int, next_offset: int, files: FileCache, interval: int
+    ) -> Segment:
+        """Return a segment that is on disk and ends where the next one begins."""
+        segment = cls(directory, base_offset, files, interval)
+        segment.next_offset = next_offset
+        segment.size = segment.trusted_from = segment.file.path.stat().st_size
+        segment._index = None
+        return segment
+
+    @property
+    def index(self) -> SparseIndex:
+        """The index, from its files if they hold, else from the batches."""
+        if self._index is None:
+            try:
+                self.load_index()
+            except CorruptFile:
+                self._rebuild_index()
+        return self._index or SparseIndex(self._interval)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest record timestamp (ms), or `NO_TIMESTAMP`."""
+        _ = self.index
+        return self._max_timestamp
+
+    def load_index(self) -> None:
+        """Take index, end and latest timestamp from the index files.
+
+        Raises:
+            CorruptFile: they are missing, damaged, or of other content.
+
+        """
+        index, next_offset, max_timestamp = read_index(self.file.path, self._interval, self.size)
+        if self.next_offset not in {self.base_offset, next_offset}:
+            raise CorruptFile(f"the index of {self.file.path.name} ends at {next_offset}")
+        self._index, self.next_offset, self._max_timestamp = index, next_offset, max_timestamp
+
+    def _rebuild_index(self) -> None:
+        """Index the batches up to the first that does not hold: those before it can be read."""
+        self.clear()
+        try:
+            with self._files.using(self.file) as fd:
+                for span in spans(fd, 0, self.size, self.base_offset):
+                    self._add(span.base_offset, span.position, span.max_timestamp)
+        except CorruptStoredBatch:
+            return
+
+    def clear(self) -> None:
+        """Begin an empty index, for `note` to fill."""
+        self._index = SparseIndex(self._interval)
+        self._max_timestamp = NO_TIMESTAMP
+
+    def note(self, header: BatchHeader, position: int) -> None:
+        """Take in a batch that is in the file at `position`, the next one of the segment."""
+        self._add(header.base_offset, position, header.max_timestamp)
+        self.size = position + header.size
+        self.next_offset = header.next_offset
+
+    def _add(self, offset: int, position: int, max_timestamp: int) -> None:
+        self.index.add(offset, position, self._max_timestamp)
+        self._max_timestamp = max(self._max_timestamp, max_timestamp)
+
+    def seal(self) -> None:
+        """Write the index files and trust the segment no longer: it is closed."""
+        write_index(self.file.path, self.index, self.size, self.next_offset, self._max_timestamp)
+        self.trusted_from = self.size
+
+    def remove_index_files(self) -> None:
+        """Remove the index files, before the segment changes under them."""
+        self.file.path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
+        self.file.path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Delete the segment and its indexes; the directory is for the caller to fsync."""
+        self.remove_index_files()
+        self._files.close(self.file)
+        self.file.path.unlink(missing_ok=True)
+
+    def boundary(self, offset: int) -> tuple[int, int]:
+        """Return (position, offset) of the last sound batch boundary at or before `offset`."""
+        entry = self.index.entry_for_offset(offset)
+        found = (0, self.base_offset)
+        try:
+            for span in self.spans(max(entry, 0)):
+                found = (span.position, span.base_offset)
+                if span.next_offset > offset:
+                    break
+                found = (span.end, span.next_offset)
+        except CorruptStoredBatch:
+            return found  # Cutting there is how a damaged segment is repaired.
+        return found
+
+    def cut_at(self, position: int, offset: int) -> None:
+        """Forget the batches from a boundary on; the file is for the caller to cut."""
+        index = self.index
+        index.truncate_to(position)
+        self.size, self.next_offset = position, offset
+        self.trusted_from = min(self.trusted_from, position)
+        self._max_timestamp = index.times[-1] if index.times else NO_TIMESTAMP
+        for kept in self.spans(len(index.times) - 1) if index.times else ():
+            self._max_timestamp = max(self._max_timestamp, kept.max_timestamp)
+
+    def find(self, offset: int) -> BatchSpan:
+        """Return the batch that holds `offset`, which the segment must contain.
+
+        Raises:
+            CorruptStoredBatch: the batches on the way to it do not hold.
+
+        """
+        for span in self.spans(self.index.entry_for_offset(offset)):
+            if span.next_offset > offset:
+                return span
+        raise CorruptStoredBatch(f"{self.file.path.name} ends before offset {offset}")
+
+    def find_timestamp(self, timestamp: int) -> Iterator[BatchSpan]:
+        """Yield the batches whose latest timestamp (ms) is at or after `timestamp`."""
+        if self.max_timestamp < timestamp:
+            return
+        for span in self.spans(self.index.entry_for_timestamp(timestamp)):
+            if span.max_timestamp >= timestamp:
+                yield span
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, epochs: EpochHistory) -> bytes:
+        """Return whole batches from the one that holds `offset`, none past `end_offset`.
+
+        At least one batch, even if it is larger than `max_bytes`.
+
+        Raises:
+            CorruptStoredBatch: what is on disk is not what was appended.
+
+        """
+        first = self.find(offset)
+        if first.next_offset > end_offset:
+            return b""
+        limit = self.size if end_offset >= self.next_offset else self.find(end_offset).position
+        if limit - first.position > max_bytes:
+            limit = self._last_end_within(first, first.position + max_bytes)
+        data = self.read_bytes(first.position, limit)
+        if first.position < self.trusted_from:
+            end = check_stored(data, first.base_offset, epochs)
+            if limit == self.size and end != self.next_offset:
+                raise CorruptStoredBatch(f"{self.file.path.name} ends at {end} and should not")
+        return data
+
+    def read_bytes(self, position: int, end: int) -> bytes:
+        """Return the bytes between two file positions."""
+        with self._files.using(self.file) as fd:
+            data = os.pread(fd, end - position, position)
+        if len(data) != end - position:
+            raise CorruptStoredBatch(f"{self.file.path.name} is shorter than its batches")
+        return data
+
+    def _last_end_within(self, first: BatchSpan, limit: int) -> int:
+        """Return where the last batch ends that lies before `limit`, but not before `first`'s."""
+        entry = self.index.entry_for_position(limit)
+        end = first.end
+        end = max(end, self.index.positions[entry])
+        for span in self.spans(entry):
+            if span.end > limit:
+                break
+            end = max(end, span.end)
+        return end
+
+    def spans(self, entry: int = 0) -> Iterator[BatchSpan]:
+        """Yield the batches from an index entry on, reading headers only.
+
+        Raises:
+            CorruptStoredBatch: a batch does not hold.
+
+        """
+        index = self.index
+        if not index.positions:
+            raise CorruptStoredBatch(f"{self.file.path.name} does not begin with a batch")
+        position = index.positions[entry]
+        following = entry + 1
+        gap_end = index.positions[following] if following < len(index.positions) else self.size
+        ahead = max(HEADER_SIZE, min(gap_end - position, self._interval + HEADER_SIZE))
+        with self._files.using(self.file) as fd:
+            yield from spans(fd, position, self.size, index.offsets[entry], read_ahead=ahead)

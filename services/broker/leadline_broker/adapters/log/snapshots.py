@@ -1,0 +1,44 @@
+"""Snapshots of the idempotent producers of a log, named by the offset they stand at.
+
+Derived from the batches and checked when read, so they need not be synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from leadline_broker.adapters.log.durable import read_checked, write_checked
+from leadline_broker.adapters.log.errors import CorruptFile
+from leadline_broker.adapters.log.layout import SNAPSHOT_SUFFIX, offset_name, offsets_named
+from leadline_broker.domain.producers import ProducerRow, ProducerStates
+
+_KIND = "producer-snapshot"
+
+
+def write_snapshot(directory: Path, offset: int, producers: ProducerStates) -> None:
+    """Write what is known of the producers after all batches below `offset`."""
+    body = msgspec.json.encode(producers.rows())
+    write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=False)
+
+
+def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, ProducerStates]:
+    """Return the latest sound snapshot at or below `at_most`, else nobody as of `default`."""
+    for offset in reversed(offsets_named(directory, SNAPSHOT_SUFFIX)):
+        if default <= offset <= at_most:
+            try:
+                body = read_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND)
+                rows = msgspec.json.decode(body, type=list[ProducerRow])
+            except (CorruptFile, msgspec.MsgspecError):
+                continue
+            return offset, ProducerStates(rows)
+    return default, ProducerStates()
+
+
+def remove_snapshots(directory: Path, keep: Callable[[int], bool]) -> None:
+    """Remove the snapshots whose offset `keep` does not accept."""
+    for offset in offsets_named(directory, SNAPSHOT_SUFFIX):
+        if not keep(offset):
+            (directory / offset_name(offset, SNAPSHOT_SUFFIX)).unlink(missing_ok=True)
