@@ -59,6 +59,7 @@ PLANTS = [
     Plant("thin-client", "leadline_client.planted_server", "msgspec"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
     Plant("web-framework", "leadline_broker.runtime.planted_request", "fastapi"),
+    Plant("checked-models", "leadline_controller.runtime.planted_model", "pydantic"),
     Plant("http-clients", "leadline_controller.runtime.planted_call", "httpx"),
     Plant("database", "leadline_controller.runtime.planted_table", "sqlite3"),
     Plant("bundled-java", "leadline_common.planted_java", "pyspark"),
