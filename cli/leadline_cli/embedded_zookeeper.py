@@ -12,156 +12,29 @@ For one machine: no authentication, reachable from loopback only.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from leadline_cli.java_runtime import find_java, package_directory
+from leadline_cli.zookeeper_config import TICK_TIME_MS, Member, ServerConfig
 from leadline_common.ports import LOOPBACK, free_port, free_ports
 
-TICK_TIME_MS: Final = 500
-"""ZooKeeper's unit of time; session timeouts from 2 ticks up are granted."""
-MAX_SESSION_TIMEOUT_MS: Final = 120_000
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 10.0
-
-_MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_JARS: Final = (
-    "zookeeper-[0-9]*",
-    "zookeeper-jute-*",
-    "slf4j-api-*",
-    "log4j-slf4j2-impl-*",
-    "log4j-api-*",
-    "log4j-core-*",
-    "metrics-core-*",
-    "snappy-java-*",
-    "commons-io-*",
-    "netty-handler-[0-9]*",
-    "netty-common-*",
-    "netty-buffer-*",
-    "netty-transport-[0-9]*",
-)
-"""What the server loads. With all of PySpark's jars it starts in twice the time."""
-
-_JVM_FLAGS: Final = (
-    "-Xmx512m",
-    "-XX:+UseSerialGC",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-Dzookeeper.jmx.log4j.disable=true",
-    "-Djava.awt.headless=true",
-)
-
-_LOGGING: Final = """\
-status = error
-appender.file.type = RollingFile
-appender.file.name = file
-appender.file.fileName = {directory}/zookeeper.log
-appender.file.filePattern = {directory}/zookeeper.log.%i
-appender.file.layout.type = PatternLayout
-appender.file.layout.pattern = %d{{ISO8601}} %-5p %c{{1}} %m%n
-appender.file.policies.type = Policies
-appender.file.policies.size.type = SizeBasedTriggeringPolicy
-appender.file.policies.size.size = 16MB
-appender.file.strategy.type = DefaultRolloverStrategy
-appender.file.strategy.max = 2
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = file
-"""
 
 
 class ZooKeeperDidNotStart(RuntimeError):
     """The server ended, or did not serve before the deadline; the message holds its output."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One server's place in an ensemble: its id, and (quorum, election) ports by id."""
-
-    server_id: int
-    servers: Mapping[int, tuple[int, int]]
-
-    def encode(self) -> str:
-        """Return the form of the command line: `1;1=2888:3888,2=2889:3889`."""
-        ports = ",".join(f"{i}={quorum}:{vote}" for i, (quorum, vote) in self.servers.items())
-        return f"{self.server_id};{ports}"
-
-    @classmethod
-    def decode(cls, text: str) -> Member:
-        """Parse what `encode` wrote.
-
-        Raises:
-            ValueError: it is not of that form.
-
-        """
-        server_id, _, entries = text.partition(";")
-        servers = {}
-        for entry in entries.split(","):
-            number, _, ports = entry.partition("=")
-            quorum, _, vote = ports.partition(":")
-            servers[int(number)] = (int(quorum), int(vote))
-        return cls(int(server_id), servers)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
-    """What one server is started with."""
-
-    data_dir: Path
-    port: int
-    tick_time_ms: int = TICK_TIME_MS
-    member: Member | None = None
-
-    def command(self) -> list[str]:
-        """Return the command that runs this server in the foreground, any number of times."""
-        argv = [sys.executable, "-m", "leadline_cli.embedded_zookeeper"]
-        argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
-        argv += ["--tick-time-ms", str(self.tick_time_ms)]
-        return [*argv, "--member", self.member.encode()] if self.member else argv
-
-    def java_command(self) -> list[str]:
-        """Return the command of the server itself."""
-        jars = package_directory("pyspark") / "jars"
-        class_path = [str(jar) for pattern in _JARS for jar in sorted(jars.glob(pattern + ".jar"))]
-        logging = f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"
-        flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
-        return [str(find_java()), *flags, _MAIN_CLASS, str(self.data_dir / "zoo.cfg")]
-
-    def write(self) -> None:
-        """Write the configuration files into the data directory."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        (self.data_dir / "zoo.cfg").write_text(self._zoo_cfg())
-        (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(directory=self.data_dir))
-        if self.member:
-            (self.data_dir / "myid").write_text(f"{self.member.server_id}\n")
-
-    def _zoo_cfg(self) -> str:
-        settings: dict[str, object] = {
-            "dataDir": self.data_dir,
-            "clientPort": self.port,
-            "clientPortAddress": LOOPBACK,
-            "tickTime": self.tick_time_ms,
-            "maxSessionTimeout": MAX_SESSION_TIMEOUT_MS,
-            "initLimit": 20,
-            "syncLimit": 10,
-            "maxClientCnxns": 0,
-            "admin.enableServer": "false",
-            "4lw.commands.whitelist": "srvr,stat,ruok,conf",
-            "autopurge.snapRetainCount": 3,
-            "autopurge.purgeInterval": 1,
-        }
-        if self.member:
-            for number, (quorum, vote) in self.member.servers.items():
-                settings[f"server.{number}"] = f"{LOOPBACK}:{quorum}:{vote}"
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
@@ -219,11 +92,11 @@ class EmbeddedZooKeeper:
         """Start the process without waiting for it to serve.
 
         Raises:
-            ZooKeeperDidNotStart: it runs already.
+            ZooKeeperDidNotStart: it runs already, or another server has its port.
 
         """
-        if self.pid is not None:
-            raise ZooKeeperDidNotStart(f"already running as process {self.pid}")
+        if self.pid is not None or _ask(self.config.port, b"ruok", 1.0):
+            raise ZooKeeperDidNotStart(f"a server answers at {self.hosts} already")
         self.config.data_dir.mkdir(parents=True, exist_ok=True)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(  # noqa: S603 -- our own command, no shell
@@ -358,6 +231,11 @@ class EmbeddedEnsemble:
                 return member
         return None
 
+    def kill(self) -> None:
+        """End all members at once, as a crash would."""
+        for member in self.members:
+            member.kill()
+
     def stop(self) -> None:
         """End all members. Idempotent."""
         for member in self.members:
@@ -376,6 +254,19 @@ class EmbeddedEnsemble:
         self.stop()
 
 
+def _lock(data_dir: Path) -> None:
+    """Hold the data directory for as long as this process lives, across `exec`.
+
+    ZooKeeper itself does not guard it, and two servers would ruin the data.
+    """
+    descriptor = os.open(data_dir / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    os.set_inheritable(descriptor, True)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit(f"{data_dir} is in use by another server")
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Become the server that the arguments describe; does not return."""
     parser = argparse.ArgumentParser(prog="python -m leadline_cli.embedded_zookeeper")
@@ -388,6 +279,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
     )
     config.write()
+    _lock(config.data_dir)
     command = config.java_command()
     os.execv(command[0], command)  # noqa: S606 -- no shell is wanted
 

@@ -426,9 +426,15 @@ async def test_its_command_runs_it_again_in_the_same_process(tmp_path: Path) -> 
         await asyncio.to_thread(process.wait)
 
 
-def test_a_server_that_ends_at_once_says_why(own_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said(own_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
     second = EmbeddedZooKeeper(tmp_path / "second", own_server.config.port)
-    with pytest.raises(ZooKeeperDidNotStart, match="in use"):
+    with pytest.raises(ZooKeeperDidNotStart, match="answers at"):
+        second.start()
+
+
+def test_two_servers_do_not_share_a_directory(own_server: EmbeddedZooKeeper) -> None:
+    second = EmbeddedZooKeeper(own_server.config.data_dir)
+    with pytest.raises(ZooKeeperDidNotStart, match="in use by another server"):
         second.start()
 
 
@@ -444,3 +450,20 @@ async def test_an_ensemble_outlives_its_leader(tmp_path: Path) -> None:
             await owner.session.sync()
             assert (await owner.session.get("/a"))[0] == b"one"
             assert (await owner.session.set("/a", b"two", 0)).version == 1
+
+
+async def test_a_server_cut_off_from_its_leader_gives_no_lease(tmp_path: Path) -> None:
+    with EmbeddedEnsemble(tmp_path) as ensemble:
+        leader = ensemble.leader()
+        near, far = (member for member in ensemble.members if member is not leader)
+        assert leader is not None
+        reader = KazooClient(near.hosts)
+        await asyncio.to_thread(reader.start)
+        async with owner_of(near.hosts, 2000) as owner:
+            _freeze(leader)
+            _freeze(far)
+            await until(lambda: not owner.session.lease_valid(), "the lease runs out")
+            assert await asyncio.to_thread(reader.exists, "/"), "plain reads prove nothing"
+            ensemble.kill()
+        await asyncio.to_thread(reader.stop)
+        reader.close()
