@@ -1,0 +1,101 @@
+"""`cluster.json`: what runs where, for people, scripts and a later `leadline up`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+FILE_NAME: Final = "cluster.json"
+DATA_DIR_VARIABLE: Final = "LEADLINE_DATA_DIR"
+DEFAULT_DATA_DIR: Final = Path("data")
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process: running `argv` again restarts it as it was. `pid` is that of the latest run."""
+
+    id: int
+    url: str
+    pid: int
+    argv: tuple[str, ...]
+    log_dir: str | None = None
+    rack: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members that are set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFile:
+    """The document that `leadline up --json` prints and `DIR/cluster.json` holds.
+
+    `zookeeper` is the connection string; `zookeeper_servers` is empty when the
+    ensemble is somebody else's.
+    """
+
+    cluster_id: str
+    zookeeper: str
+    controllers: tuple[Service, ...]
+    brokers: tuple[Service, ...]
+    coordinators: tuple[Service, ...] = ()
+    zookeeper_servers: tuple[Service, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document."""
+        return {
+            "cluster_id": self.cluster_id,
+            "zookeeper": self.zookeeper,
+            "controllers": [service.to_json() for service in self.controllers],
+            "brokers": [service.to_json() for service in self.brokers],
+            "coordinators": [service.to_json() for service in self.coordinators],
+            "zookeeper_servers": [service.to_json() for service in self.zookeeper_servers],
+        }
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> ClusterFile:
+        """Read the document; members that this release does not know are passed over."""
+        return cls(
+            cluster_id=document["cluster_id"],
+            zookeeper=document["zookeeper"],
+            controllers=_services(document, "controllers"),
+            brokers=_services(document, "brokers"),
+            coordinators=_services(document, "coordinators"),
+            zookeeper_servers=_services(document, "zookeeper_servers"),
+        )
+
+    def write(self, data_dir: Path) -> None:
+        """Replace the file in one step: a reader sees the old one or the new one."""
+        path = data_dir / FILE_NAME
+        draft = path.with_suffix(".json.new")
+        with draft.open("w", encoding="utf-8") as file:
+            json.dump(self.to_json(), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+
+def read_cluster_file(data_dir: Path) -> ClusterFile | None:
+    """Return what the directory's cluster is, or None where there was none yet."""
+    path = data_dir / FILE_NAME
+    if not path.exists():
+        return None
+    return ClusterFile.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _services(document: dict[str, Any], name: str) -> tuple[Service, ...]:
+    return tuple(
+        Service(
+            row["id"],
+            row["url"],
+            row["pid"],
+            tuple(row["argv"]),
+            row.get("log_dir"),
+            row.get("rack"),
+        )
+        for row in document.get(name, [])
+    )

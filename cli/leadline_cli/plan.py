@@ -1,0 +1,202 @@
+"""Which processes make up a cluster on this machine, and how each is started.
+
+A plan is made from what was asked for and from what ran in the directory before:
+ids and data stay, ports stay where they are still free. Every command line says
+everything, port included, so that running it again restarts the same service.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from leadline_cli.cluster_file import ClusterFile, Service
+from leadline_cli.zookeeper_config import Member, ServerConfig
+from leadline_common.ports import LOOPBACK, free_ports
+
+DEFAULT_BROKERS = 3
+DEFAULT_CONTROLLERS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What was asked for; None takes what ran before, or else the default.
+
+    `settings` go to every service. `racks` are dealt out to brokers in turn.
+    `zookeeper` names an ensemble of somebody else's; else one of
+    `zookeeper_members` servers is started.
+    """
+
+    data_dir: Path
+    brokers: int | None = None
+    controllers: int | None = None
+    zookeeper: str | None = None
+    zookeeper_members: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    racks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedService:
+    """A process to be started. `name` is unique within the cluster: `broker-1`."""
+
+    name: str
+    id: int
+    url: str
+    argv: tuple[str, ...]
+    log_dir: str | None = None
+    rack: str | None = None
+
+    def running_as(self, pid: int) -> Service:
+        """Return the row of cluster.json."""
+        return Service(self.id, self.url, pid, self.argv, self.log_dir, self.rack)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """All processes of a cluster, and where ZooKeeper is."""
+
+    data_dir: Path
+    zookeeper: str
+    zookeeper_servers: tuple[PlannedService, ...]
+    controllers: tuple[PlannedService, ...]
+    brokers: tuple[PlannedService, ...]
+
+    @property
+    def services(self) -> tuple[PlannedService, ...]:
+        """Controllers and brokers."""
+        return (*self.controllers, *self.brokers)
+
+    @property
+    def logs(self) -> Path:
+        """Where the services' logs are."""
+        return self.data_dir / "logs"
+
+
+def plan_cluster(
+    options: ClusterOptions,
+    before: ClusterFile | None,
+    *,
+    is_free: Callable[[int], bool],
+) -> ClusterPlan:
+    """Return the plan for `options` in a directory where `before` ran."""
+    root = options.data_dir.resolve()
+    known = before or ClusterFile("", "", (), ())
+    brokers = _ids(options.brokers, known.brokers, DEFAULT_BROKERS)
+    controllers = _ids(options.controllers, known.controllers, DEFAULT_CONTROLLERS)
+    external = options.zookeeper or (
+        known.zookeeper if before and not known.zookeeper_servers else None
+    )
+    ports = _Ports(known, is_free, spare=len(brokers) + len(controllers))
+    servers = () if external else _zookeepers(options, known, root, is_free)
+    connect = external or ",".join(urlsplit(server.url).netloc for server in servers)
+    shared = {**options.settings, "zookeeper.connect": connect}
+    racks = {service.id: service.rack for service in known.brokers}
+    return ClusterPlan(
+        root,
+        connect,
+        tuple(servers),
+        tuple(_controller(number, ports, shared) for number in controllers),
+        tuple(
+            _broker(number, ports, shared, root, _rack(options.racks, number, racks))
+            for number in brokers
+        ),
+    )
+
+
+class _Ports:
+    """Gives a service the port that it had, where that is free, or else a new one."""
+
+    def __init__(self, known: ClusterFile, is_free: Callable[[int], bool], *, spare: int) -> None:
+        self._is_free = is_free
+        self._had = {
+            **{("controller", one.id): _port(one) for one in known.controllers},
+            **{("broker", one.id): _port(one) for one in known.brokers},
+        }
+        taken = {*self._had.values(), *(_port(one) for one in known.zookeeper_servers)}
+        self._spare: Iterator[int] = (
+            port for port in free_ports(spare + len(taken)) if port not in taken
+        )
+
+    def of(self, kind: str, number: int) -> int:
+        port = self._had.get((kind, number))
+        return port if port is not None and self._is_free(port) else next(self._spare)
+
+
+def _ids(asked: int | None, known: Sequence[Service], default: int) -> list[int]:
+    count = asked if asked is not None else (len(known) or default)
+    ids = [service.id for service in known][:count]
+    fresh = (number for number in range(1, count + len(ids) + 1) if number not in ids)
+    return ids + [next(fresh) for _ in range(count - len(ids))]
+
+
+def _port(service: Service) -> int:
+    return urlsplit(service.url).port or 0
+
+
+def _rack(racks: Sequence[str], number: int, known: Mapping[int, str | None]) -> str | None:
+    return racks[(number - 1) % len(racks)] if racks else known.get(number)
+
+
+def _zookeepers(
+    options: ClusterOptions, known: ClusterFile, root: Path, is_free: Callable[[int], bool]
+) -> list[PlannedService]:
+    before = known.zookeeper_servers
+    if before and all(is_free(_port(server)) for server in before):
+        return [
+            PlannedService(f"zookeeper-{server.id}", server.id, server.url, server.argv)
+            for server in before
+        ]
+    count = len(before) or options.zookeeper_members
+    ports = free_ports(3 * count)
+    servers = {n: (ports[3 * n - 2], ports[3 * n - 1]) for n in range(1, count + 1)}
+    planned = []
+    for number in servers:
+        port = ports[3 * number - 3]
+        member = Member(number, servers) if count > 1 else None
+        config = ServerConfig(root / f"zookeeper-{number}", port, member=member)
+        url = f"zookeeper://{LOOPBACK}:{port}"
+        planned.append(PlannedService(f"zookeeper-{number}", number, url, tuple(config.command())))
+    return planned
+
+
+def _controller(number: int, ports: _Ports, shared: Mapping[str, str]) -> PlannedService:
+    port = ports.of("controller", number)
+    settings = {**shared, "controller.id": str(number), "listen.port": str(port)}
+    return PlannedService(
+        f"controller-{number}",
+        number,
+        f"http://{LOOPBACK}:{port}",
+        service_command("controller", settings),
+    )
+
+
+def _broker(
+    number: int, ports: _Ports, shared: Mapping[str, str], root: Path, rack: str | None
+) -> PlannedService:
+    port = ports.of("broker", number)
+    log_dir = str(root / f"broker-{number}")
+    settings = {
+        **shared,
+        "broker.id": str(number),
+        "listen.port": str(port),
+        "log.dir": log_dir,
+        **({"broker.rack": rack} if rack else {}),
+    }
+    return PlannedService(
+        f"broker-{number}",
+        number,
+        f"http://{LOOPBACK}:{port}",
+        service_command("broker", settings),
+        log_dir,
+        rack,
+    )
+
+
+def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the command that runs one service in the foreground with `settings`."""
+    flags = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    return (sys.executable, "-m", "leadline_cli.service", kind, *flags)

@@ -1,0 +1,89 @@
+"""Child processes: started with a log file, asked to end, killed when they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from leadline_cli.parent_death import dies_with_parent
+
+STOP_DEADLINE_S: Final = 15.0
+_POLL_S: Final = 0.02
+
+
+class Child:
+    """A service as a process of its own, in its own session: a Ctrl-C does not reach it.
+
+    Its output goes to `log_path`, after what earlier runs wrote there.
+    """
+
+    def __init__(self, name: str, argv: Sequence[str], log_path: Path) -> None:
+        self.name = name
+        self.argv = list(argv)
+        self.log_path = log_path
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the latest run."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive (a stopped one is)."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the latest run ended: None while it runs, negative for a signal."""
+        return None if self._process is None else self._process.poll()
+
+    def start(self) -> None:
+        """Start the process."""
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command, no shell
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509 - one prctl call, nothing else
+            )
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it is alive."""
+        if self._process is not None and self.running:
+            os.kill(self._process.pid, number)
+
+    async def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
+        """Ask the process to end, and kill it after `deadline_s` seconds."""
+        # A stopped process acts on nothing but SIGKILL until it goes on.
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)
+        if not await self._ended(deadline_s):
+            self.signal(signal.SIGKILL)
+            await self._ended(deadline_s)
+
+    async def kill(self) -> None:
+        """End the process at once, as a crash would."""
+        self.signal(signal.SIGKILL)
+        await self._ended(STOP_DEADLINE_S)
+
+    def tail(self, lines: int = 20) -> str:
+        """Return the last lines of the log."""
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    async def _ended(self, deadline_s: float) -> bool:
+        give_up = time.monotonic() + deadline_s
+        while self.running and time.monotonic() < give_up:  # noqa: ASYNC110 - a process, not a task
+            await asyncio.sleep(_POLL_S)
+        return not self.running

@@ -1,0 +1,77 @@
+"""Is the cluster ready? What is still missing, in words.
+
+Ready: each service answers, one controller is active, it knows every broker as
+live, every broker has its full grant, and every partition has a leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from leadline_cli.plan import ClusterPlan, PlannedService
+from leadline_client.wire import NO_LEADER, Metadata
+
+_TIMEOUT_S = 2.0
+
+
+async def what_is_missing(plan: ClusterPlan, http: httpx.AsyncClient) -> list[str]:
+    """Ask every service once; return what keeps the cluster from being ready."""
+    answers = await asyncio.gather(*(_not_ready(service, http) for service in plan.services))
+    missing = [problem for problem in answers if problem]
+    metadata = await active_metadata(plan.controllers, http)
+    if metadata is None or metadata.controller is None:
+        return [*missing, "no controller is active"]
+    missing += [
+        f"{broker.name} is not registered"
+        for broker in plan.brokers
+        if broker.id not in metadata.brokers
+    ]
+    return missing + leaderless(metadata)
+
+
+def leaderless(metadata: Metadata) -> list[str]:
+    """Name the partitions without a leader."""
+    return [
+        f"{topic.name}-{row.partition} has no leader"
+        for topic in metadata.topics.values()
+        for row in topic.partitions
+        if row.leader == NO_LEADER
+    ]
+
+
+async def active_metadata(
+    controllers: Sequence[PlannedService], http: httpx.AsyncClient
+) -> Metadata | None:
+    """Return the metadata of the active controller; any controller answers or forwards."""
+    for controller in controllers:
+        document = await get_json(http, f"{controller.url}/v1/metadata")
+        if document is not None:
+            return Metadata.from_json(document)
+    return None
+
+
+async def get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    """Return the JSON at `url`, or None unless it is answered with 200."""
+    try:
+        response = await http.get(url, timeout=_TIMEOUT_S)
+    except httpx.HTTPError:
+        return None
+    if response.status_code != httpx.codes.OK:
+        return None
+    document: dict[str, Any] = response.json()
+    return document
+
+
+async def _not_ready(service: PlannedService, http: httpx.AsyncClient) -> str | None:
+    try:
+        response = await http.get(f"{service.url}/readyz", timeout=_TIMEOUT_S)
+    except httpx.HTTPError:
+        return f"{service.name} does not answer"
+    if response.status_code == httpx.codes.OK:
+        return None
+    reasons = response.json().get("reasons", []) if response.content else []
+    return f"{service.name} is not ready: {'; '.join(map(str, reasons)) or response.status_code}"
