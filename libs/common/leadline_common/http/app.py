@@ -1,0 +1,183 @@
+"""The application that every service starts from, in the house style.
+
+It brings the error bodies, cause ids, body limits, request metrics, health,
+the documentation pages, and a document of all routes in OpenAPI 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from copy import deepcopy
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.routing import Route
+from starlette.types import ASGIApp, Scope
+
+from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_common.cause import HEADER
+from leadline_common.http import errors
+from leadline_common.http.docs import add_docs
+from leadline_common.http.edge import Edge
+from leadline_common.http.forward import Forwarder
+from leadline_common.http.health import TAG, Check, health_routes
+from leadline_common.http.operation import Operation, add_operation
+from leadline_common.metrics import Metrics
+
+DEFAULT_MAX_BODY_BYTES = 1024 * 1024
+_UNMATCHED = "unmatched"
+
+Lifespan = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
+
+
+class ServiceApp(FastAPI):
+    """A FastAPI application that also documents routes which FastAPI does not parse.
+
+    `metrics` are the service's own; `forwarder` passes requests on to another
+    service.
+    """
+
+    metrics: Metrics
+    forwarder: Forwarder
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._operations: list[Operation] = []
+        self._parsed: dict[str, Any] | None = None
+        self._document: dict[str, Any] = {}
+        self._templates: dict[Any, str] = {}
+
+    def add_asgi_route(self, operation: Operation, endpoint: ASGIApp) -> None:
+        """Serve `operation` by a plain ASGI endpoint, and document it.
+
+        The endpoint is spared the framework's parsing, but not its error
+        handling. It must be a callable object, not a function: the framework
+        takes a function to expect a parsed request.
+        """
+        self.router.routes.append(Route(operation.path, endpoint, methods=[operation.method]))
+        self.document(operation)
+
+    def document(self, operation: Operation) -> None:
+        """Document a route that was added by other means."""
+        self._operations.append(operation)
+        self._parsed = None
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document of all routes."""
+        parsed = super().openapi()
+        if self._parsed is not parsed:
+            document = deepcopy(parsed)
+            _use_house_errors(document)
+            for operation in self._operations:
+                add_operation(document, operation)
+            document["paths"] = dict(sorted(document["paths"].items()))
+            self._parsed, self._document = parsed, document
+        return self._document
+
+    def route_of(self, scope: Scope) -> str:
+        """Return the path template that served a request, for metrics."""
+        endpoint = scope.get("endpoint")
+        if endpoint is None:
+            return _UNMATCHED
+        found = self._templates.get(endpoint)
+        if found is None:
+            self._templates = {
+                context.endpoint: context.path_format or _UNMATCHED
+                for context in iter_route_contexts(self.routes)
+                if getattr(context, "endpoint", None) is not None
+            }
+            found = self._templates.setdefault(endpoint, _UNMATCHED)
+        return found
+
+
+def create_app(
+    *,
+    title: str,
+    version: str,
+    description: str,
+    tags: Sequence[Mapping[str, str]] = (),
+    metrics: Metrics | None = None,
+    checks: Sequence[Check] = (),
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+    lifespan: Lifespan | None = None,
+) -> ServiceApp:
+    """Return an application without routes of its own yet.
+
+    `checks` say whether the service is ready (see `leadline_common.http.health`);
+    `tags` group the operations in the documentation ({"name", "description"});
+    `max_body_bytes` bounds request bodies unless a route says otherwise
+    (`limit_body`). Building it does no IO.
+    """
+    app = ServiceApp(
+        title=title,
+        version=version,
+        description=description,
+        openapi_tags=[*(dict(tag) for tag in tags), _OPERATIONS_TAG],
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_with_forwarder(lifespan),
+        generate_unique_id_function=_operation_id,
+    )
+    app.metrics = metrics or Metrics()
+    app.forwarder = Forwarder()
+    app.add_middleware(
+        Edge, metrics=app.metrics, max_body_bytes=max_body_bytes, route_of=app.route_of
+    )
+    app.add_exception_handler(LeadlineError, errors.on_leadline_error)
+    app.add_exception_handler(RequestValidationError, errors.on_validation_error)
+    app.add_exception_handler(HTTPException, errors.on_http_exception)
+    app.include_router(health_routes(checks, app.metrics))
+    add_docs(app)
+    return app
+
+
+_OPERATIONS_TAG = {"name": TAG, "description": "Health, readiness and metrics of this process."}
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _with_forwarder(
+    inner: Lifespan | None,
+) -> Callable[[ServiceApp], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
+        try:
+            if inner is None:
+                yield
+            else:
+                async with inner(app):
+                    yield
+        finally:
+            await app.forwarder.close()
+
+    return lifespan
+
+
+def _use_house_errors(document: dict[str, Any]) -> None:
+    """Put the house body of a refused field where FastAPI documents its own, and name the cause."""
+    refused = errors.error_responses(InvalidRequest)[400]
+    del refused["model"]
+    refused["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/ErrorBody"}
+    for operation in operations_of(document):
+        if operation["responses"].pop("422", None) is not None:
+            operation["responses"].setdefault("400", deepcopy(refused))
+            operation["responses"] = dict(sorted(operation["responses"].items()))
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    definitions = errors.ErrorBody.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas.update(definitions.pop("$defs"))
+    schemas["ErrorBody"] = definitions
+    document["info"]["x-leadline-cause-header"] = HEADER
+
+
+def operations_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every operation object of an OpenAPI document."""
+    return [operation for item in document["paths"].values() for operation in item.values()]

@@ -1,0 +1,153 @@
+"""The edge of a service: what happens to every request before and after its route.
+
+One plain ASGI layer gives each request a cause id, bounds its body, counts and
+times it, answers HEAD as GET without the body, and turns an unforeseen
+exception into an answer that tells nothing of the insides. It costs a few
+microseconds, which bulk routes can afford.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+from prometheus_client import Counter, Histogram
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from leadline_common import cause
+from leadline_common.http.errors import error_response, fault
+from leadline_common.metrics import Metrics
+
+BODY_KEY = "leadline.body"
+_CAUSE_HEADER = cause.HEADER.lower().encode()
+
+logger = structlog.get_logger(__name__)
+
+
+class BoundedBody:
+    """The receiving end of one request, which refuses to pass on more than `limit` bytes.
+
+    A route may set another `limit` before it reads. A stated length is refused
+    before any of the body is read; a chunked body as soon as it exceeds.
+    """
+
+    __slots__ = ("_receive", "_seen", "_stated", "limit")
+
+    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+        stated = Headers(scope=scope).get("content-length", "")
+        self._stated = int(stated) if stated.isdecimal() else 0
+        self._receive = receive
+        self._seen = 0
+        self.limit = limit
+
+    async def receive(self) -> Message:
+        """Return the next message of the request; raises HTTPException 413 past the limit."""
+        if self._stated > self.limit:
+            raise self._too_large()
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._seen += len(message.get("body", b""))
+            if self._seen > self.limit:
+                raise self._too_large()
+        return message
+
+    def _too_large(self) -> HTTPException:
+        # Not a LeadlineError: the framework lets only its own exceptions out of body parsing.
+        return HTTPException(413, f"the body is larger than {self.limit} bytes")
+
+
+def limit_body(scope: Scope, max_bytes: int) -> None:
+    """Set the body limit of one request, before its body is read."""
+    scope[BODY_KEY].limit = max_bytes
+
+
+class Answer:
+    """The sending end of one request: adds the cause id, notes the status, drops HEAD's body."""
+
+    __slots__ = ("_cause", "_head", "_send", "status")
+
+    def __init__(self, send: Send, cause_id: str, *, head: bool) -> None:
+        self._send = send
+        self._cause = (_CAUSE_HEADER, cause_id.encode())
+        self._head = head
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        """Pass on one message of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": [*message.get("headers", ()), self._cause]}
+        elif self._head:
+            message = {**message, "body": b""}
+        await self._send(message)
+
+
+class Edge:
+    """The ASGI layer around all routes of one service."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        max_body_bytes: int,
+        route_of: Callable[[Scope], str],
+    ) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+        self._route_of = route_of
+        self._requests: Counter = metrics.counter(
+            "http_requests", "Requests answered.", ("method", "route", "status")
+        )
+        self._seconds: Histogram = metrics.histogram(
+            "http_request_seconds",
+            "Time from the request's head to the end of its answer; long polls wait on purpose.",
+            ("method", "route"),
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        method = scope["method"]
+        if method == "HEAD":
+            scope = {**scope, "method": "GET"}
+        with cause.cause_scope(cause.accept_cause(_stated_cause(scope))) as cause_id:
+            answer = Answer(send, cause_id, head=method == "HEAD")
+            try:
+                await self._serve(scope, receive, answer)
+            finally:
+                route = self._route_of(scope)
+                self._requests.labels(method, route, answer.status).inc()
+                self._seconds.labels(method, route).observe(time.perf_counter() - started)
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+        body = BoundedBody(scope, receive, self._max_body_bytes)
+        scope[BODY_KEY] = body
+        try:
+            await self._app(scope, body.receive, answer.send)
+        except Exception:
+            logger.exception("request failed", method=scope["method"], path=scope["path"])
+            if answer.status:
+                raise  # Half an answer is out: only breaking the connection says so.
+            response = error_response(fault(scope, "internal error"))
+            await response(scope, receive, answer.send)
+        except asyncio.CancelledError:
+            # The server is stopping and will not wait any longer for this request.
+            if answer.status:
+                raise
+            response = error_response(fault(scope, "the server is stopping"))
+            await response(scope, receive, answer.send)
+
+
+def _stated_cause(scope: Scope) -> str | None:
+    for name, value in scope["headers"]:
+        if name == _CAUSE_HEADER:
+            return str(value, "latin-1")
+    return None

@@ -1,0 +1,205 @@
+"""Errors on the wire: every failure of every service has one body and one table of codes.
+
+    {"error_code": 42150, "message": "...", "outcome": "refused", "retriable": true, ...details}
+
+The codes are the error tree of `leadline_client.errors`; this module is the one
+place that turns exceptions into answers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+from starlette.types import Scope
+
+from leadline_client.errors import (
+    BodyTooLarge,
+    Forbidden,
+    InternalError,
+    InvalidRequest,
+    LeadlineError,
+    MethodNotAllowed,
+    NotFound,
+    StoreOutcomeUnknown,
+    Unauthorized,
+    UnsupportedFormat,
+)
+
+RETRY_AFTER_S = 1
+"""What `Retry-After` says on a refusal that is worth repeating."""
+
+_BY_STATUS: dict[int, type[LeadlineError]] = {
+    400: InvalidRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    413: BodyTooLarge,
+    415: UnsupportedFormat,
+}
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_READ_ONLY = "__leadline_read_only__"
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+class LeaderBody(BaseModel):
+    """Where the leader is, as far as the refusing server knows; id -1 when there is none."""
+
+    id: int
+    url: str
+    epoch: int
+
+
+class FieldProblem(BaseModel):
+    """One field that was refused."""
+
+    field: str = Field(description="Where: `body.`, `query.` or `path.`, then the names on the way")
+    message: str
+
+
+class ErrorBody(BaseModel):
+    """The body of every refusal and failure."""
+
+    model_config = ConfigDict(extra="allow")
+
+    error_code: int = Field(description="Stable code; its first three digits are the HTTP status")
+    message: str
+    outcome: Literal["refused", "unknown"] = Field(
+        description="`refused`: nothing was or will be changed. `unknown`: it may have been"
+    )
+    retriable: bool = Field(description="Whether the same request may succeed a little later")
+    leader: LeaderBody | None = Field(default=None, description="Whom to ask instead")
+    fields: list[FieldProblem] | None = Field(default=None, description="Which fields were refused")
+
+
+def read_only(endpoint: Endpoint) -> Endpoint:
+    """Declare that a POST endpoint changes nothing, so that its faults are refusals."""
+    setattr(endpoint, _READ_ONLY, True)
+    return endpoint
+
+
+def error_response(error: LeadlineError, headers: dict[str, str] | None = None) -> Response:
+    """Return the answer that carries an error."""
+    answer = Response(
+        json.dumps(error.body(), ensure_ascii=False).encode(),
+        status_code=error.status,
+        headers=headers,
+        media_type="application/json",
+    )
+    if error.retriable and error.status == 503:
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
+
+
+def fault(scope: Scope, what: str) -> LeadlineError:
+    """Return the error for a fault of this server, with nothing of its insides.
+
+    A read has no effect, so its fault is a refusal. A write may have come any
+    distance before the fault: its outcome is unknown, and saying anything else
+    could make a client repeat or drop what was done.
+    """
+    safe = scope["method"] in _SAFE_METHODS or getattr(scope.get("endpoint"), _READ_ONLY, False)
+    if safe:
+        return InternalError(what)
+    return StoreOutcomeUnknown(f"{what}; the request may or may not have taken effect")
+
+
+async def on_leadline_error(request: Request, error: Exception) -> Response:
+    """Answer an error of the tree."""
+    del request
+    assert isinstance(error, LeadlineError)  # noqa: S101 - registered for this type alone
+    return error_response(error)
+
+
+async def on_validation_error(request: Request, error: Exception) -> Response:
+    """Answer 400 with each refused field, or 415 where the body was not even meant as JSON."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type alone
+    problems = [_problem(problem) for problem in error.errors()]
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type and "json" not in media_type and any(p["field"] == "body" for p in problems):
+        return error_response(
+            UnsupportedFormat(f"the body must be application/json, not {media_type}")
+        )
+    first = problems[0]
+    return error_response(InvalidRequest(f"{first['field']}: {first['message']}", fields=problems))
+
+
+def _problem(problem: dict[str, Any]) -> dict[str, str]:
+    place = problem["loc"]
+    if problem["type"] == "json_invalid":
+        place = place[:1]  # The rest is a position in the text, not a field.
+        return {"field": str(place[0]), "message": f"not JSON: {problem['ctx']['error']}"}
+    return {"field": ".".join(str(part) for part in place), "message": problem["msg"]}
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Answer what the framework itself refuses: no such route, wrong method, body too large."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(allowed_methods(request))
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=headers)
+    kind = _BY_STATUS.get(error.status_code, InvalidRequest)
+    return error_response(kind(_message(request, error)), headers)
+
+
+def _message(request: Request, error: HTTPException) -> str:
+    if error.status_code == 404:
+        return f"there is no {request.url.path}"
+    if error.status_code == 405:
+        return f"{request.url.path} does not take {request.method}"
+    return str(error.detail)
+
+
+def allowed_methods(request: Request) -> list[str]:
+    """Return the methods that some route takes at the path of the request."""
+    scope = request.scope
+    found = []
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        tried = {**scope, "method": method}
+        if any(route.matches(tried)[0] is Match.FULL for route in request.app.router.routes):
+            found += ["GET", "HEAD"] if method == "GET" else [method]
+    return [*found, "OPTIONS"]
+
+
+def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, Any]]:
+    """Return the `responses` of a route that may answer with these errors.
+
+    Each error shows as an example with its code and its meaning, under its
+    HTTP status.
+    """
+    responses: dict[int | str, dict[str, Any]] = {}
+    for error in errors:
+        status = error("").status
+        entry = responses.setdefault(status, _documented(status))
+        meaning = (error.__doc__ or "").strip().partition("\n")[0]
+        example = {"summary": meaning, "value": error(meaning).body()}
+        entry["content"]["application/json"]["examples"][error.__name__] = example
+        names = entry["content"]["application/json"]["examples"]
+        entry["description"] = ", ".join(names)
+    return responses
+
+
+def _documented(status: int) -> dict[str, Any]:
+    headers = {}
+    if status == 503:
+        headers["Retry-After"] = {
+            "description": "Seconds to wait before the same request may succeed",
+            "schema": {"type": "integer"},
+        }
+    return {
+        "model": ErrorBody,
+        "description": "",
+        "content": {"application/json": {"examples": {}}},
+        **({"headers": headers} if headers else {}),
+    }

@@ -1,0 +1,155 @@
+"""OpenAPI for routes that the web framework does not parse: bulk RPC and raw record batches.
+
+Such a route states its `Operation`, and the application merges it into the
+document of all the others. Bodies are msgspec structs, dataclasses or pydantic
+models (documented by schema), or octets (documented in words).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel
+
+from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_common.http.errors import ErrorBody, error_responses
+
+OCTETS = "application/octet-stream"
+REF = "#/components/schemas/{name}"
+_PYDANTIC_REF = "#/components/schemas/{model}"
+
+Schemas = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A request or response body in one media type.
+
+    `type` is None for octets. `example` is the body as JSON would show it.
+    """
+
+    media_type: str
+    description: str
+    type: Any = None
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the path or the query, or a header of the answer."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+    place: str = "query"
+    required: bool = False
+    example: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What OpenAPI says of one method of one path.
+
+    `requests` and `responses` list one body per media type; `errors` are those
+    that the route raises besides InvalidRequest, which every route may.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    description: str
+    tags: Sequence[str]
+    requests: Sequence[Body] = ()
+    responses: Sequence[Body] = ()
+    parameters: Sequence[Parameter] = ()
+    answer_headers: Sequence[Parameter] = ()
+    errors: Sequence[type[LeadlineError]] = ()
+    status: int = 200
+    internal: bool = field(default=False, kw_only=True)
+
+
+def add_operation(document: dict[str, Any], operation: Operation) -> None:
+    """Add an operation, and the schemas that it needs, to an OpenAPI document."""
+    schemas: Schemas = {}
+    described: dict[str, Any] = {
+        "tags": list(operation.tags),
+        "summary": operation.summary,
+        "description": operation.description,
+        "operationId": operation.name,
+    }
+    if operation.internal:
+        described["x-leadline-internal"] = True
+    if operation.parameters:
+        described["parameters"] = [_parameter(one) for one in operation.parameters]
+    if operation.requests:
+        content = _content(operation.requests, schemas)
+        described["requestBody"] = {"required": True, "content": content}
+    described["responses"] = _responses(operation, schemas)
+    document["paths"].setdefault(operation.path, {})[operation.method.lower()] = described
+    add_schemas(document, schemas)
+
+
+def add_schemas(document: dict[str, Any], schemas: Schemas) -> None:
+    """Add schemas to the document; raises ValueError when one name means two things."""
+    known = document.setdefault("components", {}).setdefault("schemas", {})
+    for name, schema in schemas.items():
+        if known.setdefault(name, schema) != schema:
+            raise ValueError(f"two schemas are named {name}")
+    document["components"]["schemas"] = dict(sorted(known.items()))
+
+
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    described = {
+        "name": parameter.name,
+        "in": parameter.place,
+        "required": parameter.required or parameter.place == "path",
+        "description": parameter.description,
+        "schema": dict(parameter.schema),
+    }
+    return described if parameter.example is None else described | {"example": parameter.example}
+
+
+def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    success: dict[str, Any] = {"description": HTTPStatus(operation.status).phrase}
+    if operation.responses:
+        success["content"] = _content(operation.responses, schemas)
+        success["description"] = operation.responses[0].description
+    if operation.answer_headers:
+        success["headers"] = {
+            one.name: {"description": one.description, "schema": dict(one.schema)}
+            for one in operation.answer_headers
+        }
+    answers: dict[str, Any] = {str(operation.status): success}
+    for status, refused in error_responses(InvalidRequest, *operation.errors).items():
+        del refused["model"]
+        refused["content"]["application/json"]["schema"] = _schema(ErrorBody, schemas)
+        answers[str(status)] = refused
+    return answers
+
+
+def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
+    content = {}
+    for body in bodies:
+        # In OpenAPI 3.1 octets have a media type and no schema; the words go into an empty one.
+        described = {"description": body.description}
+        schema = described if body.type is None else _schema(body.type, schemas)
+        content[body.media_type] = {"schema": schema}
+        if body.example is not None:
+            content[body.media_type]["example"] = msgspec.to_builtins(body.example)
+    return content
+
+
+def _schema(kind: Any, schemas: Schemas) -> dict[str, Any]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        schema = kind.model_json_schema(ref_template=_PYDANTIC_REF)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[kind.__name__] = schema
+        return {"$ref": REF.format(name=kind.__name__)}
+    (reference,), components = msgspec.json.schema_components([kind], ref_template=REF)
+    schemas.update(components)
+    return dict(reference)

@@ -1,0 +1,149 @@
+"""Running an application: uvicorn on uvloop and httptools, on a socket that is bound beforehand.
+
+The port is known before anything starts, so a service can publish its address
+first. SIGTERM and SIGINT stop it cleanly, and requests that still wait (long
+polls) hold that up for two seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+import uvicorn
+import uvloop
+from starlette.types import ASGIApp
+
+GRACE_S: Final = 2
+"""How long a stopping server waits for requests under way."""
+
+_BACKLOG: Final = 2048
+# Longer than any client of ours keeps an idle connection, so that it is the client who closes it
+# and no request is ever sent into a connection that the server is just closing.
+_KEEP_ALIVE_S: Final = 75
+
+logger = structlog.get_logger(__name__)
+
+
+class UnsafeListener(ValueError):
+    """The service was asked to listen where anyone could reach it without credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A bound socket, and the URL at which it will answer."""
+
+    socket: socket.socket
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """`http://host:port`, with the port that was really bound."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def bind(host: str, port: int) -> Listener:
+    """Bind a listening socket; port 0 takes a free one.
+
+    Raises UnsafeListener for anything but a loopback address, because requests
+    are not authenticated yet, and OSError when the address is taken.
+    """
+    if not _is_loopback(host):
+        raise UnsafeListener(
+            f"listen.host is {host}, which is not a loopback address: without authentication "
+            "anyone who can reach it could read and delete everything; use 127.0.0.1"
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
+        bound.bind((host, port))
+    except OSError:
+        bound.close()
+        raise
+    return Listener(bound, host, bound.getsockname()[1])
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve(
+    app: ASGIApp,
+    listener: Listener,
+    *,
+    stopping: Callable[[], None] | None = None,
+    grace_s: int = GRACE_S,
+) -> None:
+    """Serve `app` until SIGTERM or SIGINT, then finish within about `grace_s` seconds.
+
+    `stopping` is called at the signal, before anything else: the place to wake
+    long polls so that they answer what they have. Returns after the last answer
+    and the lifespan's end; the caller then closes what is its own.
+    """
+    config = uvicorn.Config(
+        app,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=grace_s,
+    )
+    server = _Server(config, stopping or (lambda: None))
+    logger.info("listening", url=listener.url)
+    await server.serve(sockets=[listener.socket])
+    logger.info("stopped", url=listener.url)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with signals handled by the event loop.
+
+    uvicorn raises a signal anew once it has stopped, which would end the process
+    before the service has closed its logs and its session.
+    """
+
+    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _stop(self) -> None:
+        if not self.should_exit:
+            self.should_exit = True
+            self._stopping()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Run the main coroutine of a service on uvloop, to its end."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
