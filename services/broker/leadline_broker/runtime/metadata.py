@@ -1,0 +1,163 @@
+"""What the broker knows of the whole cluster, and the document that it serves of it.
+
+Filled by the controller's UpdateMetadata alone. The document is kept as encoded
+fragments, one per topic, so that a change re-encodes only what changed. Versions
+never go backwards (rule R15).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from leadline_client.errors import LeaderHint, StaleControllerEpoch
+from leadline_client.wire import NO_LEADER, BrokerInfo, ControllerInfo
+from leadline_common.rpc import PartitionRow, TopicRows, UpdateMetadataRequest
+
+_json = msgspec.json.encode
+
+
+class _Topic:
+    """A topic's rows, and its part of the document once somebody has asked for it."""
+
+    __slots__ = ("_fragment", "rows", "topic_id")
+
+    def __init__(self, topic: TopicRows) -> None:
+        self.topic_id = topic.topic_id
+        self.rows = {row.partition: row for row in topic.partitions}
+        self._fragment: bytes | None = None
+
+    def fragment(self, name: str) -> bytes:
+        """Return `"name":{…}` as JSON."""
+        if self._fragment is None:
+            partitions = [
+                (row.partition, row.leader, row.leader_epoch, row.isr, row.replicas)
+                for row in sorted(self.rows.values(), key=lambda row: row.partition)
+            ]
+            body = {"topic_id": self.topic_id, "partitions": partitions}
+            self._fragment = b"%s:%s" % (_json(name), _json(body))
+        return self._fragment
+
+
+class MetadataCache:
+    """The latest metadata that the controller has sent; version 0 means none yet.
+
+    Owned by the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cluster_id = ""
+        self.controller: ControllerInfo | None = None
+        self.brokers: dict[int, BrokerInfo] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._document: bytes | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def apply(self, request: UpdateMetadataRequest) -> int:
+        """Take what the controller says and return the version now served.
+
+        A delta on another version than ours, and a document older than ours,
+        change nothing: the answer tells the controller to send all of it.
+
+        Raises:
+            StaleControllerEpoch: another controller has succeeded the sender.
+
+        """
+        known = self.controller
+        if known is not None and request.controller.epoch < known.epoch:
+            raise StaleControllerEpoch(f"controller epoch {known.epoch} is known")
+        if request.version < self.version:
+            return self.version
+        if not request.full and request.base_version != self.version:
+            return self.version
+        self._take(request)
+        return self.version
+
+    def _take(self, request: UpdateMetadataRequest) -> None:
+        if request.full:
+            self._topics.clear()
+        for name in request.deleted:
+            self._topics.pop(name, None)
+        for topic in request.topics:
+            self._topics[topic.topic] = _Topic(topic)
+        self.cluster_id = request.cluster_id
+        self.controller = ControllerInfo(
+            request.controller.id, request.controller.url, request.controller.epoch
+        )
+        self.brokers = {
+            row.id: BrokerInfo(row.id, row.url, row.rack, row.incarnation)
+            for row in request.brokers
+        }
+        self.version = request.version
+        self._document = None
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    def document(self, topics: Iterable[str] | None = None) -> bytes:
+        """Return the metadata document as JSON, of all topics or of those named.
+
+        Names that are not known are left out.
+        """
+        if topics is not None:
+            return self._encode({t: self._topics[t] for t in topics if t in self._topics})
+        if self._document is None:
+            self._document = self._encode(self._topics)
+        return self._document
+
+    def _encode(self, topics: Mapping[str, _Topic]) -> bytes:
+        head = _json(
+            {
+                "cluster_id": self.cluster_id,
+                "version": self.version,
+                "controller": self.controller,
+                "brokers": [self.brokers[broker] for broker in sorted(self.brokers)],
+            }
+        )
+        fragments = b",".join(topics[name].fragment(name) for name in sorted(topics))
+        return b'%s,"topics":{%s}}' % (head[:-1], fragments)
+
+    async def wait_newer(self, after: int, timeout_ms: int) -> bool:
+        """Wait until the version exceeds `after`; tell whether it does."""
+        if self.version <= after:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.add(waiting)
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    while self.version <= after:
+                        await waiting
+                        waiting = asyncio.get_running_loop().create_future()
+                        self._waiting.add(waiting)
+            except TimeoutError:
+                pass
+            finally:
+                self._waiting.discard(waiting)
+        return self.version > after
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._topics)
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the topic's id, or None where it is not known."""
+        known = self._topics.get(topic)
+        return known.topic_id if known else None
+
+    def partition(self, topic: str, partition: int) -> PartitionRow | None:
+        """Return what is known of a partition."""
+        known = self._topics.get(topic)
+        return known.rows.get(partition) if known else None
+
+    def leader_hint(self, topic: str, partition: int) -> LeaderHint | None:
+        """Return where the leader is, as far as is known here."""
+        row = self.partition(topic, partition)
+        return None if row is None else self.hint(row.leader, row.leader_epoch)
+
+    def hint(self, leader: int, epoch: int) -> LeaderHint:
+        """Return a hint with the leader's address, empty where it is not known."""
+        broker = self.brokers.get(leader) if leader != NO_LEADER else None
+        return LeaderHint(leader, broker.url if broker else "", epoch)

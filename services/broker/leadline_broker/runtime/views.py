@@ -1,0 +1,41 @@
+"""What the broker's runtime answers with, as frozen values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedData:
+    """Whole stored batches of one partition, and where it stands.
+
+    `next_offset` is the offset after the last batch in `records`, or the offset
+    asked for when there are none. All offsets; `records` may begin before the
+    offset asked for, because batches are never cut.
+    """
+
+    records: bytes
+    high_watermark: int
+    log_start_offset: int
+    leader_epoch: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One local replica as `GET replicas` shows it; `isr` is known to the leader only.
+
+    `durable_end_offset` is the end up to which the log is fsynced (rule R4).
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    role: str
+    leader_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    durable_end_offset: int
+    high_watermark: int
+    isr: tuple[int, ...] | None
+    log_dir: str
