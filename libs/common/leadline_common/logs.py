@@ -1,0 +1,99 @@
+"""Log lines with structure: JSON for machines or text for people, one style for all code.
+
+Every line says which service and which one of it, and the cause id of what is
+being done. Lines of libraries that use the standard library's logging come out
+the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+from leadline_common.cause import current_cause
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["json", "console"]
+
+# These libraries tell at "info" what is a detail here.
+_CHATTY = ("aiohttp.access", "asyncio", "kazoo", "uvicorn.error")
+
+
+def configure_logging(
+    service: str,
+    service_id: int,
+    *,
+    level: Level = "info",
+    form: Format = "json",
+    stream: TextIO | None = None,
+) -> None:
+    """Send all log lines of this process to `stream`, by default the standard error.
+
+    `service` and `service_id` ("broker", 3) are on every line. Calling it again
+    replaces what was set before.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        _Stamp(service, service_id),
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.PositionalArgumentsFormatter()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendering(form),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
+
+
+def _rendering(form: Format) -> list[Processor]:
+    if form == "console":
+        # The plain formatter: the default one prints every local variable of every frame.
+        plain = structlog.dev.plain_traceback
+        return [
+            structlog.dev.ConsoleRenderer(
+                colors=False, timestamp_key="time", exception_formatter=plain
+            )
+        ]
+    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+class _Stamp:
+    """Adds who speaks, and the cause id where there is one."""
+
+    def __init__(self, service: str, service_id: int) -> None:
+        self._service = service
+        self._service_id = service_id
+
+    def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        del logger, method
+        event["service"] = self._service
+        event["id"] = self._service_id
+        cause = current_cause()
+        if cause:
+            event.setdefault("cause", cause)
+        return event
