@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from bisect import bisect_right
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
@@ -178,7 +177,7 @@ class PartitionLog:
         end_offset = min(end_offset, self.log_end_offset)
         if offset >= end_offset:
             return b""
-        segment = self._state.segments[self._segment_number(offset)]
+        segment = self._state.segments[self._state.segment_number(offset)]
         try:
             return segment.read(offset, max_bytes, end_offset, self.epochs)
         except OSError as error:
@@ -294,12 +293,16 @@ class PartitionLog:
             finally:
                 self._release()
 
-    def delete(self) -> None:
-        """Close without flushing and remove the directory."""
+    def discard(self) -> None:
+        """Close without flushing; what is not durable yet may be lost."""
         with self._durability.flushing:
             self._release()
-            shutil.rmtree(self.directory, ignore_errors=True)
-            fsync_path(self.directory.parent)
+
+    def delete(self) -> None:
+        """Close without flushing and remove the directory."""
+        self.discard()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        fsync_path(self.directory.parent)
 
     def _segment_for(self, size: int) -> Segment:
         """Return the segment to append `size` bytes to, created or rolled if needed."""
@@ -352,12 +355,8 @@ class PartitionLog:
             self.epochs.assign(header.leader_epoch, header.base_offset)
             self._durability.epochs_changed()
 
-    def _segment_number(self, offset: int) -> int:
-        """Return which segment holds `offset`, or would."""
-        return bisect_right(self._state.segments, offset, key=lambda s: s.base_offset) - 1
-
     def _cut(self, offset: int) -> None:
-        number = self._segment_number(offset)
+        number = self._state.segment_number(offset)
         segment = self._state.segments[number]
         position, end = segment.boundary(offset)
         if number + 1 < len(self._state.segments):

@@ -9,8 +9,10 @@ they were closed, so damage there is not cut but refused when it is read.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
 from leadline_broker.adapters.log.config import LogConfig
@@ -63,6 +65,10 @@ class LogState:
     def end_offset(self) -> int:
         """The offset after the last batch."""
         return self.segments[-1].next_offset if self.segments else 0
+
+    def segment_number(self, offset: int) -> int:
+        """Return which segment holds an offset from the log start on, or would."""
+        return bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
 
 
 def load(

@@ -197,17 +197,15 @@ class Segment:
 
         """
         first = self.find(offset)
-        if first.next_offset > end_offset:
-            return b""
         limit = self.size if end_offset >= self.next_offset else self.find(end_offset).position
         if limit - first.position > max_bytes:
             limit = self._last_end_within(first, first.position + max_bytes)
-        data = self.read_bytes(first.position, limit)
+        data = self.read_bytes(first.position, max(limit, first.end))
         if first.position < self.trusted_from:
             end = check_stored(data, first.base_offset, epochs)
             if limit == self.size and end != self.next_offset:
                 raise CorruptStoredBatch(f"{self.file.path.name} ends at {end} and should not")
-        return data
+        return data if first.next_offset <= end_offset else b""
 
     def read_bytes(self, position: int, end: int) -> bytes:
         """Return the bytes between two file positions."""

@@ -1,0 +1,246 @@
+"""One broker's log directory: all its partitions, and what must outlive the process."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from leadline_broker.adapters.log import root_files
+from leadline_broker.adapters.log.config import LogConfig
+from leadline_broker.adapters.log.durable import fsync_path
+from leadline_broker.adapters.log.errors import CorruptFile
+from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.layout import PartitionIdentity, read_identity
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.root_files import HighWatermarks
+from leadline_client.errors import StorageFailed
+
+STRAY_SUFFIX = "-stray"
+DELETE_SUFFIX = "-delete"
+
+_NAME_MAX = 255
+_LOADERS = 4
+_MS = 1_000_000
+
+
+class LogDirectory:
+    """The logs under one root, held by one process of one broker of one cluster.
+
+    Directories are never removed in place: a replica that should not be here is
+    moved aside as stray and kept for a grace period, a deleted one is renamed
+    first, so that a crash leaves no half a log under its own name (rule R12).
+
+    Attributes:
+        root: the directory.
+        clean_incarnation: the incarnation that last stopped in good order, None
+            after any other stop.
+        controller_epoch: the highest controller epoch ever obeyed (rules R1, R11).
+        failures: why a partition could not be opened, by directory name.
+
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        cluster_id: str,
+        broker_id: int,
+        config: LogConfig | None = None,
+        files: FileCache | None = None,
+    ) -> None:
+        """Take the directory, made if it does not exist.
+
+        Raises:
+            WrongDirectory: in use, or another cluster's or broker's.
+            CorruptFile: what must be remembered does not hold.
+
+        """
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self._lock = root_files.lock_root(root)
+        try:
+            root_files.claim(root, cluster_id, broker_id)
+            self.controller_epoch = root_files.read_controller_epoch(root)
+            self.clean_incarnation = root_files.take_clean_shutdown(root)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.failures: dict[str, StorageFailed] = {}
+        self._config = config or LogConfig()
+        self._files = files or FileCache()
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+
+    def logs(self) -> list[PartitionLog]:
+        """Return the logs that are open."""
+        return list(self._logs.values())
+
+    def load_all(self) -> list[PartitionLog]:
+        """Open every partition on disk, recovered where needed; call once, first.
+
+        What cannot be opened is in `failures`; what is nobody's is moved to stray.
+        """
+        identities = []
+        for path in sorted(self.root.iterdir()):
+            if path.name.endswith(DELETE_SUFFIX):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.is_dir() and not path.name.endswith(STRAY_SUFFIX):
+                identity = self._identity_or_stray(path)
+                if identity is not None:
+                    identities.append(identity)
+        with ThreadPoolExecutor(_LOADERS) as loaders:
+            opened = loaders.map(self._open_or_fail, identities)
+        for log in opened:
+            if log is not None:
+                self._logs[log.identity.topic, log.identity.partition] = log
+        return self.logs()
+
+    def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
+        """Return the log of a replica, empty if there is none yet.
+
+        A log of another incarnation of the topic is moved to stray first.
+
+        Raises:
+            StorageFailed: the partition on disk could not be opened.
+
+        """
+        identity = PartitionIdentity(topic, topic_id, partition)
+        log = self._logs.get((topic, partition))
+        if log is not None and log.identity != identity:
+            self.to_stray(log)
+            log = None
+        if log is None:
+            failure = self.failures.get(identity.directory_name)
+            if failure is not None:
+                raise failure
+            self._stray_others(identity)
+            log = PartitionLog(self.root, identity, self._config, self._files)
+            self._logs[topic, partition] = log
+        return log
+
+    def to_stray(self, log: PartitionLog) -> Path | None:
+        """Move a replica that should not be here aside; return where it is now.
+
+        None if it had nothing on disk. Its age as a stray counts from now.
+        """
+        self._logs.pop((log.identity.topic, log.identity.partition), None)
+        try:
+            log.close()
+        except StorageFailed:
+            log.discard()  # It is kept as it is; recovery cuts it if anybody wants it back.
+        if not log.directory.exists():
+            return None
+        return self._move_to_stray(log.directory, log.identity.topic_id)
+
+    def delete(self, log: PartitionLog) -> Callable[[], None]:
+        """Remove a replica for good; return the rest of the work, for any thread.
+
+        When this returns the log is gone under its name and cannot come back.
+        """
+        self._logs.pop((log.identity.topic, log.identity.partition), None)
+        log.discard()
+        if not log.directory.exists():
+            return _nothing
+        target = self._free_name(log.directory.name, log.identity.topic_id, DELETE_SUFFIX)
+        self._rename(log.directory, target)
+        return partial(shutil.rmtree, target, ignore_errors=True)
+
+    def strays(self) -> dict[str, int]:
+        """Return the names of stray directories and when each was moved aside (ms)."""
+        return {
+            path.name: path.stat().st_mtime_ns // _MS
+            for path in sorted(self.root.iterdir())
+            if path.name.endswith(STRAY_SUFFIX)
+        }
+
+    def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
+        """Delete the strays older than `stray.grace.ms`; return their names."""
+        expired = [name for name, since in self.strays().items() if since <= now_ms - grace_ms]
+        for name in expired:
+            shutil.rmtree(self.root / name, ignore_errors=True)
+        return expired
+
+    def persist_controller_epoch(self, epoch: int) -> None:
+        """Remember the highest controller epoch; durable before it returns."""
+        if epoch > self.controller_epoch:
+            root_files.write_controller_epoch(self.root, epoch)
+            self.controller_epoch = epoch
+
+    def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
+        """Write the high watermarks of all partitions, by (topic id, partition)."""
+        root_files.write_high_watermarks(self.root, high_watermarks)
+
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        """Return the checkpointed high watermarks, by (topic id, partition)."""
+        return root_files.read_high_watermarks(self.root)
+
+    def close(self, incarnation: int) -> bool:
+        """Close all logs and give the directory up; tell whether the stop was clean.
+
+        Only then is the marker with the incarnation written, and the next start
+        needs no recovery.
+        """
+        clean = not self.failures
+        for log in self.logs():
+            try:
+                log.close()
+            except StorageFailed:
+                clean = False
+        if clean:
+            root_files.write_clean_shutdown(self.root, incarnation)
+        self._logs.clear()
+        os.close(self._lock)
+        return clean
+
+    def _identity_or_stray(self, path: Path) -> PartitionIdentity | None:
+        try:
+            identity = read_identity(path)
+        except CorruptFile:
+            self._move_to_stray(path, "unknown")
+            return None
+        if identity.directory_name != path.name:
+            self._move_to_stray(path, identity.topic_id)
+            return None
+        return identity
+
+    def _open_or_fail(self, identity: PartitionIdentity) -> PartitionLog | None:
+        clean = self.clean_incarnation is not None
+        try:
+            return PartitionLog(self.root, identity, self._config, self._files, clean=clean)
+        except StorageFailed as error:
+            self.failures[identity.directory_name] = error
+            return None
+
+    def _stray_others(self, identity: PartitionIdentity) -> None:
+        """Clear the name of a partition of anything that is not this partition."""
+        path = self.root / identity.directory_name
+        if path.exists():
+            found = self._identity_or_stray(path)
+            if found is not None and found != identity:
+                self._move_to_stray(path, found.topic_id)
+
+    def _move_to_stray(self, path: Path, topic_id: str) -> Path:
+        os.utime(path)
+        target = self._free_name(path.name, topic_id, STRAY_SUFFIX)
+        self._rename(path, target)
+        return target
+
+    def _free_name(self, name: str, topic_id: str, suffix: str) -> Path:
+        for number in itertools.count(1):
+            tail = f".{topic_id}{f'.{number}' if number > 1 else ''}{suffix}"
+            target = self.root / (name[: _NAME_MAX - len(tail)] + tail)
+            if not target.exists():
+                break
+        return target
+
+    def _rename(self, path: Path, target: Path) -> None:
+        path.rename(target)
+        fsync_path(self.root)
+
+
+def _nothing() -> None:
+    """Do the rest of deleting what was never on disk."""

@@ -1,0 +1,141 @@
+"""The files at the root of a broker's log directory: whose it is and what it remembers."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from leadline_broker.adapters.log.durable import (
+    fsync_path,
+    read_checked,
+    replace_file,
+    write_checked,
+)
+from leadline_broker.adapters.log.errors import CorruptFile, WrongDirectory
+
+LOCK_FILE = ".lock"
+META_FILE = "meta.json"
+CLEAN_SHUTDOWN_FILE = "clean-shutdown"
+CONTROLLER_EPOCH_FILE = "controller-epoch"
+HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
+
+HighWatermarks = Mapping[tuple[str, int], int]
+"""High watermarks by (topic id, partition)."""
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    """Content of ``meta.json``."""
+
+    cluster_id: str
+    broker_id: int
+    version: int = 1
+
+
+def lock_root(root: Path) -> int:
+    """Take the directory for this process; return the descriptor that holds the lock.
+
+    Raises:
+        WrongDirectory: another process has it.
+
+    """
+    fd = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(fd)
+        raise WrongDirectory(f"{root} is in use by another process") from error
+    return fd
+
+
+def claim(root: Path, cluster_id: str, broker_id: int) -> None:
+    """Write whose directory this is, or check it.
+
+    Raises:
+        WrongDirectory: it holds the logs of another cluster or broker.
+
+    """
+    mine = _Owner(cluster_id, broker_id)
+    path = root / META_FILE
+    try:
+        owner = msgspec.json.decode(path.read_bytes(), type=_Owner)
+    except FileNotFoundError:
+        replace_file(path, msgspec.json.encode(mine))
+        fsync_path(root)
+        return
+    except msgspec.MsgspecError as error:
+        raise WrongDirectory(f"{path} does not say whose directory this is") from error
+    if owner != mine:
+        raise WrongDirectory(
+            f"{root} belongs to broker {owner.broker_id} of cluster {owner.cluster_id},"
+            f" not to broker {broker_id} of cluster {cluster_id}"
+        )
+
+
+def take_clean_shutdown(root: Path) -> int | None:
+    """Return the incarnation that last stopped in good order, and forget it durably.
+
+    None after any other stop.
+    """
+    path = root / CLEAN_SHUTDOWN_FILE
+    try:
+        incarnation = int(read_checked(path, CLEAN_SHUTDOWN_FILE))
+    except FileNotFoundError:
+        return None
+    except CorruptFile:
+        incarnation = None
+    path.unlink()
+    fsync_path(root)
+    return incarnation
+
+
+def write_clean_shutdown(root: Path, incarnation: int) -> None:
+    """Note that all logs were flushed and closed by this incarnation."""
+    write_checked(root / CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN_FILE, b"%d" % incarnation)
+    fsync_path(root)
+
+
+def read_controller_epoch(root: Path) -> int:
+    """Return the highest controller epoch ever obeyed, 0 if none.
+
+    Raises:
+        CorruptFile: the file does not hold. Obeying a controller without it
+            could mean obeying a deposed one (rule R11).
+
+    """
+    try:
+        return int(read_checked(root / CONTROLLER_EPOCH_FILE, CONTROLLER_EPOCH_FILE))
+    except FileNotFoundError:
+        return 0
+
+
+def write_controller_epoch(root: Path, epoch: int) -> None:
+    """Write the highest controller epoch durably."""
+    write_checked(root / CONTROLLER_EPOCH_FILE, CONTROLLER_EPOCH_FILE, b"%d" % epoch)
+    fsync_path(root)
+
+
+def read_high_watermarks(root: Path) -> dict[tuple[str, int], int]:
+    """Return the checkpointed high watermarks; none if the file is missing or damaged.
+
+    Losing them is harmless: they are learnt anew and nothing is cut by them (rule R2).
+    """
+    try:
+        body = read_checked(root / HIGH_WATERMARK_FILE, HIGH_WATERMARK_FILE)
+    except (FileNotFoundError, CorruptFile):
+        return {}
+    rows = (line.split() for line in body.decode().splitlines())
+    return {(topic_id, int(partition)): int(offset) for topic_id, partition, offset in rows}
+
+
+def write_high_watermarks(root: Path, high_watermarks: HighWatermarks) -> None:
+    """Replace the checkpoint of all high watermarks."""
+    body = "".join(
+        f"{topic_id} {partition} {offset}\n"
+        for (topic_id, partition), offset in high_watermarks.items()
+    )
+    write_checked(root / HIGH_WATERMARK_FILE, HIGH_WATERMARK_FILE, body.encode())
+    fsync_path(root)

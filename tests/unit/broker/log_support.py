@@ -1,0 +1,57 @@
+"""Batches and logs for the tests of the broker's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from leadline_broker.adapters.log.config import LogConfig
+from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_client.batches import encode, header_at, parse_headers, stamp
+from leadline_client.wire import Record
+
+IDENTITY = PartitionIdentity("orders", "0b2f0e2c-6f5e-4c7c-9a58-0f6a3c1d2e4f", 3)
+
+
+def batch(
+    base_offset: int,
+    *values: bytes,
+    epoch: int = 0,
+    timestamp: int = 1_000,
+    producer: tuple[int, int, int] = (-1, -1, -1),
+) -> bytes:
+    """Build a stamped batch with one record per value, `timestamp` ms for the first, then +1."""
+    records = [
+        Record(0, timestamp + number, None, value, ())
+        for number, value in enumerate(values or (b"v",))
+    ]
+    producer_id, producer_epoch, base_sequence = producer
+    content = bytearray(
+        encode(
+            records,
+            now_ms=0,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+        )
+    )
+    stamp(content, header_at(content), base_offset, epoch)
+    return bytes(content)
+
+
+def open_log(root: Path, *, clean: bool = False, segment_bytes: int = 1 << 20) -> PartitionLog:
+    """Open the log of `IDENTITY`; many small index entries, so that they matter."""
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=256)
+    return PartitionLog(root, IDENTITY, config, FileCache(16), clean=clean)
+
+
+def read_all(log: PartitionLog) -> list[bytes]:
+    """Return every batch of the log, in order."""
+    batches: list[bytes] = []
+    offset = log.log_start_offset
+    while data := log.read(offset, 4096, log.log_end_offset):
+        for header in parse_headers(data):
+            batches.append(data[header.position : header.position + header.size])
+            offset = header.next_offset
+    return batches

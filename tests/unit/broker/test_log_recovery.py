@@ -1,0 +1,139 @@
+"""What opening a log makes of what a crash left (S3, S19, S20, I16)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from tests.unit.broker.log_support import batch, open_log, read_all
+
+BATCHES = [batch(n, b"x" * 20, epoch=n // 2, producer=(9, 0, n)) for n in range(5)]
+KEPT = BATCHES[:-1]
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """Return the active segment of a log that was killed after five batches."""
+    log = open_log(tmp_path)
+    for content in BATCHES:
+        log.append(content)
+    log.flush()
+    log.discard()
+    return log.directory / f"{0:020d}.log"
+
+
+def reopened(tmp_path: Path) -> PartitionLog:
+    """Open after a crash and check that a second opening finds nothing more to do."""
+    first = open_log(tmp_path)
+    content, epochs, end = read_all(first), first.epochs.entries(), first.log_end_offset
+    producers = first.producers.rows()
+    first.discard()
+    second = open_log(tmp_path)
+    assert (second.recovery.cut_bytes, second.recovery.reason) == (0, "")
+    assert (read_all(second), second.epochs.entries()) == (content, epochs)
+    assert (second.log_end_offset, second.durable_end_offset) == (end, end)
+    assert second.producers.rows() == producers
+    second.discard()
+    return first
+
+
+def test_a_torn_last_batch_is_cut_at_every_byte(tmp_path: Path, crashed: Path) -> None:
+    whole = crashed.read_bytes()
+    end_of_kept = len(b"".join(KEPT))
+    for length in range(end_of_kept, len(whole)):
+        crashed.write_bytes(whole[:length])
+        log = open_log(tmp_path)
+        assert read_all(log) == KEPT
+        assert log.recovery.cut_bytes == length - end_of_kept
+        assert bool(log.recovery.reason) == (length > end_of_kept)
+        assert log.epochs.entries() == [(0, 0), (1, 2)]
+        log.discard()
+        assert crashed.stat().st_size == end_of_kept
+    reopened(tmp_path)
+
+
+def test_every_flipped_byte_in_the_tail_cuts_the_last_batch(tmp_path: Path, crashed: Path) -> None:
+    whole = crashed.read_bytes()
+    end_of_kept = len(b"".join(KEPT))
+    # The leader epoch lies outside the CRC; higher values cannot be told from real ones.
+    unprotected = range(end_of_kept + 12, end_of_kept + 16)
+    for at in sorted(set(range(end_of_kept, len(whole))) - set(unprotected)):
+        crashed.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
+        log = open_log(tmp_path)
+        assert read_all(log) == KEPT, at
+        assert log.recovery.cut_offset == 4
+        log.discard()
+
+
+@pytest.mark.parametrize("garbage", [b"\0" * 500, b"\xff" * 61, b"x", BATCHES[2], batch(9)])
+def test_garbage_after_the_last_batch_is_cut(tmp_path: Path, crashed: Path, garbage: bytes) -> None:
+    crashed.write_bytes(crashed.read_bytes() + garbage)
+    log = reopened(tmp_path)
+    assert log.recovery.cut_bytes == len(garbage)
+    assert log.recovery.cut_offset == 5
+    assert log.recovery.reason
+
+
+def test_the_log_goes_on_after_a_cut(tmp_path: Path, crashed: Path) -> None:
+    crashed.write_bytes(crashed.read_bytes()[:-1])
+    log = open_log(tmp_path)
+    log.append(batch(4, b"instead", epoch=7))
+    assert log.flush() == 5
+    log.discard()
+    assert read_all(reopen := open_log(tmp_path)) == [*KEPT, batch(4, b"instead", epoch=7)]
+    assert reopen.epochs.entries() == [(0, 0), (1, 2), (7, 4)]
+
+
+def test_a_clean_stop_needs_no_scan(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for content in BATCHES:
+        log.append(content)
+    log.close()
+    again = open_log(tmp_path, clean=True)
+    assert again.recovery.scanned_bytes == 0
+    assert read_all(again) == BATCHES
+    assert again.epochs.entries() == log.epochs.entries()
+    assert again.producers.rows() == log.producers.rows()
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("damage", ["flip", "empty", "missing"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_damaged_derived_files_are_rebuilt(
+    tmp_path: Path, suffix: str, damage: str, clean: bool
+) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    batches = [batch(n, b"x" * 40, epoch=n // 3, producer=(n % 2, 0, n // 2)) for n in range(12)]
+    for content in batches:
+        log.append(content)
+    expected = (log.epochs.entries(), log.producers.rows(), log.offset_for_timestamp(1_000))
+    log.close()
+    damaged = [path for path in log.directory.iterdir() if path.name.endswith(suffix)]
+    assert damaged
+    for path in damaged:
+        content = path.read_bytes()
+        if damage == "missing":
+            path.unlink()
+        else:
+            at = len(content) - 1
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1]) if damage == "flip" else b"")
+    again = open_log(tmp_path, clean=clean, segment_bytes=300)
+    assert read_all(again) == batches
+    found = (again.epochs.entries(), again.producers.rows(), again.offset_for_timestamp(1_000))
+    assert found == expected
+
+
+def test_an_old_index_does_not_hide_newer_batches(tmp_path: Path) -> None:
+    """A stop in good order, more batches, then a kill: the index of the stop is stale."""
+    log = open_log(tmp_path)
+    log.append(BATCHES[0])
+    log.close()
+    log = open_log(tmp_path, clean=True)
+    for content in BATCHES[1:]:
+        log.append(content)
+    log.discard()
+    again = open_log(tmp_path)
+    assert read_all(again) == BATCHES
+    assert again.durable_end_offset == 5
