@@ -62,18 +62,18 @@ class LogDirectory:
         """
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
-        self._lock = root_files.lock_root(root)
+        self.failures: dict[str, StorageFailed] = {}
+        self._config = config or LogConfig()
+        self._files = files or FileCache()
+        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._lock: int | None = root_files.lock_root(root)
         try:
             root_files.claim(root, cluster_id, broker_id)
             self.controller_epoch = root_files.read_controller_epoch(root)
             self.clean_incarnation = root_files.take_clean_shutdown(root)
         except BaseException:
-            os.close(self._lock)
+            self.release()
             raise
-        self.failures: dict[str, StorageFailed] = {}
-        self._config = config or LogConfig()
-        self._files = files or FileCache()
-        self._logs: dict[tuple[str, int], PartitionLog] = {}
 
     def logs(self) -> list[PartitionLog]:
         """Return the logs that are open."""
@@ -192,9 +192,17 @@ class LogDirectory:
                 clean = False
         if clean:
             root_files.write_clean_shutdown(self.root, incarnation)
-        self._logs.clear()
-        os.close(self._lock)
+        self.release()
         return clean
+
+    def release(self) -> None:
+        """Give the directory up as it is: the next start recovers every log."""
+        for log in self.logs():
+            log.discard()
+        self._logs.clear()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _identity_or_stray(self, path: Path) -> PartitionIdentity | None:
         try:

@@ -1,0 +1,158 @@
+"""Kills, full disks and failing fsyncs (S3, S17, S18; R4)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leadline_broker.adapters.log.errors import DiskFull, LogFailed
+from leadline_broker.adapters.log.partition_log import PartitionLog
+from tests.unit.broker.log_support import batch, open_log, read_all
+from tests.unit.broker.log_writer import SEGMENT_BYTES, content
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def writer(root: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the process that appends to the log under `root`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.unit.broker.log_writer", str(root), *arguments],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def check_written(log: PartitionLog, acknowledged: int) -> None:
+    """All that was flushed is there, and nothing that was not written."""
+    assert log.log_end_offset >= acknowledged
+    assert read_all(log) == [content(offset) for offset in range(log.log_end_offset)]
+    epochs = range((log.log_end_offset + 49) // 50)
+    assert log.epochs.entries() == [(epoch, 50 * epoch) for epoch in epochs]
+
+
+@pytest.mark.parametrize("acknowledgements", [1, 7, 40, 150])
+def test_kill_9_loses_nothing_that_was_flushed(tmp_path: Path, acknowledgements: int) -> None:
+    process = writer(tmp_path)
+    assert process.stdout is not None
+    acknowledged = [int(process.stdout.readline()) for _ in range(acknowledgements)]
+    process.kill()
+    acknowledged += map(int, process.stdout.read().split("\n")[:-1])
+    process.stdout.close()
+    process.wait()
+    log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES)
+    check_written(log, acknowledged[-1])
+    assert log.durable_end_offset == log.log_end_offset
+
+
+@pytest.mark.parametrize("limit", [1, 700, 5_000, 15_001])
+def test_a_file_that_may_not_grow_is_as_it_was_before_the_append(
+    tmp_path: Path, limit: int
+) -> None:
+    process = writer(tmp_path, str(limit))
+    output, _ = process.communicate(timeout=60)
+    word, end = output.splitlines()[-1].split()
+    assert (process.returncode, word) == (0, "full")
+    log = open_log(tmp_path, clean=True, segment_bytes=SEGMENT_BYTES)
+    assert log.log_end_offset == int(end)
+    check_written(log, int(end))
+    assert log.size_bytes <= limit
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a file system of 256 KiB."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(root)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting needs root; the limit on the file size covers the same path")
+    yield root
+    subprocess.run(["umount", "-l", str(root)], check=True)
+
+
+def test_a_full_disk_is_a_definite_error_and_passes_when_there_is_room(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 100_000)
+    log = open_log(small_disk)
+    big = b"x" * 30_000
+    with pytest.raises(DiskFull):  # noqa: PT012 - the length of the run is the file system's
+        while True:
+            log.append(batch(log.log_end_offset, big, epoch=log.log_end_offset))
+    end = log.log_end_offset
+    assert end > 1
+    assert [len(b) for b in read_all(log)] == [len(batch(0, big))] * end
+    ballast.unlink()
+    assert log.append(batch(end, big, epoch=end)) == end + 1
+    assert log.flush() == end + 1
+    log.discard()
+    assert open_log(small_disk).log_end_offset == end + 1
+
+
+def test_no_partition_is_half_created_on_a_full_disk(small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"):
+        ballast.write_bytes(b"x" * 1_000_000)
+    log = open_log(small_disk)
+    with pytest.raises(DiskFull):
+        log.append(batch(0))
+    ballast.unlink()
+    assert log.append(batch(0)) == 1
+    log.flush()
+    log.discard()
+    assert open_log(small_disk).log_end_offset == 1
+
+
+@pytest.mark.parametrize("call", ["fdatasync", "fsync"])
+def test_a_failed_fsync_fails_the_log_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    log = open_log(tmp_path)
+    log.append(batch(0))
+    with monkeypatch.context() as broken:
+        broken.setattr(os, call, _refuse)
+        with pytest.raises(LogFailed):
+            log.flush()
+    assert (log.failed, log.durable_end_offset) == (True, 0)
+    for use in (log.flush, lambda: log.append(batch(1)), lambda: log.truncate_to(0), log.close):
+        with pytest.raises(LogFailed):
+            use()
+    assert open_log(tmp_path).durable_end_offset == 1
+
+
+def test_an_append_during_a_flush_counts_for_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The durable end is what was captured before the fsync began (R4, F6)."""
+    log = open_log(tmp_path)
+    log.append(batch(0))
+    syncing, go_on = threading.Event(), threading.Event()
+    real = os.fdatasync
+
+    def slow(fd: int) -> None:
+        syncing.set()
+        assert go_on.wait(30)
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    flushed: list[int] = []
+    worker = threading.Thread(target=lambda: flushed.append(log.flush()))
+    worker.start()
+    assert syncing.wait(30)
+    assert log.append(batch(1)) == 2
+    assert log.durable_end_offset == 0
+    go_on.set()
+    worker.join(30)
+    assert (flushed, log.durable_end_offset) == ([1], 1)
+    assert log.flush() == 2
+
+
+def _refuse(_fd: int) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
