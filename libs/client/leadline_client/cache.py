@@ -60,15 +60,21 @@ class MetadataCache:
         broker = None if row is None else self._brokers.get(row.leader)
         return None if broker is None else broker.url
 
+    def leader_epoch(self, topic: str, partition: int) -> int | None:
+        """Return the highest leader epoch heard of."""
+        row = self.partition(topic, partition)
+        hint = self._hints.get((topic, partition))
+        epochs = [] if row is None else [row.leader_epoch]
+        return max([*epochs, hint.epoch] if hint else epochs, default=None)
+
     def learn(self, topic: str, partition: int, hint: LeaderHint) -> bool:
         """Take the hint of a refusal; return whether it named a newer leader.
 
         An older hint comes from a broker that lags, an equal one says nothing
         new: in both cases the caller should wait rather than run in circles.
         """
-        row = self.partition(topic, partition)
-        known = self._hints.get((topic, partition))
-        epoch = max(-1 if row is None else row.leader_epoch, -1 if known is None else known.epoch)
+        known = self.leader_epoch(topic, partition)
+        epoch = -1 if known is None else known
         if hint.id == NO_LEADER or not hint.url or hint.epoch < epoch:
             return False
         if hint.epoch == epoch and self.leader_url(topic, partition) is not None:

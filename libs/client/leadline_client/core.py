@@ -272,7 +272,7 @@ class ClientCore:
             Request(
                 call.method,
                 address + call.path,
-                call.params,
+                {**call.params, **target.params()},
                 call.headers,
                 call.body,
                 timeout_s=patience_s + call.server_wait_s,

@@ -46,7 +46,9 @@ def record_json(record: OutgoingRecord) -> dict[str, Any]:
     if record.key is not None:
         body["key"] = _encoded(record.key)
     if record.headers:
-        body["headers"] = [[name, _encoded(value)] for name, value in record.headers]
+        body["headers"] = [
+            {"name": name, "value": _encoded(value)} for name, value in record.headers
+        ]
     if record.timestamp is not None:
         body["timestamp"] = record.timestamp
     return body
@@ -108,7 +110,7 @@ def _record(row: Mapping[str, Any]) -> Record:
         row["timestamp"],
         _decoded(row.get("key")),
         _decoded(row.get("value")),
-        tuple((name, _decoded(value)) for name, value in row.get("headers") or ()),
+        tuple((one["name"], _decoded(one["value"])) for one in row.get("headers") or ()),
     )
 
 

@@ -6,7 +6,7 @@ when there is nowhere to send. Pure: no IO.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from leadline_client.cache import MetadataCache
@@ -28,6 +28,9 @@ class Target(Protocol):
 
     def address(self) -> str | None:
         """Return a base URL, or None where none is known."""
+
+    def params(self) -> Mapping[str, str]:
+        """Return query parameters that say what the sender believes."""
 
     def learn(self, error: LeadlineError) -> bool:
         """Take note of a failure; return whether a better address is known now."""
@@ -56,6 +59,10 @@ class Brokers:
         """Return the address whose turn it is."""
         return next(iter(self.addresses()), None)
 
+    def params(self) -> Mapping[str, str]:
+        """Return nothing: any broker will do."""
+        return {}
+
     def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: the next
         """Move on to the next broker; there is no telling whether it is better."""
         self._turn += 1
@@ -82,6 +89,11 @@ class Leader:
     def address(self) -> str | None:
         """Return where the newest known leader is."""
         return self._cache.leader_url(self._topic, self._partition)
+
+    def params(self) -> Mapping[str, str]:
+        """State the leader epoch, so that a leader that was succeeded refuses (rule R15)."""
+        epoch = self._cache.leader_epoch(self._topic, self._partition)
+        return {} if epoch is None else {"leader_epoch": str(epoch)}
 
     def learn(self, error: LeadlineError) -> bool:
         """Follow the hint of a refusal, if it names a newer leader."""
@@ -114,6 +126,10 @@ class Controller:
         """Return the address of the controller with the highest epoch heard of."""
         controller = self._cache.controller
         return None if controller is None else controller.url
+
+    def params(self) -> Mapping[str, str]:
+        """Return nothing: an admin command does not depend on who serves it."""
+        return {}
 
     def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - only metadata can tell
         """Nothing is learned: refusals do not name controllers."""

@@ -1,0 +1,1 @@
+"""The subcommands of `leadline`, a module for each group of them."""

@@ -1,0 +1,183 @@
+"""`leadline doctor`: what is wrong here, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx
+import typer
+
+from leadline_cli.cluster_file import ClusterFile, read_cluster_file
+from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, find_bootstrap
+from leadline_cli.embedded_zookeeper import server_mode
+from leadline_cli.java_runtime import find_java
+from leadline_cli.output import EXIT_REFUSED, print_json, print_table
+from leadline_client.wire import NO_LEADER, Metadata
+
+_LITTLE_DISK: Final = 1 << 30
+_CLOCK_SKEW_S: Final = 5.0
+_TIMEOUT_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check; `advice` is empty when all is well."""
+
+    check: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
+) -> None:
+    """Check this machine and the cluster; exit with 1 when something is wrong."""
+    cluster = None if bootstrap else read_cluster_file(data_dir)
+    findings = [_python(), _java(), _disk(data_dir)]
+    if cluster is not None:
+        findings += _zookeeper(cluster)
+    urls = find_bootstrap(bootstrap, data_dir)
+    findings += asyncio.run(_cluster_checks(urls, cluster))
+    if as_json:
+        print_json({"ok": all(one.ok for one in findings), "findings": [*map(asdict, findings)]})
+    else:
+        rows = [(_mark(one), one.check, one.found, one.advice) for one in findings]
+        print_table("Doctor", ("", "check", "found", "what to do"), rows)
+    if not all(one.ok for one in findings):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def check_partitions(metadata: Metadata) -> list[Finding]:
+    """Look for partitions without a leader or with lagging replicas."""
+    rows = [(name, row) for name, one in metadata.topics.items() for row in one.partitions]
+    offline = [f"{name}-{row.partition}" for name, row in rows if row.leader == NO_LEADER]
+    under = [f"{name}-{row.partition}" for name, row in rows if len(row.isr) < len(row.replicas)]
+    return [
+        Finding(
+            "partitions with a leader",
+            not offline,
+            f"{len(rows) - len(offline)} of {len(rows)}{_some(offline)}",
+            "start the brokers of their ISR (`leadline topics describe`); as a last resort "
+            "`leadline elect unclean`, which may lose records"
+            if offline
+            else "",
+        ),
+        Finding(
+            "fully replicated partitions",
+            not under,
+            f"{len(rows) - len(under)} of {len(rows)}{_some(under)}",
+            "start the missing brokers, or wait for them to catch up" if under else "",
+        ),
+    ]
+
+
+def _mark(finding: Finding) -> str:
+    return "[green]ok[/]" if finding.ok else "[red]wrong[/]"
+
+
+def _some(names: list[str]) -> str:
+    return f" (not {', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    ok = sys.version_info >= (3, 11)
+    return Finding("Python 3.11 or newer", ok, version, "" if ok else "install a newer Python")
+
+
+def _java() -> Finding:
+    try:
+        return Finding("Java for the embedded ZooKeeper", True, str(find_java()))
+    except (OSError, RuntimeError) as problem:
+        advice = "run `make setup`, which brings one, or set JAVA_HOME to a JDK 17 or newer"
+        return Finding("Java for the embedded ZooKeeper", False, str(problem), advice)
+
+
+def _disk(data_dir: Path) -> Finding:
+    place = next(
+        path for path in (data_dir.resolve(), *data_dir.resolve().parents) if path.exists()
+    )
+    free = shutil.disk_usage(place).free
+    ok = free > _LITTLE_DISK
+    advice = "" if ok else "make room: a broker with a full disk gives up its leadership"
+    return Finding("free disk space", ok, f"{free / (1 << 30):.1f} GiB in {place}", advice)
+
+
+def _zookeeper(cluster: ClusterFile) -> Iterable[Finding]:
+    for server in cluster.zookeeper_servers:
+        port = urlsplit(server.url).port or 0
+        mode = server_mode(port)
+        advice = "" if mode else "run it again: " + " ".join(server.argv)
+        yield Finding(f"ZooKeeper {server.id}", mode is not None, mode or "does not serve", advice)
+
+
+async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[Finding]:
+    async with httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S) as http:
+        metadata = await _metadata(http, urls)
+        if metadata is None:
+            advice = "start the cluster (`leadline up`), or give the address of a live broker"
+            return [Finding("a broker answers", False, ", ".join(urls), advice)]
+        expected = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
+        expected |= {broker.id: broker.url for broker in metadata.brokers.values()}
+        brokers = await asyncio.gather(
+            *(_broker(http, number, url) for number, url in sorted(expected.items()))
+        )
+        controller = await _controller(http, metadata)
+    return [controller, *brokers, *check_partitions(metadata)]
+
+
+async def _metadata(http: httpx.AsyncClient, urls: list[str]) -> Metadata | None:
+    for url in urls:
+        try:
+            answer = await http.get(f"{url}/v1/metadata")
+        except httpx.HTTPError:
+            continue
+        if answer.status_code == httpx.codes.OK:
+            return Metadata.from_json(answer.json())
+    return None
+
+
+async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> Finding:
+    active = metadata.controller
+    if active is None:
+        advice = "start a controller: without one no leader is elected"
+        return Finding("active controller", False, "none", advice)
+    try:
+        answer = await http.get(f"{active.url}/v1/controller")
+        ok = answer.status_code == httpx.codes.OK and answer.json().get("active") is True
+    except httpx.HTTPError:
+        ok = False
+    found = f"controller {active.id} at {active.url}, epoch {active.epoch}"
+    advice = "" if ok else "it does not answer as the active one: wait for the next, or start one"
+    return Finding("active controller", ok, found, advice)
+
+
+async def _broker(http: httpx.AsyncClient, number: int, url: str) -> Finding:
+    check = f"broker {number} is live and granted"
+    before = time.time()
+    try:
+        answer = await http.get(f"{url}/readyz")
+    except httpx.HTTPError:
+        return Finding(check, False, f"{url} does not answer", "start it again; see its log")
+    if answer.status_code != httpx.codes.OK:
+        reasons = "; ".join(map(str, answer.json().get("reasons", [])))
+        return Finding(check, False, reasons, "wait a moment; then look into its log")
+    skew = _skew(answer, before)
+    if skew > _CLOCK_SKEW_S:
+        return Finding(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")
+    return Finding(check, True, url)
+
+
+def _skew(answer: httpx.Response, before: float) -> float:
+    stated = answer.headers.get("date")
+    return abs(parsedate_to_datetime(stated).timestamp() - before) if stated else 0.0

@@ -1,0 +1,214 @@
+"""`leadline produce` and `leadline consume`: lines in, lines out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+import typer
+
+from leadline_cli.connection import (
+    DEFAULT_DATA_DIR,
+    Bootstrap,
+    DataDir,
+    Json,
+    connect,
+    find_bootstrap,
+)
+from leadline_cli.output import (
+    EXIT_REFUSED,
+    EXIT_UNKNOWN,
+    err,
+    print_error,
+    print_json,
+    reported,
+)
+from leadline_client.client import AsyncLeadlineClient, LeadlineClient
+from leadline_client.consumer import AsyncConsumer, ConsumedRecord
+from leadline_client.errors import LeadlineError, OutcomeUnknown
+from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
+from leadline_client.reading import Start
+
+
+def produce(
+    topic: str,
+    file: Annotated[
+        typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="Lines to send; - is stdin.")
+    ],
+    key_separator: Annotated[
+        str | None, typer.Option(help="What comes before it in a line is the key.")
+    ] = None,
+    acks: Annotated[
+        Literal["all", "1", "0"], typer.Option(help="When a record counts as acknowledged.")
+    ] = "all",
+    partition: Annotated[int | None, typer.Option(min=0, help="Send everything there.")] = None,
+    bootstrap: Bootstrap = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Send each line as a record. With acks=all a line is never sent into the log twice."""
+    urls = find_bootstrap(bootstrap, data_dir)
+    settings = ProducerSettings(acks=acks, delivery_timeout_s=30.0)
+    with reported(as_json=as_json):
+        records = (_split(line.rstrip(b"\r\n"), key_separator) for line in file)
+        places = asyncio.run(_send_all(urls, settings, topic, partition, records))
+    _report(places, as_json=as_json)
+
+
+def consume(
+    topic: str,
+    start: Annotated[
+        str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin.")
+    ] = "earliest",
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this one.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--max", min=1, help="End after so many records.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")] = False,
+    bootstrap: Bootstrap = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Print records: each partition in order, up to the present end unless --follow."""
+    begin = _parse_start(start)
+    with reported(as_json=as_json):
+        with connect(bootstrap, data_dir) as client:
+            ends = _end_offsets(client, topic, partition)
+        urls = find_bootstrap(bootstrap, data_dir)
+        try:
+            asyncio.run(_print_all(urls, ends, begin, limit, follow=follow, as_json=as_json))
+        except KeyboardInterrupt:
+            return
+
+
+async def _send_all(
+    urls: list[str],
+    settings: ProducerSettings,
+    topic: str,
+    partition: int | None,
+    records: Iterable[tuple[bytes | None, bytes]],
+) -> list[RecordPlace | BaseException]:
+    async with AsyncLeadlineClient(urls) as client, AsyncProducer(client, settings) as producer:
+        futures = [
+            await producer.send(topic, value, key=key, partition=partition)
+            for key, value in records
+        ]
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+
+def _report(places: list[RecordPlace | BaseException], *, as_json: bool) -> None:
+    counts = Counter(_outcome(place) for place in places)
+    summary = {name: counts[name] for name in ("acknowledged", "refused", "unknown")}
+    if as_json:
+        print_json(summary)
+    else:
+        err.print(", ".join(f"{count} {name}" for name, count in summary.items()))
+    failure = next((one for one in places if isinstance(one, LeadlineError)), None)
+    if failure is not None:
+        print_error(failure, as_json=as_json)
+        raise typer.Exit(EXIT_UNKNOWN if summary["unknown"] else EXIT_REFUSED)
+
+
+def _outcome(place: RecordPlace | BaseException) -> str:
+    if isinstance(place, RecordPlace):
+        return "acknowledged"
+    if isinstance(place, LeadlineError) and not isinstance(place, OutcomeUnknown):
+        return "refused"
+    return "unknown"
+
+
+def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:
+    if not separator:
+        return None, line
+    key, found, value = line.partition(separator.encode())
+    return (key, value) if found else (None, line)
+
+
+def _parse_start(text: str) -> Start:
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if not text.isdigit():
+        raise typer.BadParameter(
+            f"takes earliest, latest or an offset, not {text!r}", param_hint="--from"
+        )
+    return int(text)
+
+
+def _end_offsets(
+    client: LeadlineClient, topic: str, partition: int | None
+) -> dict[tuple[str, int], int]:
+    found = client.describe(topic)
+    chosen = range(len(found.partitions)) if partition is None else (partition,)
+    return {(topic, number): client.offsets(topic, number).high_watermark for number in chosen}
+
+
+async def _print_all(
+    urls: list[str],
+    ends: dict[tuple[str, int], int],
+    start: Start,
+    limit: int | None,
+    *,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    printed = 0
+    async with AsyncLeadlineClient(urls) as client, AsyncConsumer(client) as consumer:
+        await consumer.assign(list(ends), start)
+        while await _unfinished(consumer, ends, follow=follow):
+            for one in await consumer.poll():
+                if not follow and one.record.offset >= ends[one.topic, one.partition]:
+                    continue
+                _print_record(one, as_json=as_json)
+                printed += 1
+                if printed == limit:
+                    return
+
+
+async def _unfinished(
+    consumer: AsyncConsumer, ends: dict[tuple[str, int], int], *, follow: bool
+) -> bool:
+    """Leave the partitions that were read to their ends; tell whether any is left."""
+    if follow:
+        return True
+    left = [key for key in consumer.assignment if await consumer.position(key) < ends[key]]
+    await consumer.assign(left)
+    return bool(left)
+
+
+def _print_record(one: ConsumedRecord, *, as_json: bool) -> None:
+    record = one.record
+    if not as_json:
+        sys.stdout.buffer.write((record.value or b"") + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    line: dict[str, Any] = {
+        "topic": one.topic,
+        "partition": one.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_text_or_base64("key", record.key),
+        **_text_or_base64("value", record.value),
+    }
+    if record.headers:
+        line["headers"] = [
+            [name, (value or b"").decode("latin-1")] for name, value in record.headers
+        ]
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    """Return bytes as text; those that are none as base64, under a name that says so."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}

@@ -1,0 +1,65 @@
+"""The `leadline` command. Each subcommand's module is imported when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+_COMMANDS: Final = {
+    "up": "up:up",
+    "demo": "demo:demo",
+    "doctor": "doctor:doctor",
+    "topics": "topics:app",
+    "brokers": "cluster:brokers",
+    "metadata": "cluster:metadata",
+    "elect": "cluster:elect",
+    "produce": "records:produce",
+    "consume": "records:consume",
+    "zookeeper": "services:zookeeper",
+    "controller": "services:controller",
+    "broker": "services:broker",
+}
+"""Subcommand: module of `leadline_cli.commands`, and the function or group in it."""
+
+
+class LazyGroup(TyperGroup):
+    """Knows its subcommands by name, and loads one when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as overridden
+        """Return the names, in the order of the help text."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as overridden
+        """Import and return one subcommand."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        found = getattr(import_module(f"leadline_cli.commands.{module}"), attribute)
+        group = found
+        if not isinstance(found, typer.Typer):
+            group = typer.Typer(add_completion=False)
+            group.command(cmd_name)(found)
+        command = typer.main.get_command(group)
+        command.name = cmd_name
+        return command
+
+
+_typer = typer.Typer(
+    cls=LazyGroup,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Leadline: a replicated log whose control plane is plain HTTP.",
+)
+
+
+@_typer.callback()
+def _root() -> None:
+    """Run clusters, look at them, and change them."""
+
+
+def app() -> None:
+    """Run the command line."""
+    _typer(prog_name="leadline")

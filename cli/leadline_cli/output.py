@@ -1,0 +1,106 @@
+"""What admin commands print, and how they end.
+
+Tables for people, JSON for scripts. Exit codes: 0 done, 1 refused, 2 usage, 3
+unknown outcome: a script may repeat after 1, and must look first after 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from leadline_client.errors import (
+    BrokerFenced,
+    InternalError,
+    InvalidRequest,
+    LeaderNotAvailable,
+    LeadlineError,
+    NoController,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    PolicyViolation,
+    StorageFailed,
+    TopicDeletionPending,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_client.transport import Unreachable
+
+EXIT_REFUSED: Final = 1
+EXIT_USAGE: Final = 2
+EXIT_UNKNOWN: Final = 3
+
+out = Console(soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+_ADVICE: Final[dict[type[LeadlineError], str]] = {
+    Unreachable: "check the address (--bootstrap, --data-dir) and that the cluster runs",
+    NoController: "wait for a controller to take over; `leadline doctor` says which processes run",
+    LeaderNotAvailable: "bring a broker of the partition's ISR back; see `leadline doctor`",
+    NotEnoughReplicas: "bring followers back, or lower min.insync.replicas knowingly",
+    BrokerFenced: "wait for the broker to get its grant from the controller",
+    UnknownTopic: "see `leadline topics list` for the names there are",
+    UnknownPartition: "see `leadline topics describe` for the partitions there are",
+    TopicDeletionPending: "wait for the deletion to finish, then try again",
+    OffsetOutOfRange: "use --from earliest or --from latest",
+    PolicyViolation: "change the request as the message says",
+    InvalidRequest: "change the request as the message says",
+    StorageFailed: "make room on the broker's disk, or replace it",
+    InternalError: "look into the service's log for the cause id",
+}
+_LOOK_FIRST: Final = "it may or may not have happened: look before you repeat it"
+
+
+def advice_for(error: LeadlineError) -> str | None:
+    """Return what somebody at the terminal can do about an error."""
+    if isinstance(error, OutcomeUnknown):
+        return _LOOK_FIRST
+    return _ADVICE.get(type(error))
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn an error into a message and the exit code that goes with its outcome."""
+    try:
+        yield
+    except LeadlineError as error:
+        print_error(error, as_json=as_json)
+        code = EXIT_UNKNOWN if isinstance(error, OutcomeUnknown) else EXIT_REFUSED
+        raise typer.Exit(code) from None
+
+
+def print_error(error: LeadlineError, *, as_json: bool) -> None:
+    """Print code, message and advice to standard error."""
+    advice = advice_for(error)
+    if as_json:
+        body = error.body() | ({"advice": advice} if advice else {})
+        err.print(json.dumps(body, default=str), markup=False)
+        return
+    err.print(f"error {error.code}: {error.message}", style="red", markup=False)
+    if advice:
+        err.print(f"  what to do: {advice}", markup=False)
+
+
+def print_json(document: Any) -> None:
+    """Print one line of JSON."""
+    out.print(json.dumps(document), markup=False)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows for people."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    out.print(table)
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Return replica ids as people read them: `1 2 3`."""
+    return " ".join(map(str, values))
