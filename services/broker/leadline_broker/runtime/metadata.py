@@ -147,6 +147,11 @@ class MetadataCache:
         known = self._topics.get(topic)
         return known.topic_id if known else None
 
+    def partition_numbers(self, topic: str) -> list[int]:
+        """Return the numbers of a topic's partitions, sorted; none where it is not known."""
+        known = self._topics.get(topic)
+        return sorted(known.rows) if known else []
+
     def partition(self, topic: str, partition: int) -> PartitionRow | None:
         """Return what is known of a partition."""
         known = self._topics.get(topic)

@@ -1,0 +1,167 @@
+"""Records as JSON, for people and small programs: `string`, `json` and `base64` values."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from leadline_broker.api.parameters import refuse
+from leadline_client import batches
+from leadline_client.errors import InvalidRequest
+from leadline_client.wire import Record, RecordFormat
+
+FORMATS = ("string", "json", "base64")
+
+
+class JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
+    """One header of a record; names may repeat."""
+
+    name: str
+    value: str | None = None
+
+
+class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
+    """One record to append. A null value is a tombstone; `timestamp` in Unix ms.
+
+    Key and value are in the format of the request; header values are text, or
+    base64 when the format is `base64`.
+    """
+
+    value: Any
+    key: Any = None
+    headers: list[JsonHeader] | dict[str, str] = []
+    timestamp: int | None = None
+
+
+class ProducerStamp(msgspec.Struct, forbid_unknown_fields=True):
+    """Who produces, for idempotence: `sequence` is that of the first record."""
+
+    id: int
+    epoch: int
+    sequence: int
+
+
+class ProduceBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Records to append as one batch: all of them, or none."""
+
+    records: list[JsonRecord]
+    format: Literal["string", "json", "base64"] = "string"
+    producer: ProducerStamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Encodable:
+    timestamp: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+_decoder = msgspec.json.Decoder(ProduceBody)
+
+
+def parse_body(body: bytes | bytearray) -> ProduceBody:
+    """Decode the JSON body of a produce.
+
+    Raises:
+        InvalidRequest: names the field.
+
+    """
+    try:
+        parsed = _decoder.decode(body)
+    except msgspec.ValidationError as error:
+        message, _, place = str(error).partition(" - at `$")
+        raise refuse(f"body{place.rstrip('`')}", message) from None
+    except msgspec.DecodeError as error:
+        raise refuse("body", f"not JSON: {error}") from None
+    if not parsed.records:
+        raise refuse("body.records", "must hold at least one record")
+    return parsed
+
+
+def encode_batch(body: ProduceBody, now_ms: int) -> bytes:
+    """Build the batch of a JSON produce; records without a timestamp get `now_ms`.
+
+    Raises:
+        InvalidRequest: a key or value does not fit the format.
+
+    """
+    stamp = body.producer or ProducerStamp(batches.NO_PRODUCER_ID, -1, batches.NO_SEQUENCE)
+    return batches.encode(
+        [_encodable(record, body.format, index) for index, record in enumerate(body.records)],
+        now_ms=now_ms,
+        producer_id=stamp.id,
+        producer_epoch=stamp.epoch,
+        base_sequence=stamp.sequence,
+    )
+
+
+def _encodable(record: JsonRecord, form: RecordFormat, index: int) -> _Encodable:
+    place = f"body.records[{index}]"
+    headers = record.headers
+    pairs = (
+        list(headers.items())
+        if isinstance(headers, dict)
+        else [(header.name, header.value) for header in headers]
+    )
+    header_form: RecordFormat = "base64" if form == "base64" else "string"
+    return _Encodable(
+        record.timestamp,
+        _to_bytes(record.key, form, f"{place}.key"),
+        _to_bytes(record.value, form, f"{place}.value"),
+        tuple((name, _to_bytes(value, header_form, f"{place}.headers")) for name, value in pairs),
+    )
+
+
+def _to_bytes(value: Any, form: RecordFormat, field: str) -> bytes | None:
+    if value is None:
+        return None
+    if form == "json":
+        return msgspec.json.encode(value)
+    if not isinstance(value, str):
+        raise refuse(field, f"must be text or null in the format {form}")
+    if form == "string":
+        return value.encode()
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise refuse(field, "is not base64") from None
+
+
+def render(record: Record, form: RecordFormat) -> dict[str, Any]:
+    """Return a stored record as JSON shows it.
+
+    Raises:
+        InvalidRequest: its bytes are not what the format says; `base64` shows any bytes.
+
+    """
+    header_form: RecordFormat = "base64" if form == "base64" else "string"
+    return {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": _from_bytes(record.key, form, record.offset),
+        "value": _from_bytes(record.value, form, record.offset),
+        "headers": [
+            {"name": name, "value": _from_bytes(value, header_form, record.offset)}
+            for name, value in record.headers
+        ],
+    }
+
+
+def _from_bytes(data: bytes | None, form: RecordFormat, offset: int) -> Any:
+    if data is None:
+        return None
+    if form == "base64":
+        return base64.b64encode(data).decode()
+    try:
+        return data.decode() if form == "string" else msgspec.json.decode(data)
+    except (UnicodeDecodeError, msgspec.DecodeError):
+        raise InvalidRequest(
+            f"the record at offset {offset} is not {form}; ask with format=base64",
+            offset=offset,
+            fields=[{"field": "query.format", "message": "use base64 for these records"}],
+        ) from None

@@ -1,0 +1,190 @@
+"""Appending records: raw batches for speed, JSON for people.
+
+A thin endpoint: raw bodies are not parsed by the web framework, nor opened
+beyond their headers.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
+
+from leadline_broker.api.json_records import ProduceBody, encode_batch, parse_body
+from leadline_broker.api.parameters import Query, topic_partition
+from leadline_broker.runtime.broker import Broker
+from leadline_client.errors import (
+    BodyTooLarge,
+    BrokerFenced,
+    CorruptBatch,
+    FencedLeaderEpoch,
+    LeadershipLost,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OutOfOrderSequence,
+    ProducerFenced,
+    RequestTimedOut,
+    StorageFailed,
+    UnknownLeaderEpoch,
+    UnknownPartition,
+    UnknownTopic,
+    UnsupportedFormat,
+)
+from leadline_client.wire import Acks, ProduceResult
+from leadline_common.clock import Clock
+from leadline_common.http.bulk import read_body, send_body
+from leadline_common.http.edge import limit_body
+from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
+from leadline_common.rpc import JSON
+
+RECORDS_PATH = "/v1/topics/{topic}/partitions/{partition}/records"
+PARTITION_PARAMETERS = (
+    Parameter("topic", "The topic's name", {"type": "string"}, "path", example="orders"),
+    Parameter(
+        "partition",
+        "The partition's number",
+        {"type": "integer", "minimum": 0},
+        "path",
+        example=0,
+    ),
+)
+LEADER_EPOCH_PARAMETER = Parameter(
+    "leader_epoch",
+    "The leader epoch that the caller knows; refused if the broker knows another",
+    {"type": "integer", "minimum": 0},
+)
+BATCHES_MEDIA_TYPE = "application/vnd.leadline.batches"
+_RAW_MEDIA_TYPES = frozenset({OCTETS, BATCHES_MEDIA_TYPE})
+_QUERY = ("acks", "timeout_ms", "leader_epoch")
+_MAX_TIMEOUT_MS = 300_000
+_DEFAULT_TIMEOUT_MS = 30_000
+
+
+class ProduceAnswer(msgspec.Struct, omit_defaults=True):
+    """Where the records landed: consecutive offsets from `base_offset`.
+
+    `duplicate` is true when an idempotent producer repeated a batch: the answer
+    is that of the first time.
+    """
+
+    base_offset: int
+    leader_epoch: int
+    count: int
+    duplicate: bool = False
+
+
+OPERATION = Operation(
+    method="POST",
+    path=RECORDS_PATH,
+    name="produce",
+    summary="Append records to a partition",
+    description=(
+        "Ask the leader; any other broker refuses with 421 and says who leads. The records of one "
+        "request are appended together or not at all. With `acks=all` (the default) the answer "
+        "comes once every in-sync replica has them on disk; with `acks=1` once the leader has "
+        "appended them; with `acks=0` likewise, and without promise.\n\n"
+        "An error's `outcome` says whether the records may have been appended: `refused` means "
+        "no, `unknown` means maybe. Only an idempotent producer may repeat after `unknown` "
+        "without risking duplicates.\n\n"
+        f"Programs send record batches (Kafka's format v2) as `{OCTETS}`."
+    ),
+    tags=["records"],
+    requests=[
+        Body(
+            JSON,
+            "Records as JSON",
+            ProduceBody,
+            {
+                "records": [{"key": "customer-7", "value": "two coffees"}, {"value": "one tea"}],
+                "format": "string",
+            },
+        ),
+        Body(OCTETS, "Whole record batches in Kafka's format v2, with a valid CRC"),
+    ],
+    responses=[
+        Body(
+            JSON,
+            "The records are appended, as far as `acks` asked",
+            ProduceAnswer,
+            {"base_offset": 41, "leader_epoch": 3, "count": 2},
+        )
+    ],
+    parameters=[
+        *PARTITION_PARAMETERS,
+        Parameter(
+            "acks",
+            "When to answer",
+            {"type": "string", "enum": ["all", "1", "0"], "default": "all"},
+        ),
+        Parameter(
+            "timeout_ms",
+            "How long to wait for the in-sync replicas, in ms",
+            {"type": "integer", "minimum": 1, "default": _DEFAULT_TIMEOUT_MS},
+        ),
+        LEADER_EPOCH_PARAMETER,
+    ],
+    errors=[
+        CorruptBatch,
+        UnknownTopic,
+        UnknownPartition,
+        FencedLeaderEpoch,
+        UnknownLeaderEpoch,
+        OutOfOrderSequence,
+        ProducerFenced,
+        BodyTooLarge,
+        UnsupportedFormat,
+        NotLeader,
+        NotEnoughReplicas,
+        BrokerFenced,
+        StorageFailed,
+        RequestTimedOut,
+        LeadershipLost,
+        NotEnoughReplicasAfterAppend,
+    ],
+)
+
+
+class ProduceEndpoint:
+    """The ASGI endpoint of `OPERATION`."""
+
+    def __init__(self, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
+        self._broker = broker
+        self._clock = clock
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Append the body's records and answer where they landed."""
+        limit_body(scope, self._max_body_bytes)
+        topic, partition = topic_partition(scope)
+        query = Query(scope, _QUERY)
+        acks = query.choice("acks", "all", ("all", "1", "0"))
+        timeout_ms = query.integer("timeout_ms", _DEFAULT_TIMEOUT_MS, least=1, most=_MAX_TIMEOUT_MS)
+        leader_epoch = query.optional_integer("leader_epoch")
+        data = self._batches(scope, await read_body(receive))
+        result = await self._broker.produce(
+            topic,
+            partition,
+            data,
+            acks=cast("Acks", acks),
+            timeout_ms=timeout_ms,
+            leader_epoch=leader_epoch,
+        )
+        await send_body(send, _answer(result), JSON.encode())
+
+    def _batches(self, scope: Scope, body: bytes) -> bytearray:
+        content_type = Headers(scope=scope).get("content-type", JSON)
+        media_type = content_type.partition(";")[0].strip().lower()
+        if media_type in _RAW_MEDIA_TYPES:
+            return bytearray(body)
+        if media_type == JSON:
+            return bytearray(encode_batch(parse_body(body), self._clock.wall_ms()))
+        raise UnsupportedFormat(f"the body must be {JSON} or {OCTETS}, not {media_type}")
+
+
+def _answer(result: ProduceResult) -> bytes:
+    return msgspec.json.encode(
+        ProduceAnswer(result.base_offset, result.leader_epoch, result.count, result.duplicate)
+    )
