@@ -1,0 +1,212 @@
+"""Where settings come from, which source wins, and how wrong ones are refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from leadline_client.errors import PolicyViolation
+from leadline_common.settings import (
+    BrokerSettings,
+    ControllerSettings,
+    SettingsError,
+    TopicConfigs,
+    load_settings,
+    parse_topic_configs,
+    settings_table,
+    validate_topic_configs,
+)
+
+ROOT = Path(__file__).resolve().parents[3]
+BROKER = {"broker.id": "1", "log.dir": "/data"}
+
+
+def test_a_service_needs_only_what_has_no_default() -> None:
+    settings = load_settings(BrokerSettings, flags=BROKER, environment={})
+    assert settings.broker_id == 1
+    assert settings.replica_lag_time_max_ms == 30_000
+    assert settings.min_insync_replicas == 2
+    assert settings.zookeeper_session_timeout_ms == 6_000
+
+
+def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None:
+    file = tmp_path / "leadline.toml"
+    file.write_text(
+        "replica.lag.time.max.ms = 1001\n"
+        "replica.fetch.wait.max.ms = 1002\n"
+        "message.max.bytes = 1_000_003\n"
+        '"stray.grace.ms" = 1004\n'
+        "[log]\nlevel = 'debug'\n"
+    )
+    environment = {
+        "LEADLINE_REPLICA_LAG_TIME_MAX_MS": "2001",
+        "LEADLINE_REPLICA_FETCH_WAIT_MAX_MS": "2002",
+        "LEADLINE_CONFIG": str(file),
+        "PATH": "/bin",
+    }
+    flags = BROKER | {"replica.lag.time.max.ms": "3001"}
+    settings = load_settings(BrokerSettings, flags=flags, environment=environment)
+    assert settings.replica_lag_time_max_ms == 3001
+    assert settings.replica_fetch_wait_max_ms == 2002
+    assert settings.message_max_bytes == 1_000_003
+    assert settings.stray_grace_ms == 1004
+    assert settings.log_level == "debug"
+    assert settings.open_files_max == 1024
+
+
+def test_the_file_of_the_flag_is_read_instead_of_the_one_in_the_environment(tmp_path: Path) -> None:
+    named = tmp_path / "named.toml"
+    named.write_text("num.partitions = 7\n")
+    settings = load_settings(
+        ControllerSettings,
+        flags={"controller.id": "1"},
+        environment={"LEADLINE_CONFIG": str(tmp_path / "missing.toml")},
+        config=named,
+    )
+    assert settings.num_partitions == 7
+
+
+def test_what_belongs_to_another_service_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("broker.rack = 'r1'\nreconcile.interval.ms = 1000\nlog.segment.bytes = 4096\n")
+    controller = load_settings(
+        ControllerSettings, flags=BROKER | {"controller.id": "4"}, environment={}, config=file
+    )
+    broker = load_settings(BrokerSettings, flags=BROKER, environment={}, config=file)
+    assert controller.reconcile_interval_ms == 1000
+    assert not hasattr(controller, "log_segment_bytes")
+    assert (broker.broker_rack, broker.log_segment_bytes) == ("r1", 4096)
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "text", "says"),
+    [
+        ({"broker.idd": "1"}, {}, "", "unknown setting broker.idd; did you mean broker.id?"),
+        (
+            {},
+            {"LEADLINE_ZOOKEEPER_CONECT": "z:1"},
+            "",
+            "unknown setting zookeeper.conect; did you mean zookeeper.connect?",
+        ),
+        ({}, {}, "[open.file]\nmax = 3\n", "did you mean open.files.max?"),
+        ({}, {}, "open.files.max = ", "cannot read the settings of"),
+        ({}, {}, 'open.files.max = "many"', "open.files.max: "),
+        ({"open.files.max": "3"}, {}, "", "open.files.max: "),
+        ({"log.level": "loud"}, {}, "", "log.level: "),
+        ({}, {"LEADLINE_LISTEN_PORT": "70000"}, "", "listen.port: "),
+    ],
+    ids=[
+        "unknown flag",
+        "unknown variable",
+        "unknown in file",
+        "file is not TOML",
+        "wrong type in file",
+        "below its minimum",
+        "not one of its values",
+        "above its maximum",
+    ],
+)
+def test_a_wrong_setting_is_refused_by_its_name(
+    tmp_path: Path, flags: dict[str, str], environment: dict[str, str], text: str, says: str
+) -> None:
+    file = tmp_path / "leadline.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as refusal:
+        load_settings(BrokerSettings, flags=BROKER | flags, environment=environment, config=file)
+    assert says in str(refusal.value)
+
+
+def test_a_missing_required_setting_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"log\.dir is required"):
+        load_settings(BrokerSettings, flags={"broker.id": "1"}, environment={})
+
+
+def test_a_missing_file_is_refused_by_its_path(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"absent\.toml"):
+        load_settings(BrokerSettings, flags=BROKER, environment={}, config=tmp_path / "absent.toml")
+
+
+def test_variables_of_kubernetes_services_and_of_the_command_are_not_settings() -> None:
+    environment = {
+        "LEADLINE_BROKER_SERVICE_HOST": "10.0.0.1",
+        "LEADLINE_BROKER_SERVICE_PORT": "9092",
+        "LEADLINE_BROKER_PORT": "tcp://10.0.0.1:9092",
+        "LEADLINE_BROKER_PORT_9092_TCP_ADDR": "10.0.0.1",
+        "LEADLINE_BOOTSTRAP": "http://127.0.0.1:1",
+        "LEADLINE_LISTEN_PORT": "8123",
+    }
+    settings = load_settings(BrokerSettings, flags=BROKER, environment=environment)
+    assert settings.listen_port == 8123
+
+
+def test_settings_do_not_change_once_read() -> None:
+    settings = load_settings(BrokerSettings, flags=BROKER, environment={})
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.broker_id = 2
+
+
+def test_names_are_unique_and_none_is_the_beginning_of_another() -> None:
+    # TOML could not give both a value to `a.b` and one to `a.b.c`.
+    names = [row.name for row in settings_table() if row.scope != "topic"]
+    assert len(names) == len(set(names))
+    for name in names:
+        assert not [other for other in names if other.startswith(f"{name}.")]
+
+
+def test_every_setting_says_what_it_means_and_numbers_of_time_and_size_their_unit() -> None:
+    for row in settings_table():
+        assert row.meaning, row.name
+        if row.name.endswith(".ms"):
+            assert row.unit == "ms", row.name
+        if row.name.endswith(".bytes"):
+            assert row.unit == "bytes", row.name
+
+
+def test_topic_configs_are_stored_as_strings_in_one_spelling() -> None:
+    stored = validate_topic_configs(
+        {"retention.ms": 1000, "unclean.leader.election.enable": "TRUE", "segment.bytes": "65536"}
+    )
+    assert stored == {
+        "retention.ms": "1000",
+        "unclean.leader.election.enable": "true",
+        "segment.bytes": "65536",
+    }
+    assert validate_topic_configs(stored) == stored
+
+
+def test_topic_configs_have_types_and_leave_the_rest_to_the_service() -> None:
+    configs = parse_topic_configs({"min.insync.replicas": "1"})
+    assert configs == TopicConfigs(min_insync_replicas=1)
+    assert configs.retention_ms is None
+
+
+@pytest.mark.parametrize(
+    ("configs", "named", "says"),
+    [
+        ({"retention.m": "1"}, "retention.m", "did you mean retention.ms?"),
+        ({"cleanup.policy": "compact"}, "cleanup.policy", "unknown topic config"),
+        ({"retention.ms": "soon"}, "retention.ms", "integer"),
+        ({"min.insync.replicas": "0"}, "min.insync.replicas", "greater than or equal to 1"),
+        ({"retention.bytes": None, "segment.bytes": "12"}, "segment.bytes", "1024"),
+    ],
+)
+def test_a_wrong_topic_config_is_a_policy_violation_that_names_it(
+    configs: dict[str, object], named: str, says: str
+) -> None:
+    with pytest.raises(PolicyViolation) as refusal:
+        validate_topic_configs(configs)
+    assert refusal.value.details == {"config": named}
+    assert says in refusal.value.message
+
+
+def test_the_pages_of_settings_and_errors_are_those_of_the_code() -> None:
+    result = subprocess.run(
+        [sys.executable, "scripts/generate_docs.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
