@@ -38,7 +38,7 @@ unit: setup ## Run the tests that start no cluster, two at a time
 integration: setup ## Run the tests on real processes, one after another
 	$(BIN)/python -m pytest tests/integration tests/e2e tests/browser $(ARGS)
 
-check: lint types imports drift ## Lint, formatting, types, import rules, OpenAPI drift
+check: lint types imports drift ## Lint, formatting, types, import rules, drift of generated files
 
 lint: setup
 	$(BIN)/ruff check
@@ -51,14 +51,15 @@ imports: setup
 	$(BIN)/lint-imports --no-logo
 
 drift: setup
-	$(BIN)/python scripts/generate_openapi.py --check
+	$(BIN)/python scripts/openapi.py --check
+	$(BIN)/python scripts/generate_docs.py --check
 
 format: setup ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 openapi: setup ## Write openapi/*.json anew from the services
-	$(BIN)/python scripts/generate_openapi.py
+	$(BIN)/python scripts/openapi.py
 
 docs: setup ## Write the generated pages of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
