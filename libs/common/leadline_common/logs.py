@@ -20,7 +20,7 @@ Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
 
 # These libraries tell at "info" what is a detail here.
-_CHATTY = ("aiohttp.access", "asyncio", "kazoo", "uvicorn.error")
+_CHATTY = ("aiohttp.access", "asyncio", "httpcore", "httpx", "kazoo", "uvicorn.error")
 
 
 def configure_logging(
