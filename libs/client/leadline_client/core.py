@@ -26,7 +26,7 @@ from leadline_client.payloads import (
     record_json,
 )
 from leadline_client.retry import Attempts, RetryPolicy
-from leadline_client.targets import Brokers, Controller, Leader, Target
+from leadline_client.targets import Brokers, Leader, Target
 from leadline_client.transport import JSON, OCTETS, Request, Response
 from leadline_client.wire import (
     Acks,
@@ -43,6 +43,7 @@ from leadline_client.wire import (
 ElectionType = Literal["preferred", "unclean"]
 DEFAULT_MAX_BYTES = 1 << 20
 _ANSWER_MARGIN_S = 2.0
+_COMMAND_WAIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,6 @@ class ClientCore:
         self.policy = policy
         self.cache = MetadataCache()
         self._brokers = Brokers(bootstrap, self.cache)
-        self._controller = Controller(self.cache)
         self._clock = clock
         self._chance = chance
 
@@ -120,18 +120,19 @@ class ClientCore:
 
     def consult(self) -> Flow[dict[str, Any]]:
         """Ask any broker for the broker map and the coordinator (seed 3)."""
-        call = Call("POST", "/v1/consult", headers=_json_headers(), body=b"{}", repeatable=True)
+        headers = {"content-type": JSON}
+        call = Call("POST", "/v1/consult", headers=headers, body=b"{}", repeatable=True)
         return (yield from self._json(self._brokers, call))
 
     def create_topic(self, topic: NewTopic, *, dry_run: bool = False) -> Flow[dict[str, Any]]:
         """Create a topic and return the controller's answer, when all brokers have it."""
         body = _json_body(new_topic_json(topic, dry_run=dry_run))
-        call = Call("POST", "/v1/topics", headers=_json_headers(), body=body, repeatable=dry_run)
-        return (yield from self._json(self._controller, call))
+        call = _command("POST", "/v1/topics", body, repeatable=dry_run)
+        return (yield from self._json(self._brokers, call))
 
     def delete_topic(self, topic: str) -> Flow[dict[str, Any]]:
         """Order the deletion of a topic and return the controller's answer."""
-        return (yield from self._json(self._controller, Call("DELETE", f"/v1/topics/{_q(topic)}")))
+        return (yield from self._json(self._brokers, _command("DELETE", f"/v1/topics/{_q(topic)}")))
 
     def elect(
         self, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None = None
@@ -141,8 +142,7 @@ class ClientCore:
         if partitions is not None:
             rows = [{"topic": topic, "partition": number} for topic, number in partitions]
         body = _json_body({"type": kind, "partitions": rows})
-        call = Call("POST", "/v1/elections", headers=_json_headers(), body=body)
-        return (yield from self._json(self._controller, call))
+        return (yield from self._json(self._brokers, _command("POST", "/v1/elections", body)))
 
     def offsets(
         self, topic: str, partition: int, *, timestamp: int | None = None
@@ -265,7 +265,7 @@ class ClientCore:
         if address is None:
             raise target.missing()
         limit_s = self.policy.request_timeout_s
-        if target is self._brokers:
+        if target is self._brokers and not call.server_wait_s:
             limit_s = self.policy.metadata_timeout_s
         patience_s = min(limit_s, max(attempts.left_s(self._clock()), 0.1))
         response = yield from exchange(
@@ -373,8 +373,9 @@ def _fetch_params(offset: int, max_bytes: int, min_bytes: int, wait_ms: int) -> 
     }
 
 
-def _json_headers() -> dict[str, str]:
-    return {"content-type": JSON}
+def _command(method: str, path: str, body: bytes = b"", *, repeatable: bool = False) -> Call:
+    headers = {"content-type": JSON} if body else {}
+    return Call(method, path, {}, headers, body, repeatable, _COMMAND_WAIT_S)
 
 
 def _json_body(document: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Whom a request is for: a partition's leader, the controller, or any broker.
+"""Whom a request is for: a partition's leader, or any broker.
 
 A target knows where to send, learns from failures, and can name what is missing
 when there is nowhere to send. Pure: no IO.
@@ -13,7 +13,6 @@ from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
     LeaderNotAvailable,
     LeadlineError,
-    NoController,
     UnknownPartition,
     UnknownTopic,
 )
@@ -40,7 +39,11 @@ class Target(Protocol):
 
 
 class Brokers:
-    """The brokers of the cluster, in turn: those known, and the bootstrap addresses."""
+    """The brokers of the cluster, in turn: those known, and the bootstrap addresses.
+
+    Admin commands go to them too: a broker passes them on to the active
+    controller, whose address a client may not be able to reach.
+    """
 
     def __init__(self, bootstrap: Sequence[str], cache: MetadataCache) -> None:
         self._bootstrap = tuple(url.rstrip("/") for url in bootstrap)
@@ -112,29 +115,3 @@ class Leader:
                 f"there is no partition {self._partition}"
             )
         return LeaderNotAvailable(f"{self._topic}-{self._partition} has no leader at present")
-
-
-class Controller:
-    """The active controller."""
-
-    topics: tuple[str, ...] | None = None
-
-    def __init__(self, cache: MetadataCache) -> None:
-        self._cache = cache
-
-    def address(self) -> str | None:
-        """Return the address of the controller with the highest epoch heard of."""
-        controller = self._cache.controller
-        return None if controller is None else controller.url
-
-    def params(self) -> Mapping[str, str]:
-        """Return nothing: an admin command does not depend on who serves it."""
-        return {}
-
-    def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - only metadata can tell
-        """Nothing is learned: refusals do not name controllers."""
-        return False
-
-    def missing(self) -> LeadlineError:
-        """Say that nobody is active."""
-        return NoController("no controller is active, as far as the brokers know")
