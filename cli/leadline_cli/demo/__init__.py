@@ -1,0 +1,1 @@
+"""`leadline demo`: a cluster loses its leaders under load, and not one acknowledged line."""
