@@ -27,6 +27,8 @@ _ROUTES = (
     ("GET", "/topics/{topic}", "Read one topic"),
     ("DELETE", "/topics/{topic}", "Delete a topic"),
     ("POST", "/elections", "Elect leaders"),
+    ("POST", "/what-if/election", "Ask what an election would decide"),
+    ("POST", "/what-if/placement", "Ask where replicas would be placed"),
 )
 
 
@@ -59,5 +61,5 @@ def _passing_on(broker: Broker, forwarder: Forwarder) -> Callable[[Request], Awa
 
 
 def _name(method: str, path: str) -> str:
-    words = path.replace("{", "").replace("}", "").strip("/").replace("/", "_")
+    words = path.translate(str.maketrans("/-", "__", "{}")).strip("_")
     return f"{method.lower()}_{words}"
