@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import httpx
 import msgspec
 from fastapi import Path, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -42,6 +42,8 @@ ERRORS = {
 
 class NewThing(BaseModel):
     """What is asked for."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "n"}]})
 
     name: str
     sizes: list[int] = []
@@ -127,7 +129,8 @@ def _add_things(app: ServiceApp) -> None:
 
     @app.get("/v1/things/{number}", tags=["things"], summary="Show a thing")
     async def show_thing(
-        number: Annotated[int, Path(ge=0)], depth: Annotated[int, Query(le=3)] = 1
+        number: Annotated[int, Path(ge=0, description="Which", examples=[7])],
+        depth: Annotated[int, Query(le=3, description="How deep")] = 1,
     ) -> Thing:
         """Show it."""
         return Thing(name=str(number * depth), cause=current_cause())

@@ -24,8 +24,8 @@ from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
 from leadline_common.http.edge import Edge
 from leadline_common.http.forward import Forwarder
-from leadline_common.http.health import TAG, Check, health_routes
-from leadline_common.http.operation import Operation, add_operation
+from leadline_common.http.health import OPERATIONS, Check, health_routes
+from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.metrics import Metrics
 
 DEFAULT_MAX_BODY_BYTES = 1024 * 1024
@@ -116,7 +116,7 @@ def create_app(
         title=title,
         version=version,
         description=description,
-        openapi_tags=[*(dict(tag) for tag in tags), _OPERATIONS_TAG],
+        openapi_tags=[*(dict(tag) for tag in tags), *_TAGS],
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -136,7 +136,10 @@ def create_app(
     return app
 
 
-_OPERATIONS_TAG = {"name": TAG, "description": "Health, readiness and metrics of this process."}
+_TAGS = (
+    {"name": OPERATIONS, "description": "Health, readiness and metrics of this process."},
+    {"name": INTERNAL, "description": "What services say to one another; not for clients."},
+)
 
 
 def _operation_id(route: APIRoute) -> str:

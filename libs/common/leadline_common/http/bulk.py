@@ -15,7 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError, UnsupportedFormat
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.edge import limit_body
-from leadline_common.http.operation import Body, Operation
+from leadline_common.http.operation import INTERNAL, Body, Operation
 from leadline_common.rpc import JSON, MSGPACK
 
 Encoding = Literal["json", "msgpack"]
@@ -37,7 +37,6 @@ def bulk_route(
     name: str,
     summary: str,
     description: str,
-    tags: Sequence[str] = ("internal",),
     encoding: Encoding = "json",
     errors: Sequence[type[LeadlineError]] = (),
     max_body_bytes: int = DEFAULT_MAX_BULK_BYTES,
@@ -56,11 +55,10 @@ def bulk_route(
         name=name,
         summary=summary,
         description=description,
-        tags=tags,
+        tags=[INTERNAL],
         requests=[Body(media_type, "", request_type, request_example)],
         responses=[Body(media_type, "The outcome", response_type, response_example)],
         errors=[BodyTooLarge, UnsupportedFormat, *errors],
-        internal=True,
     )
     endpoint = _BulkEndpoint(handler, request_type, encoding, media_type, max_body_bytes)
     app.add_asgi_route(operation, endpoint)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -103,6 +103,9 @@ class Edge:
         self._requests: Counter = metrics.counter(
             "http_requests", "Requests answered.", ("method", "route", "status")
         )
+        self._under_way: Gauge = metrics.gauge(
+            "http_in_progress_requests", "Requests being served now; long polls count."
+        )
         self._seconds: Histogram = metrics.histogram(
             "http_request_seconds",
             "Time from the request's head to the end of its answer; long polls wait on purpose.",
@@ -120,9 +123,11 @@ class Edge:
             scope = {**scope, "method": "GET"}
         with cause.cause_scope(cause.accept_cause(_stated_cause(scope))) as cause_id:
             answer = Answer(send, cause_id, head=method == "HEAD")
+            self._under_way.inc()
             try:
                 await self._serve(scope, receive, answer)
             finally:
+                self._under_way.dec()
                 route = self._route_of(scope)
                 self._requests.labels(method, route, answer.status).inc()
                 self._seconds.labels(method, route).observe(time.perf_counter() - started)

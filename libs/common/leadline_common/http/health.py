@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse, Response
 
 from leadline_common.metrics import CONTENT_TYPE, Metrics
 
-TAG = "operations"
+OPERATIONS = "operations"
+"""The tag of these routes in OpenAPI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ def assess(checks: Sequence[Check]) -> Ready:
 
 def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     """Return the routes `/healthz`, `/readyz` and `/metrics`."""
-    router = APIRouter(tags=[TAG])
+    router = APIRouter(tags=[OPERATIONS])
 
     @router.get("/healthz", summary="Is the process alive?", responses=_example({"alive": True}))
     async def healthz() -> Alive:

@@ -8,7 +8,7 @@ models (documented by schema), or octets (documented in words).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -19,6 +19,8 @@ from leadline_client.errors import InvalidRequest, LeadlineError
 from leadline_common.http.errors import ErrorBody, error_responses
 
 OCTETS = "application/octet-stream"
+INTERNAL = "internal"
+"""The tag of operations that only services call."""
 REF = "#/components/schemas/{name}"
 _PYDANTIC_REF = "#/components/schemas/{model}"
 
@@ -70,7 +72,6 @@ class Operation:
     answer_headers: Sequence[Parameter] = ()
     errors: Sequence[type[LeadlineError]] = ()
     status: int = 200
-    internal: bool = field(default=False, kw_only=True)
 
 
 def add_operation(document: dict[str, Any], operation: Operation) -> None:
@@ -82,8 +83,6 @@ def add_operation(document: dict[str, Any], operation: Operation) -> None:
         "description": operation.description,
         "operationId": operation.name,
     }
-    if operation.internal:
-        described["x-leadline-internal"] = True
     if operation.parameters:
         described["parameters"] = [_parameter(one) for one in operation.parameters]
     if operation.requests:

@@ -52,7 +52,7 @@ class Listener:
 
 
 def bind(host: str, port: int) -> Listener:
-    """Bind a listening socket; port 0 takes a free one.
+    """Bind a socket and listen on it; port 0 takes a free one.
 
     Raises UnsafeListener for anything but a loopback address, because requests
     are not authenticated yet, and OSError when the address is taken.
@@ -68,6 +68,9 @@ def bind(host: str, port: int) -> Listener:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
         bound.bind((host, port))
+        # Listening at once, so that a taken port is found here, and whoever learns the address
+        # early waits for the server instead of being turned away.
+        bound.listen(_BACKLOG)
     except OSError:
         bound.close()
         raise

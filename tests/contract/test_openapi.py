@@ -1,0 +1,87 @@
+"""Each service's OpenAPI document: valid, complete for a reader, and the committed one."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from leadline_client.errors import ERRORS_BY_CODE
+from tests.support.contract import METHODS, problems_of
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = ("controller", "broker")
+
+
+@pytest.fixture(scope="module", params=SERVICES)
+def service(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def document(service: str) -> dict[str, Any]:
+    """The document as the code gives it."""
+    main = importlib.import_module(f"leadline_{service}.main")
+    found: dict[str, Any] = main.openapi_app().openapi()
+    return found
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    return [
+        (f"{method.upper()} {path}", item[method])
+        for path, item in document["paths"].items()
+        for method in METHODS
+        if method in item
+    ]
+
+
+def test_it_is_valid_openapi_3_1(document: dict[str, Any]) -> None:
+    assert document["openapi"].startswith("3.1")
+    OpenAPIV31SpecValidator(document).validate()
+
+
+def test_every_operation_has_what_a_reader_needs(document: dict[str, Any]) -> None:
+    assert problems_of(document) == []
+
+
+def test_operation_ids_are_unique(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for _, operation in operations(document)]
+    assert sorted(ids) == sorted(set(ids))
+
+
+def test_every_code_in_it_is_in_the_table(document: dict[str, Any]) -> None:
+    for name, operation in operations(document):
+        for answer in operation["responses"].values():
+            content = answer.get("content", {}).get("application/json", {})
+            for example in content.get("examples", {}).values():
+                code = example["value"].get("error_code")
+                assert code is None or code in ERRORS_BY_CODE, name
+
+
+def test_every_service_has_health_readiness_and_metrics(document: dict[str, Any]) -> None:
+    assert {"/healthz", "/readyz", "/metrics"} <= set(document["paths"])
+
+
+def test_the_committed_document_is_that_of_the_code(service: str, document: dict[str, Any]) -> None:
+    committed = json.loads((ROOT / "openapi" / f"{service}.json").read_text(encoding="utf-8"))
+    assert committed == document, "run make openapi"
+
+
+def test_the_same_code_gives_the_same_bytes_in_another_process(service: str) -> None:
+    code = f"import scripts.openapi as o; print(o.document_of({service!r}), end='')"
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(texts) == 1

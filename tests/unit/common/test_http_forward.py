@@ -1,0 +1,119 @@
+"""Forwarding between two real servers: what comes through, and what a failure means."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import Request, Response
+
+from leadline_common.http import ServiceApp, create_app
+from leadline_common.http.server import bind
+from tests.support.http_service import running
+from tests.unit.common.http_app import Seen, build
+
+
+def standby(target: list[str], timeout_s: float = 10) -> ServiceApp:
+    """A service that forwards everything under /v1."""
+    app = create_app(title="Standby", version="1", description="d", max_body_bytes=10_000_000)
+
+    @app.api_route("/v1/{rest:path}", methods=["GET", "POST", "PUT", "DELETE"])
+    async def onward(request: Request) -> Response:
+        return await app.forwarder.forward(request, target[0], timeout_s=timeout_s)
+
+    return app
+
+
+@asynccontextmanager
+async def breaking_server() -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that reads requests and then breaks the connection; counts them."""
+    requests: list[int] = []
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(65536):
+            requests.append(1)
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}", requests
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_request_comes_through_whole_and_so_does_the_answer() -> None:
+    seen = Seen()
+    body = bytes(range(256)) * 1000
+    async with (
+        running(build(seen, max_body_bytes=10_000_000)) as active,
+        running(standby([active])) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        answer = await client.put("/v1/bodies?a=%2F&b=%20c", content=body)
+        refused = await client.post("/v1/things", json={"name": 5})
+        made = await client.post(
+            "/v1/things", json={"name": "n"}, headers={"x-leadline-cause": "c8"}
+        )
+    assert (answer.status_code, answer.text) == (200, "a=%2F&b=%20c")
+    assert answer.headers["x-kept"] == "yes"
+    assert seen.bodies == [body]
+    assert (refused.status_code, refused.json()["fields"][0]["field"]) == (400, "body.name")
+    assert (made.json()["cause"], made.headers.get_list("x-leadline-cause")) == ("c8", ["c8"])
+
+
+async def test_a_request_is_forwarded_only_once() -> None:
+    targets = [""]
+    async with running(standby(targets)) as first, running(standby([first])) as second:
+        targets[0] = second
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(f"{second}/v1/cluster")
+    assert (answer.status_code, answer.json()["error_code"]) == (503, 50350)
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+async def test_nobody_there_is_a_refusal(method: str) -> None:
+    listener = bind("127.0.0.1", 0)
+    listener.socket.close()
+    async with running(standby([listener.url])) as url, httpx.AsyncClient() as client:
+        answer = await client.request(method, f"{url}/v1/topics")
+    body = answer.json()
+    assert (answer.status_code, body["error_code"], body["outcome"]) == (503, 50350, "refused")
+    assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "outcome"),
+    [
+        ("GET", 50350, "refused"),
+        ("POST", 50454, "unknown"),
+        ("PUT", 50454, "unknown"),
+        ("DELETE", 50454, "unknown"),
+    ],
+)
+async def test_a_connection_that_breaks_after_sending_is_unknown_for_a_write(
+    method: str, code: int, outcome: str
+) -> None:
+    async with (
+        breaking_server() as (target, requests),
+        running(standby([target])) as url,
+        httpx.AsyncClient() as client,
+    ):
+        answer = await client.request(method, f"{url}/v1/topics")
+    assert (answer.json()["error_code"], answer.json()["outcome"]) == (code, outcome)
+    assert len(requests) == 1, "what may have taken effect must not be sent again"
+
+
+async def test_no_answer_in_time_is_unknown_for_a_write() -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    target = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with running(standby([target], timeout_s=0.2)) as url, httpx.AsyncClient() as client:
+        answer = await client.post(f"{url}/v1/topics")
+    server.close()
+    assert (answer.status_code, answer.json()["error_code"]) == (504, 50454)

@@ -1,0 +1,137 @@
+"""The OpenAPI document and the pages that show it."""
+
+import re
+
+import msgspec
+import pytest
+from openapi_spec_validator import validate
+
+from leadline_common.http import OCTETS, Body, Operation, Parameter, create_app
+from tests.support.contract import problems_of
+from tests.unit.common.http_app import BulkRow, build, client_of
+
+
+class Other(msgspec.Struct):
+    """Another thing."""
+
+    size: int
+
+
+class Endpoint:
+    """Answers nothing; there to be documented."""
+
+    async def __call__(self, scope: object, receive: object, send: object) -> None:
+        raise NotImplementedError
+
+
+def raw_operation() -> Operation:
+    return Operation(
+        method="POST",
+        path="/v1/raw/{p}",
+        name="appendRaw",
+        summary="Append",
+        description="Appends batches.",
+        tags=["things"],
+        requests=[
+            Body(OCTETS, "Record batches, format v2"),
+            Body("application/json", "Rows", BulkRow, [1, 2]),
+        ],
+        responses=[Body("application/json", "Where they are", Other, Other(1))],
+        parameters=[
+            Parameter("p", "The partition", {"type": "integer"}, place="path", example=0),
+            Parameter("acks", "Who must have it", {"type": "string"}, example="all"),
+        ],
+        answer_headers=[Parameter("X-Next", "The next offset", {"type": "integer"})],
+    )
+
+
+async def test_the_document_is_valid_and_complete() -> None:
+    async with client_of(build()) as client:
+        document = (await client.get("/openapi.json")).json()
+    validate(document)
+    assert document["openapi"].startswith("3.1")
+    assert document["info"]["version"] == "1.2.3"
+    assert {"/v1/things", "/v1/internal/countRows", "/healthz", "/readyz", "/metrics"} <= set(
+        document["paths"]
+    )
+
+
+async def test_refused_fields_are_documented_with_the_house_body_and_not_as_422() -> None:
+    document = build().openapi()
+    for path in ("/v1/things", "/v1/internal/countRows"):
+        responses = document["paths"][path]["post"]["responses"]
+        assert "422" not in responses
+        schema = responses["400"]["content"]["application/json"]["schema"]
+        assert schema == {"$ref": "#/components/schemas/ErrorBody"}
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+async def test_bulk_routes_show_the_schemas_of_their_structs_and_their_examples() -> None:
+    document = build().openapi()
+    operation = document["paths"]["/v1/internal/countRows"]["post"]
+    content = operation["requestBody"]["content"]["application/json"]
+    assert content["schema"] == {"$ref": "#/components/schemas/BulkRequest"}
+    assert content["example"] == {"rows": [[1, 2]], "note": ""}
+    assert document["components"]["schemas"]["BulkRow"]["type"] == "array"
+    packed = document["paths"]["/v1/internal/countPackedRows"]["post"]
+    assert list(packed["requestBody"]["content"]) == ["application/msgpack"]
+
+
+async def test_raw_routes_show_octets_parameters_and_headers() -> None:
+    app = build()
+    app.add_asgi_route(raw_operation(), Endpoint())
+    document = app.openapi()
+    validate(document)
+    operation = document["paths"]["/v1/raw/{p}"]["post"]
+    assert set(operation["requestBody"]["content"]) == {OCTETS, "application/json"}
+    assert operation["parameters"][0]["required"] is True
+    assert list(operation["responses"]["200"]["headers"]) == ["X-Next"]
+
+
+async def test_a_route_added_after_the_document_was_shown_is_shown_too() -> None:
+    app = build()
+    assert "/v1/raw/{p}" not in app.openapi()["paths"]
+    app.add_asgi_route(raw_operation(), Endpoint())
+    assert "/v1/raw/{p}" in app.openapi()["paths"]
+    assert app.openapi() is app.openapi()
+
+
+async def test_one_schema_name_cannot_mean_two_things() -> None:
+    app = create_app(title="Two", version="1", description="d")
+    app.add_asgi_route(raw_operation(), Endpoint())
+    clash = msgspec.defstruct("Other", [("name", str)], module=__name__)
+    clashing = Operation(
+        method="GET",
+        path="/v1/clash",
+        name="clash",
+        summary="s",
+        description="d",
+        tags=["things"],
+        responses=[Body("application/json", "Other", clash)],
+    )
+    app.add_asgi_route(clashing, Endpoint())
+    with pytest.raises(ValueError, match="two schemas are named Other"):
+        app.openapi()
+
+
+def test_the_same_code_gives_the_same_document() -> None:
+    assert build().openapi() == build().openapi()
+    assert list(build().openapi()["paths"]) == sorted(build().openapi()["paths"])
+
+
+def test_the_house_rules_for_documents_hold_for_this_service() -> None:
+    assert problems_of(build().openapi()) == []
+
+
+@pytest.mark.parametrize("page", ["/docs", "/redoc"])
+async def test_the_pages_load_nothing_from_elsewhere(page: str) -> None:
+    async with client_of(build()) as client:
+        answer = await client.get(page)
+        assert answer.status_code == 200
+        loaded = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
+        assert len(loaded) >= 2
+        for address in loaded:
+            assert address.startswith("/docs/assets/"), address
+            assert (await client.get(address)).status_code == 200
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    assert "/openapi.json" in answer.text

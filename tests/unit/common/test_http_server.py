@@ -1,0 +1,128 @@
+"""A service as its own process: it says where it listens, and stops cleanly and soon."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from leadline_common.http import UnsafeListener, bind
+
+ROOT = Path(__file__).resolve().parents[3]
+
+SERVICE = """
+import sys
+from leadline_common.http import bind, run, serve
+from leadline_common.logs import configure_logging
+from tests.unit.common.http_app import Seen, build
+
+async def main() -> None:
+    configure_logging("things", 1, stream=sys.stdout)
+    seen = Seen()
+    wake = seen.wake.set if sys.argv[1] == "wake" else None
+    await serve(build(seen), bind("127.0.0.1", 0), stopping=wake)
+    print('{"event": "closed", "lifespan": ' + str(seen.closed).lower() + "}", flush=True)
+
+run(main())
+"""
+
+
+@contextmanager
+def service(mode: str = "wait") -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start the service; gives the process and its URL, as its log announces it."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVICE, mode],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield process, json.loads(process.stdout.readline())["url"]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def stopped(process: subprocess.Popen[str], number: int) -> tuple[int, list[dict[str, Any]]]:
+    """Send a signal; return the exit code and the log lines until the end."""
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    return process.returncode, [json.loads(line) for line in output.splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
+def test_a_signal_ends_it_with_everything_closed_and_exit_code_0(number: signal.Signals) -> None:
+    with service() as (process, url):
+        assert httpx.get(f"{url}/healthz").json() == {"alive": True}
+        code, lines = stopped(process, number)
+    assert code == 0
+    assert [line["event"] for line in lines] == ["stopped", "closed"]
+    assert lines[-1]["lifespan"] is True
+
+
+def long_poll(url: str) -> socket.socket:
+    """Send a request that waits, and return its connection once it is waiting."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.sendall(b"GET /v1/wait HTTP/1.1\r\nHost: h\r\n\r\n")
+    deadline = time.monotonic() + 30
+    while "in_progress_requests 2" not in httpx.get(f"{url}/metrics").text:
+        assert time.monotonic() < deadline, "the long poll never reached its route"
+    return connection
+
+
+def answer_on(connection: socket.socket) -> bytes:
+    received = b""
+    while chunk := connection.recv(65536):
+        received += chunk
+    connection.close()
+    return received
+
+
+def test_a_long_poll_is_woken_to_answer_what_it_has() -> None:
+    with service("wake") as (process, url):
+        connection = long_poll(url)
+        code, _ = stopped(process, signal.SIGTERM)
+        answer = answer_on(connection)
+    assert code == 0
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"woken" in answer
+
+
+def test_a_long_poll_that_does_not_wake_is_refused_and_does_not_hold_up_the_end() -> None:
+    with service("wait") as (process, url):
+        connection = long_poll(url)
+        code, lines = stopped(process, signal.SIGTERM)
+        answer = answer_on(connection)
+    assert code == 0
+    assert answer.startswith(b"HTTP/1.1 500")
+    assert b'"outcome": "refused"' in answer
+    assert lines[-1]["event"] == "closed"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])  # noqa: S104
+def test_nothing_but_loopback_is_listened_on_without_authentication(host: str) -> None:
+    with pytest.raises(UnsafeListener, match="not a loopback address"):
+        bind(host, 0)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.10", "localhost"])
+def test_the_port_is_known_as_soon_as_it_is_bound(host: str) -> None:
+    listener = bind(host, 0)
+    with listener.socket:
+        assert listener.port > 0
+        assert listener.url == f"http://{host}:{listener.port}"
+        with pytest.raises(OSError, match="in use"):
+            bind(host, listener.port)
