@@ -58,7 +58,9 @@ class ServiceApp(FastAPI):
         handling. It must be a callable object, not a function: the framework
         takes a function to expect a parsed request.
         """
-        self.router.routes.append(Route(operation.path, endpoint, methods=[operation.method]))
+        # Before the routes of the framework: these are the busy ones, and routes are tried in order.
+        route = Route(operation.path, endpoint, methods=[operation.method])
+        self.router.routes.insert(0, route)
         self.document(operation)
 
     def document(self, operation: Operation) -> None:

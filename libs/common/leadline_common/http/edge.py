@@ -111,6 +111,7 @@ class Edge:
             "Time from the request's head to the end of its answer; long polls wait on purpose.",
             ("method", "route"),
         )
+        self._measured: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -128,9 +129,18 @@ class Edge:
                 await self._serve(scope, receive, answer)
             finally:
                 self._under_way.dec()
-                route = self._route_of(scope)
-                self._requests.labels(method, route, answer.status).inc()
-                self._seconds.labels(method, route).observe(time.perf_counter() - started)
+                self._measure(method, scope, answer.status, time.perf_counter() - started)
+
+    def _measure(self, method: str, scope: Scope, status: int, seconds: float) -> None:
+        labels = (method, self._route_of(scope), status)
+        found = self._measured.get(labels)
+        if found is None:
+            # Looking a labelled metric up costs more than adding to it.
+            found = self._requests.labels(*labels), self._seconds.labels(*labels[:2])
+            self._measured[labels] = found
+        count, distribution = found
+        count.inc()
+        distribution.observe(seconds)
 
     async def _serve(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         body = BoundedBody(scope, receive, self._max_body_bytes)
