@@ -58,7 +58,7 @@ class ServiceApp(FastAPI):
         handling. It must be a callable object, not a function: the framework
         takes a function to expect a parsed request.
         """
-        # Before the routes of the framework: these are the busy ones, and routes are tried in order.
+        # Before the framework's own: these are the busy ones, and routes are tried in order.
         route = Route(operation.path, endpoint, methods=[operation.method])
         self.router.routes.insert(0, route)
         self.document(operation)

@@ -1,12 +1,14 @@
 """Swagger UI at /docs and ReDoc at /redoc, with every asset served from here.
 
 The assets come with the package fastapi-offline (Swagger UI 5, which OpenAPI
-3.1 needs, and ReDoc). The pages carry a content security policy that forbids
-any other origin, so that nothing is ever fetched from elsewhere.
+3.1 needs, and ReDoc). ReDoc's script names one image on a CDN, which is replaced
+as it is served. The pages also carry a content security policy that forbids any
+other origin, so that nothing is ever fetched from elsewhere.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 ASSETS_PATH = "/docs/assets"
+_ASSETS = Path(str(files("fastapi_offline"))) / "static"
+_REDOC_SCRIPT = f"{ASSETS_PATH}/redoc.standalone.js"
+_REMOTE_LOGO = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; worker-src blob:; font-src 'self' data:"
@@ -28,7 +33,6 @@ _POLICY = (
 
 def add_docs(app: FastAPI) -> None:
     """Add both pages and their assets to an application."""
-    assets = Path(str(files("fastapi_offline"))) / "static"
 
     async def swagger(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
@@ -48,7 +52,7 @@ def add_docs(app: FastAPI) -> None:
         page = get_redoc_html(
             openapi_url=f"{root}{app.openapi_url}",
             title=app.title,
-            redoc_js_url=f"{root}{ASSETS_PATH}/redoc.standalone.js",
+            redoc_js_url=f"{root}{_REDOC_SCRIPT}",
             redoc_favicon_url=f"{root}{ASSETS_PATH}/favicon.png",
             with_google_fonts=False,
         )
@@ -57,4 +61,17 @@ def add_docs(app: FastAPI) -> None:
 
     app.add_route("/docs", swagger, include_in_schema=False)
     app.add_route("/redoc", redoc, include_in_schema=False)
-    app.mount(ASSETS_PATH, StaticFiles(directory=assets), name="docs-assets")
+    app.add_route(_REDOC_SCRIPT, _redoc_script, include_in_schema=False)
+    app.mount(ASSETS_PATH, StaticFiles(directory=_ASSETS), name="docs-assets")
+
+
+async def _redoc_script(request: Request) -> Response:
+    del request
+    return Response(_redoc_code(), media_type="text/javascript")
+
+
+@cache
+def _redoc_code() -> bytes:
+    # Read at the first request only: few processes are ever asked.
+    code = (_ASSETS / "redoc.standalone.js").read_bytes()
+    return code.replace(_REMOTE_LOGO, f"{ASSETS_PATH}/favicon.png".encode())
