@@ -47,19 +47,15 @@ class LazyGroup(TyperGroup):
         return command
 
 
-_typer = typer.Typer(
+app = typer.Typer(
     cls=LazyGroup,
     add_completion=False,
     no_args_is_help=True,
+    pretty_exceptions_enable=False,
     help="Leadline: a replicated log whose control plane is plain HTTP.",
 )
 
 
-@_typer.callback()
+@app.callback()
 def _root() -> None:
     """Run clusters, look at them, and change them."""
-
-
-def app() -> None:
-    """Run the command line."""
-    _typer(prog_name="leadline")

@@ -66,6 +66,15 @@ async def get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
     return document
 
 
+def why_not_ready(answer: httpx.Response) -> str:
+    """Return the reasons that a `/readyz` names, or else its status."""
+    try:
+        reasons = answer.json()["reasons"]
+    except (ValueError, KeyError, TypeError):
+        reasons = []
+    return "; ".join(map(str, reasons)) or f"HTTP status {answer.status_code}"
+
+
 async def _not_ready(service: PlannedService, http: httpx.AsyncClient) -> str | None:
     try:
         response = await http.get(f"{service.url}/readyz", timeout=_TIMEOUT_S)
@@ -73,5 +82,4 @@ async def _not_ready(service: PlannedService, http: httpx.AsyncClient) -> str | 
         return f"{service.name} does not answer"
     if response.status_code == httpx.codes.OK:
         return None
-    reasons = response.json().get("reasons", []) if response.content else []
-    return f"{service.name} is not ready: {'; '.join(map(str, reasons)) or response.status_code}"
+    return f"{service.name} is not ready: {why_not_ready(response)}"

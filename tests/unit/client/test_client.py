@@ -1,0 +1,128 @@
+"""Clients against brokers that refuse, move, hang up and lag (rule R15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from leadline_client.client import AsyncLeadlineClient, LeadlineClient
+from leadline_client.errors import (
+    ConnectionLost,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    OutcomeUnknown,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_client.payloads import OutgoingRecord
+from leadline_client.retry import RetryPolicy
+from leadline_client.transport import Unreachable
+from leadline_client.wire import NewTopic
+from tests.unit.client.standin import StandInCluster
+
+HASTY = RetryPolicy(timeout_s=0.5, unknown_topic_s=0.1, first_pause_s=0.005)
+RECORDS = [OutgoingRecord(b"one"), OutgoingRecord(b"two")]
+
+
+def test_records_go_to_the_leader_of_each_partition_and_come_back(cluster: StandInCluster) -> None:
+    with LeadlineClient(cluster.bootstrap[0]) as client:
+        for partition in cluster.partitions:
+            result = client.produce("t", partition, RECORDS)
+            assert (result.base_offset, result.count) == (0, 2)
+            fetched = client.fetch("t", partition, 1)
+            assert [one.offset for one in fetched.records] == [1]
+            assert client.offsets("t", partition).high_watermark == 2
+
+
+async def test_the_asynchronous_face_does_the_same(cluster: StandInCluster) -> None:
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        assert (await client.produce("t", 1, RECORDS)).base_offset == 0
+        assert (await client.describe("t")).topic_id == "id-1"
+        assert [one.id for one in await client.brokers()] == [1, 2, 3]
+
+
+def test_a_refusals_hint_is_followed_without_asking_for_metadata(cluster: StandInCluster) -> None:
+    with LeadlineClient(cluster.bootstrap) as client:
+        client.metadata()
+        cluster.move(0, leader=3)
+        cluster.requests.clear()
+        client.produce("t", 0, RECORDS)
+        assert cluster.requests["metadata"] == 0
+        assert client.core.cache.leader_epoch("t", 0) == 1
+
+
+def test_metadata_of_a_lagging_broker_does_not_lead_back(cluster: StandInCluster) -> None:
+    before = cluster.metadata()
+    cluster.move(0, leader=2)
+    with LeadlineClient(cluster.bootstrap) as client:
+        client.metadata()
+        cluster.stale_metadata = before
+        snapshot = client.metadata()
+        assert snapshot.topics["t"].partitions[0].leader == 2
+        assert snapshot.version == cluster.version
+
+
+def test_a_dead_broker_is_passed_over(cluster: StandInCluster) -> None:
+    with LeadlineClient(cluster.bootstrap) as client:
+        client.metadata()
+        cluster.kill(1)
+        cluster.move(0, leader=2)
+        assert client.produce("t", 0, RECORDS).leader_epoch == 1
+        assert len(client.list_topics()) == 1
+
+
+def test_a_definite_refusal_is_retried_until_it_ends(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("2 of 3")] * 3)
+    with LeadlineClient(cluster.bootstrap) as client:
+        assert client.produce("t", 0, RECORDS).base_offset == 0
+    assert cluster.partitions[0].appends == 4
+
+
+def test_a_refusal_that_does_not_end_is_told_as_refused(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("2 of 3")] * 1000)
+    with (
+        LeadlineClient(cluster.bootstrap, policy=HASTY) as client,
+        pytest.raises(NotEnoughReplicas),
+    ):
+        client.produce("t", 0, RECORDS)
+    assert cluster.values(0) == []
+
+
+def test_an_unknown_outcome_is_never_repeated_for_a_plain_produce(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.append("append, then hang up")
+    with LeadlineClient(cluster.bootstrap) as client, pytest.raises(ConnectionLost):
+        client.produce("t", 0, RECORDS)
+    assert len(cluster.values(0)) == 2
+    assert cluster.partitions[0].appends == 1
+
+
+def test_an_unknown_outcome_is_repeated_if_the_caller_accepts_duplicates(
+    cluster: StandInCluster,
+) -> None:
+    cluster.partitions[0].faults.append("append, then hang up")
+    with LeadlineClient(cluster.bootstrap) as client:
+        assert client.produce("t", 0, RECORDS, retry_unknown=True).base_offset == 2
+
+
+def test_creating_a_topic_is_not_repeated_after_a_lost_answer(cluster: StandInCluster) -> None:
+    with LeadlineClient(cluster.bootstrap) as client, pytest.raises(OutcomeUnknown):
+        client.create_topic(NewTopic("new", 1, 1))
+    assert cluster.requests["create"] == 1
+
+
+def test_what_is_not_there_is_named(cluster: StandInCluster) -> None:
+    with LeadlineClient(cluster.bootstrap, policy=HASTY) as client:
+        with pytest.raises(UnknownTopic):
+            client.describe("nowhere")
+        with pytest.raises(UnknownTopic):
+            client.produce("nowhere", 0, RECORDS)
+        with pytest.raises(UnknownPartition, match="has 3 partitions"):
+            client.fetch("t", 9, 0)
+        with pytest.raises(OffsetOutOfRange):
+            client.fetch("t", 0, 99)
+
+
+def test_a_cluster_that_is_not_there_is_a_definite_failure(cluster: StandInCluster) -> None:
+    for broker in (1, 2, 3):
+        cluster.kill(broker)
+    with LeadlineClient(cluster.bootstrap, policy=HASTY) as client, pytest.raises(Unreachable):
+        client.create_topic(NewTopic("new", 1, 1))

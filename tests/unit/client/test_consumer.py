@@ -1,0 +1,150 @@
+"""Readers deliver every offset once and in order, whoever leads (rule R15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from leadline_client import batches
+from leadline_client.client import AsyncLeadlineClient, LeadlineClient
+from leadline_client.consumer import AsyncConsumer, Consumer, PartitionReader
+from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
+from leadline_client.payloads import OutgoingRecord
+from leadline_client.reading import ReadLimits
+from leadline_client.wire import Record
+from tests.unit.client.standin import StandInCluster
+
+NO_WAIT = ReadLimits(wait_ms=0)
+
+
+def fill(cluster: StandInCluster, partition: int, values: range) -> None:
+    with LeadlineClient(cluster.bootstrap) as client:
+        for first in range(values.start, values.stop, 10):
+            group = range(first, min(first + 10, values.stop))
+            records = [OutgoingRecord(str(n).encode(), timestamp=1000 + n) for n in group]
+            client.produce_batches("t", partition, batches.encode(records, now_ms=0))
+
+
+def numbers(records: Iterable[Record]) -> list[int]:
+    return [int(one.value or b"-1") for one in records]
+
+
+def test_a_reader_follows_the_leader_and_misses_nothing(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(20))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        found = reader.read()
+        cluster.move(0, leader=3)
+        fill(cluster, 0, range(20, 40))
+        cluster.move(0, leader=2)
+        found += list(reader.read_to(40))
+    assert numbers(found) == list(range(40))
+
+
+def test_a_read_may_start_inside_a_batch(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(20))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, start=7, limits=NO_WAIT)
+        assert numbers(reader.read_to(15)) == list(range(7, 15))
+
+
+def test_the_answer_of_a_leader_that_was_succeeded_is_thrown_away(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    other = [OutgoingRecord(b"666")] * 10
+    stale = bytearray(batches.encode(other, now_ms=0))
+    batches.stamp(stale, batches.header_at(stale), 10, 0)
+    cluster.move(0, leader=2)
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        assert numbers(reader.read()) == list(range(10))
+        fill(cluster, 0, range(10, 20))
+        cluster.stale_fetches.append((0, bytes(stale)))
+        assert reader.read() == []
+        assert numbers(reader.read()) == list(range(10, 20))
+
+
+def test_a_hole_is_said_and_not_stepped_over(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(30))
+    log = bytes(cluster.partitions[0].log)
+    third = list(batches.parse_headers(log))[2]
+    cluster.stale_fetches.append((0, log[third.position :]))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, start=5, limits=NO_WAIT)
+        with pytest.raises(OffsetOutOfRange, match="first record that came is 20"):
+            reader.read()
+        assert reader.position.offset == 5
+
+
+def test_a_topic_created_again_is_another_topic(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        reader.read()
+        cluster.topic_id = "id-2"
+        cluster.version += 1
+        client.metadata()
+        with pytest.raises(TopicIdMismatch):
+            reader.read()
+
+
+def test_starting_points(cluster: StandInCluster) -> None:
+    fill(cluster, 1, range(20))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 1, "latest", limits=NO_WAIT)
+        assert reader.read() == []
+        assert reader.position.offset == 20
+        assert reader.seek_to_time(1013) == 13
+        assert reader.seek_to_time(9999) == 20
+        reader.position.seek("earliest")
+        assert numbers(reader.read()) == list(range(10))
+
+
+async def test_a_consumer_reads_partitions_side_by_side_each_in_order(
+    cluster: StandInCluster,
+) -> None:
+    for partition in range(3):
+        fill(cluster, partition, range(50))
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncConsumer(client, limits=NO_WAIT) as consumer,
+    ):
+        await consumer.assign([("t", number) for number in found])
+        while any(len(rows) < 50 for rows in found.values()):
+            for one in await consumer.poll():
+                found[one.partition] += numbers([one.record])
+        assert await consumer.position(("t", 2)) == 50
+    assert all(rows == list(range(50)) for rows in found.values())
+
+
+async def test_a_failing_partition_does_not_cost_records_of_another(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncConsumer(client, limits=NO_WAIT) as consumer,
+    ):
+        await consumer.assign([("t", 0), ("t", 1)])
+        await consumer.seek(("t", 1), 77)
+        found: list[int] = []
+        failures = 0
+        while not failures or len(found) < 10:
+            try:
+                found += numbers([one.record for one in await consumer.poll()])
+            except OffsetOutOfRange:
+                failures += 1
+    assert found == list(range(10))
+
+
+def test_the_blocking_consumer_seeks_and_reads(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    with Consumer(cluster.bootstrap, limits=NO_WAIT) as consumer:
+        consumer.assign([("t", 0)], "latest")
+        assert consumer.position(("t", 0)) == 10
+        consumer.seek(("t", 0), 4)
+        assert numbers([one.record for one in consumer.poll(timeout_s=5)]) == list(range(4, 10))
+        assert consumer.seek_to_time(("t", 0), 1009) == 9

@@ -1,0 +1,138 @@
+"""Producers: order, places, and no duplicate after an unknown outcome."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from leadline_client import batches
+from leadline_client.client import AsyncLeadlineClient
+from leadline_client.errors import (
+    InvalidRequest,
+    NotEnoughReplicas,
+    OutcomeUnknown,
+    UnknownPartition,
+)
+from leadline_client.partitioner import partition_for_key
+from leadline_client.producer import AsyncProducer, Producer, ProducerSettings
+from tests.unit.client.standin import Fault, StandInCluster
+
+SMALL = ProducerSettings(linger_ms=1, batch_bytes=300)
+HASTY = ProducerSettings(linger_ms=1, delivery_timeout_s=0.3)
+
+
+async def test_records_of_a_partition_are_appended_in_the_order_of_sending(
+    cluster: StandInCluster,
+) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas(""), "append, then hang up"])
+    values = [str(number).encode() for number in range(500)]
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        async with AsyncProducer(client, SMALL) as producer:
+            futures = [await producer.send("t", value, partition=0) for value in values]
+        places = [future.result() for future in futures]
+    assert cluster.values(0) == values
+    assert [place.offset for place in places] == list(range(500))
+    assert cluster.partitions[0].appends > 10
+
+
+@pytest.mark.parametrize("fault", ["append, then hang up", "hang up"])
+async def test_an_unknown_outcome_is_resolved_without_a_duplicate(
+    cluster: StandInCluster, fault: Fault
+) -> None:
+    cluster.partitions[0].faults.extend([fault] * 3)
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        async with AsyncProducer(client) as producer:
+            future = await producer.send("t", b"once", partition=0)
+        assert future.result().offset == 0
+    assert cluster.values(0) == [b"once"]
+
+
+async def test_a_producer_that_is_not_idempotent_does_not_repeat(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.append("append, then hang up")
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        async with AsyncProducer(client, ProducerSettings(idempotent=False)) as producer:
+            future = await producer.send("t", b"once", partition=0)
+        assert isinstance(future.exception(), OutcomeUnknown)
+    assert cluster.values(0) == [b"once"]
+
+
+async def test_after_an_unknown_end_a_lane_goes_on_under_another_identity(
+    cluster: StandInCluster,
+) -> None:
+    row = cluster.partitions[0]
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncProducer(client, HASTY) as producer,
+    ):
+        await (await producer.send("t", b"first", partition=0))
+        row.faults.extend(["hang up"] * 1000)
+        lost = await producer.send("t", b"lost", partition=0)
+        with pytest.raises(OutcomeUnknown):
+            await lost
+        row.faults.clear()
+        await (await producer.send("t", b"next", partition=0))
+    headers = list(batches.parse_headers(bytes(row.log)))
+    assert [one.base_sequence for one in headers] == [0, 0]
+    assert headers[0].producer_id != headers[1].producer_id
+
+
+async def test_after_a_definite_refusal_the_numbers_are_used_again(
+    cluster: StandInCluster,
+) -> None:
+    row = cluster.partitions[0]
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncProducer(client, HASTY) as producer,
+    ):
+        row.faults.extend([NotEnoughReplicas("")] * 1000)
+        with pytest.raises(NotEnoughReplicas):
+            await (await producer.send("t", b"refused", partition=0))
+        row.faults.clear()
+        await (await producer.send("t", b"next", partition=0))
+    assert [one.base_sequence for one in batches.parse_headers(bytes(row.log))] == [0]
+
+
+async def test_partitions_are_independent_of_one_another(cluster: StandInCluster) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 1000)
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        producer = AsyncProducer(client, HASTY)
+        stuck = await producer.send("t", b"a", partition=0)
+        assert (await (await producer.send("t", b"b", partition=1))).offset == 0
+        assert not stuck.done()
+        await producer.aclose()
+        assert isinstance(stuck.exception(), NotEnoughReplicas)
+
+
+async def test_keys_choose_partitions_and_strangers_are_refused(cluster: StandInCluster) -> None:
+    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        place = await (await producer.send("t", b"v", key=b"foobar"))
+        assert place.partition == partition_for_key(b"foobar", 3)
+        with pytest.raises(UnknownPartition):
+            await producer.send("t", b"v", partition=3)
+
+
+async def test_sending_waits_while_the_buffer_is_full(cluster: StandInCluster) -> None:
+    settings = ProducerSettings(linger_ms=1, buffer_bytes=100)
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 5)
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        producer = AsyncProducer(client, settings)
+        first = await producer.send("t", b"x" * 60, partition=0)
+        second = asyncio.create_task(producer.send("t", b"y" * 60, partition=0))
+        await asyncio.wait([second], timeout=0.02)
+        assert not second.done()
+        await first
+        await (await second)
+        await producer.aclose()
+
+
+def test_the_blocking_producer_gives_places(cluster: StandInCluster) -> None:
+    with Producer(cluster.bootstrap) as producer:
+        futures = [producer.send("t", str(n).encode(), partition=2) for n in range(50)]
+        producer.flush()
+        assert [future.result(timeout=0).offset for future in futures] == list(range(50))
+
+
+def test_an_idempotent_producer_needs_acks_all() -> None:
+    with pytest.raises(InvalidRequest):
+        assert ProducerSettings(acks="1", idempotent=True).numbers_batches

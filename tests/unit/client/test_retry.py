@@ -1,0 +1,75 @@
+"""Refused and unknown are kept apart, over all attempts of a call (rule R15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from leadline_client.errors import (
+    BodyTooLarge,
+    ConnectionLost,
+    LeadershipLost,
+    LeadlineError,
+    NotEnoughReplicas,
+    NotLeader,
+    OutOfOrderSequence,
+    UnknownTopic,
+)
+from leadline_client.retry import Attempts, RetryPolicy
+from leadline_client.transport import Unreachable
+
+POLICY = RetryPolicy(timeout_s=10, unknown_topic_s=1, first_pause_s=0.1, longest_pause_s=1)
+
+
+def outcome(*failures: LeadlineError, repeatable: bool, now_s: float = 0.0) -> LeadlineError | None:
+    """Return what the caller would be told after `failures`, None while it goes on."""
+    attempts = Attempts(POLICY, started_s=0, timeout_s=10)
+    for failure in failures:
+        try:
+            attempts.pause_after(failure, repeatable=repeatable, now_s=now_s, chance=0.5)
+        except LeadlineError as told:
+            return told
+    return None
+
+
+@pytest.mark.parametrize("failure", [NotLeader(""), NotEnoughReplicas(""), Unreachable("")])
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_retriable_refusal_is_tried_again_whatever_the_request(
+    failure: LeadlineError, repeatable: bool
+) -> None:
+    assert outcome(failure, repeatable=repeatable) is None
+
+
+@pytest.mark.parametrize("failure", [BodyTooLarge(""), OutOfOrderSequence("")])
+def test_a_final_refusal_is_told_at_once(failure: LeadlineError) -> None:
+    assert outcome(failure, repeatable=True) is failure
+
+
+@pytest.mark.parametrize("failure", [ConnectionLost(""), LeadershipLost("")])
+def test_an_unknown_outcome_is_tried_again_only_if_repeatable(failure: LeadlineError) -> None:
+    assert outcome(failure, repeatable=False) is failure
+    assert outcome(failure, repeatable=True) is None
+
+
+def test_a_refusal_after_an_unknown_attempt_leaves_the_whole_unknown() -> None:
+    lost = ConnectionLost("after the append")
+    told = outcome(lost, OutOfOrderSequence("gap"), repeatable=True)
+    assert told is lost
+    assert isinstance(told.__cause__, OutOfOrderSequence)
+
+
+def test_the_deadline_ends_retries() -> None:
+    failure = NotLeader("")
+    assert outcome(failure, repeatable=True, now_s=9.5) is None
+    assert outcome(failure, repeatable=True, now_s=9.95) is failure
+
+
+def test_an_unknown_topic_is_not_waited_for_as_long() -> None:
+    failure = UnknownTopic("")
+    assert outcome(failure, repeatable=True, now_s=0.5) is None
+    assert outcome(failure, repeatable=True, now_s=1.0) is failure
+
+
+def test_pauses_grow_to_the_longest_and_keep_half_to_chance() -> None:
+    assert [POLICY.pause_s(n, 1.0) for n in (1, 2, 3, 9)] == [0.1, 0.2, 0.4, 1.0]
+    assert POLICY.pause_s(2, 0.0) == 0.1
+    assert POLICY.pause_s(10_000, 1.0) == 1.0
