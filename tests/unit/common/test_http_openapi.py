@@ -96,6 +96,14 @@ async def test_a_route_added_after_the_document_was_shown_is_shown_too() -> None
     assert app.openapi() is app.openapi()
 
 
+def test_a_service_may_describe_a_common_tag_in_its_own_words() -> None:
+    own = {"name": "internal", "description": "Ours."}
+    app = create_app(title="T", version="1", description="d", tags=[own])
+    tags = app.openapi()["tags"]
+    assert [tag["name"] for tag in tags] == ["internal", "operations"]
+    assert tags[0] == own
+
+
 async def test_one_schema_name_cannot_mean_two_things() -> None:
     app = create_app(title="Two", version="1", description="d")
     app.add_asgi_route(raw_operation(), Endpoint())

@@ -118,7 +118,7 @@ def create_app(
         title=title,
         version=version,
         description=description,
-        openapi_tags=[*(dict(tag) for tag in tags), *_TAGS],
+        openapi_tags=_all_tags(tags),
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -142,6 +142,12 @@ _TAGS = (
     {"name": OPERATIONS, "description": "Health, readiness and metrics of this process."},
     {"name": INTERNAL, "description": "What services say to one another; not for clients."},
 )
+
+
+def _all_tags(tags: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    named = {tag["name"] for tag in tags}
+    common = (tag for tag in _TAGS if tag["name"] not in named)
+    return [dict(tag) for tag in (*tags, *common)]
 
 
 def _operation_id(route: APIRoute) -> str:
