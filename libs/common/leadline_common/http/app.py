@@ -76,6 +76,7 @@ class ServiceApp(FastAPI):
             _use_house_errors(document)
             for operation in self._operations:
                 add_operation(document, operation)
+            _add_any_other_error(document)
             document["paths"] = dict(sorted(document["paths"].items()))
             self._parsed, self._document = parsed, document
         return self._document
@@ -187,6 +188,16 @@ def _use_house_errors(document: dict[str, Any]) -> None:
     schemas.update(definitions.pop("$defs"))
     schemas["ErrorBody"] = definitions
     document["info"]["x-leadline-cause-header"] = HEADER
+
+
+def _add_any_other_error(document: dict[str, Any]) -> None:
+    """Say of every operation that whatever else fails has the house body too."""
+    other = {
+        "description": "Any other error of the table",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+    }
+    for operation in operations_of(document):
+        operation["responses"].setdefault("default", deepcopy(other))
 
 
 def operations_of(document: dict[str, Any]) -> list[dict[str, Any]]:
