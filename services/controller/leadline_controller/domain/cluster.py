@@ -10,7 +10,8 @@ of two facts came first.
 
 `version` rises with everything that is visible in metadata. It is the highest
 zxid applied, or one more than before where news of an earlier transaction comes
-late, so that two different documents never share a version.
+late, so that two different documents never share a version. `zxid` is the highest
+one applied.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicImage:
-    """One topic. `deleting` from the tombstone on; `changed_at` is an image version."""
+    """One topic. `deleting` from the tombstone on; `changed_at` is an image version.
+
+    `version` and `zxid` are those of the topic's own node.
+    """
 
     __slots__ = (
         "assignment",
@@ -66,12 +70,14 @@ class TopicImage:
         "name",
         "partitions",
         "version",
+        "zxid",
     )
 
     def __init__(self, name: str, assignment: TopicAssignment, version: int) -> None:
         self.name = name
         self.assignment = assignment
         self.version = version
+        self.zxid = 0
         self.configs: dict[str, str] = {}
         self.partitions: dict[int, PartitionImage] = {}
         self.deleting = False
@@ -150,6 +156,7 @@ class ClusterImage:
         self.policy = policy or ClusterPolicy()
         self.controller_epoch = controller_epoch
         self.version = 0
+        self.zxid = 0
         self.brokers: dict[int, BrokerRegistration] = {}
         self.registered_at: dict[int, int] = {}
         self.topics: dict[str, TopicImage] = {}
@@ -195,15 +202,13 @@ class ClusterImage:
 
         What is known already, or older than what is known, changes nothing.
         """
-        version = self.version + 1
         news = []
-        highest = 0
         for change in changes:
             if self._apply_one(change):
                 news.append(change)
-                highest = max(highest, change.zxid)
+            self.zxid = max(self.zxid, change.zxid)
         if news:
-            self.version = max(version, highest)
+            self.version = max(self.version + 1, self.zxid)
             self._stamp(news)
         return news
 
@@ -255,11 +260,15 @@ class ClusterImage:
 
     def _set_topic(self, change: TopicSet) -> bool:
         topic = self.topics.get(change.topic)
+        if topic is not None and topic.topic_id not in ("", change.assignment.topic_id):
+            self._forget_topic(TopicGone(change.topic))  # another topic of the same name
+            topic = None
         if topic is None:
-            topic = TopicImage(change.topic, change.assignment, change.version)
+            topic = TopicImage(change.topic, change.assignment, NO_NODE)
             self.topics[change.topic] = topic
             self.gone.pop(change.topic, None)
-        elif change.version <= topic.version:
+        topic.zxid = change.zxid
+        if change.version <= topic.version:
             return False
         self._assign(topic, change.assignment)
         topic.version = change.version

@@ -1,0 +1,286 @@
+"""The controller's door to ZooKeeper: loading, conditional writes, watches as hints.
+
+What cannot be decoded (operators may write nodes by hand) is logged and treated
+as absent; it never stops the controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from leadline_common import znodes
+from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
+from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp, Stat
+from leadline_common.zk.session import ZkSession
+from leadline_common.zk.transport import SessionState
+from leadline_common.znodes import ControllerRegistration
+from leadline_controller.domain.cluster import (
+    BrokerUp,
+    Change,
+    ConfigsSet,
+    StateSet,
+    TopicPartition,
+    TopicSet,
+)
+from leadline_controller.domain.facts import Holder, LiveBrokers, ReadNode, Term, Tombstone
+
+_log = logging.getLogger(__name__)
+_Value = TypeVar("_Value")
+_Wake = Callable[[], None]
+
+READ_BATCH = 1000
+"""Nodes in one multiRead."""
+_FIRST_EPOCH = b"0"
+
+
+class ZkStore:
+    """ZooKeeper over one session; see `runtime.ports.Store`. `start` it before anything else."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.writes = 0
+        self.lost = asyncio.Event()
+        self._reconnected: _Wake = _ignore
+        self._session = ZkSession(on_state=self._on_state, on_reconnected=self._on_reconnected)
+        self._broker_watches: dict[int, _BrokerWatch] = {}
+
+    # -- life ------------------------------------------------------------------
+
+    async def start(self, hosts: str, session_timeout_ms: int) -> None:
+        """Open the session.
+
+        Raises:
+            NotConnected: no server answered.
+
+        """
+        await self._session.start(hosts, session_timeout_ms)
+
+    async def close(self) -> None:
+        """End the session, and with it `/controller` where this session holds it."""
+        await self._session.close()
+        self.lost.set()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session."""
+        return self._session.session_id
+
+    def is_connected(self) -> bool:
+        """Tell whether a server is in touch."""
+        return self._session.is_connected
+
+    def lease_valid(self) -> bool:
+        """Tell whether this process may still act (rule R10)."""
+        return self._session.lease_valid()
+
+    def on_reconnected(self, wake: _Wake) -> None:
+        """Have `wake` told after each reconnection."""
+        self._reconnected = wake
+
+    def _on_reconnected(self) -> None:
+        self._reconnected()
+
+    def _on_state(self, state: SessionState) -> None:
+        _log.info("ZooKeeper session %x is %s", self.session_id, state.name)
+        if state is SessionState.LOST:
+            self.lost.set()
+
+    # -- office ----------------------------------------------------------------
+
+    async def prepare(self, cluster_id: str) -> str:
+        """Create what must exist before all else, and return the cluster's id."""
+        for path in znodes.PERSISTENT_PATHS:
+            await self._session.ensure_path(path)
+        for path, data in (
+            (znodes.CLUSTER_ID, cluster_id.encode()),
+            (znodes.CONTROLLER_EPOCH, _FIRST_EPOCH),
+        ):
+            try:
+                await self._session.create(path, data)
+            except NodeExists:
+                continue
+        data, _ = await self._session.get(znodes.CLUSTER_ID)
+        return data.decode()
+
+    async def holder(self, wake: _Wake | None = None) -> Holder | None:
+        """Return who is the active controller, or None."""
+        if wake is not None and await self._session.exists(znodes.CONTROLLER, watch=wake) is None:
+            return None
+        try:
+            data, stat = await self._session.get(znodes.CONTROLLER)
+        except NoNode:
+            return None
+        registration = znodes.decode_controller(data)
+        return Holder(registration, stat.ephemeral_owner, stat.czxid)
+
+    async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
+        """Become the active controller in one multi; None when another one is, or was faster."""
+        term = await self.term()
+        ops: list[Op] = [
+            CreateOp(znodes.CONTROLLER, znodes.encode_controller(registration), ephemeral=True),
+            SetOp(znodes.CONTROLLER_EPOCH, str(term.epoch + 1).encode(), term.epoch_version),
+            CreateOp(znodes.AUDIT_ENTRY_PREFIX, entry, sequence=True),
+        ]
+        try:
+            await self.submit(ops)
+        except MultiFailed as failure:
+            if isinstance(failure.error, NodeExists | BadVersion):
+                return None
+            raise
+        return Term(term.epoch + 1, term.epoch_version + 1)
+
+    async def term(self) -> Term:
+        """Read the present controller epoch."""
+        self.reads += 1
+        data, stat = await self._session.get(znodes.CONTROLLER_EPOCH)
+        return Term(int(data), stat.version)
+
+    # -- brokers ---------------------------------------------------------------
+
+    async def live_brokers(self, wake: _Wake | None = None) -> LiveBrokers:
+        """Read who is live."""
+        self.reads += 1
+        names = await self._session.get_children(znodes.BROKER_IDS, watch=wake)
+        nodes = await self._get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
+        brokers = {}
+        zxid = 0
+        for name, node in zip(names, nodes, strict=True):
+            if node is None:
+                continue
+            registration = _decoded(znodes.decode_broker, node[0], f"{znodes.BROKER_IDS}/{name}")
+            if registration is not None and str(registration.id) == name:
+                brokers[registration.id] = BrokerUp(registration, node[1].czxid)
+                zxid = max(zxid, node[1].czxid)
+        return LiveBrokers(brokers, zxid)
+
+    async def watch_broker(self, broker_id: int, wake: _Wake) -> bool:
+        """Have `wake` told when a registration goes; False when it has gone already."""
+        self.reads += 1
+        watch = self._broker_watches.setdefault(broker_id, _BrokerWatch())
+        watch.wake = wake
+        path = znodes.broker_id_path(broker_id)
+        return await self._session.exists(path, watch=watch) is not None
+
+    async def brokers_ever(self) -> frozenset[int]:
+        """Return the ids of all brokers that ever registered."""
+        self.reads += 1
+        names = await self._session.get_children(znodes.BROKER_EPOCHS)
+        return frozenset(int(name) for name in names if name.isdecimal())
+
+    # -- topics ----------------------------------------------------------------
+
+    async def topic_names(self, wake: _Wake | None = None) -> list[str]:
+        """Return the names of all topics."""
+        self.reads += 1
+        return await self._session.get_children(znodes.TOPICS, watch=wake)
+
+    async def tombstones(self, wake: _Wake | None = None) -> list[Tombstone]:
+        """Return all pending deletions."""
+        self.reads += 1
+        names = await self._session.get_children(znodes.DELETE_TOPICS, watch=wake)
+        if not names:
+            return []
+        nodes = await self._get_many([znodes.delete_topic_path(name) for name in names])
+        return [
+            Tombstone(name, node[0].decode(errors="replace").strip())
+            for name, node in zip(names, nodes, strict=True)
+            if node is not None
+        ]
+
+    async def read_topics(
+        self, names: Sequence[str], known: Mapping[str, int] | None = None
+    ) -> list[Change]:
+        """Read topic nodes and configs; a topic node whose last zxid is `known` is left out."""
+        known = known or {}
+        topics, configs = await asyncio.gather(
+            self._get_many([znodes.topic_path(name) for name in names]),
+            self._get_many([znodes.topic_config_path(name) for name in names]),
+        )
+        changes: list[Change] = []
+        for name, topic, config in zip(names, topics, configs, strict=True):
+            if topic is None:
+                continue
+            if known.get(name) != topic[1].mzxid:
+                assignment = _decoded(znodes.decode_topic, topic[0], znodes.topic_path(name))
+                if assignment is not None:
+                    changes.append(TopicSet(name, assignment, topic[1].version, topic[1].mzxid))
+            if config is not None:
+                path = znodes.topic_config_path(name)
+                settings = _decoded(znodes.decode_configs, config[0], path)
+                if settings is not None:
+                    changes.append(ConfigsSet(name, settings, config[1].mzxid))
+        return changes
+
+    async def read_states(
+        self, names: Sequence[TopicPartition], known: Sequence[int] | None = None
+    ) -> list[StateSet]:
+        """Read states. With `known` versions, in the order of `names`, only other ones."""
+        paths = [znodes.state_path(*name) for name in names]
+        states = []
+        for index, node in enumerate(await self._get_many(paths)):
+            if node is None:
+                continue
+            data, stat = node
+            if known is not None and known[index] == stat.version:
+                continue
+            state = _decoded(znodes.decode_state, data, paths[index])
+            if state is not None:
+                topic, partition = names[index]
+                states.append(StateSet(topic, partition, state, stat.version, stat.mzxid))
+        return states
+
+    # -- anything --------------------------------------------------------------
+
+    async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
+        """Read any nodes."""
+        nodes = await self._get_many(paths)
+        return [
+            None if node is None else ReadNode(node[0], node[1].version, node[1].num_children)
+            for node in nodes
+        ]
+
+    async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
+        """Read the children's names of any nodes."""
+        self.reads += _batches(paths)
+        return await self._session.get_children_many(paths, batch_size=READ_BATCH)
+
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+        """Send a multi; those of one store are applied in the order of submission."""
+        self.writes += 1
+        return self._session.submit_multi(ops)
+
+    async def _get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
+        self.reads += _batches(paths)
+        return await self._session.get_many(paths, batch_size=READ_BATCH)
+
+
+class _BrokerWatch:
+    """A watch callback for one broker: one object, so that the client keeps one watch."""
+
+    def __init__(self) -> None:
+        self.wake: _Wake = _ignore
+
+    def __call__(self) -> None:
+        self.wake()
+
+
+def _ignore() -> None:
+    """Stand in for an absent callback."""
+
+
+def _batches(paths: Sequence[str]) -> int:
+    return -(-len(paths) // READ_BATCH)
+
+
+def _decoded(decode: Callable[[bytes], _Value], data: bytes, path: str) -> _Value | None:
+    """Decode a node that a person may have written; None, with a log line, when it is no such."""
+    try:
+        return decode(data)
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as problem:
+        _log.error("%s cannot be read: %s", path, problem)
+        return None

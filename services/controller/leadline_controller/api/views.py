@@ -1,0 +1,114 @@
+"""From the image to the bodies of the API."""
+
+from __future__ import annotations
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.rpc import ControllerRow
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.api import models
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
+from leadline_controller.domain.failover import StateDecision
+from leadline_controller.runtime.service import (
+    count_ailing,
+    is_offline,
+    is_under_replicated,
+    leaders_of,
+)
+
+
+def controller_view(row: ControllerRow | None) -> models.ActiveController | None:
+    """Show who rules."""
+    if row is None:
+        return None
+    return models.ActiveController(id=row.id, url=row.url, epoch=row.epoch)
+
+
+def cluster_view(
+    image: ClusterImage, cluster_id: str, controller: ControllerRow | None
+) -> models.Cluster:
+    """Show the cluster in numbers."""
+    offline, under = count_ailing(image)
+    shown = [topic for topic in image.topics.values() if not topic.deleting]
+    return models.Cluster(
+        cluster_id=cluster_id,
+        version=image.version,
+        controller=controller_view(controller),
+        brokers=len(image.brokers),
+        topics=len(shown),
+        partitions=sum(len(topic.partitions) for topic in shown),
+        offline_partitions=offline,
+        under_replicated_partitions=under,
+    )
+
+
+def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.Broker]:
+    """Show live brokers."""
+    counts = leaders_of(image, (broker.id for broker in brokers))
+    return [
+        models.Broker(
+            id=broker.id,
+            url=broker.url,
+            host=broker.host,
+            port=broker.port,
+            rack=broker.rack,
+            incarnation=broker.incarnation,
+            leaders=counts[broker.id][0],
+            replicas=counts[broker.id][1],
+        )
+        for broker in brokers
+    ]
+
+
+def topic_summary(topic: TopicImage) -> models.TopicSummary:
+    """Show a topic in numbers."""
+    partitions = topic.partitions.values()
+    return models.TopicSummary(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=len(partitions),
+        replication_factor=max((len(p.replicas) for p in partitions), default=0),
+        offline_partitions=sum(map(is_offline, partitions)),
+        under_replicated_partitions=sum(map(is_under_replicated, partitions)),
+    )
+
+
+def topic_view(topic: TopicImage) -> models.Topic:
+    """Show a topic whole."""
+    return models.Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        configs=topic.configs,
+        partitions=partition_views(topic),
+    )
+
+
+def partition_views(topic: TopicImage) -> list[models.Partition]:
+    """Show a topic's partitions."""
+    return [_partition(number, partition) for number, partition in topic.partitions.items()]
+
+
+def _partition(number: int, partition: PartitionImage) -> models.Partition:
+    state = partition.state
+    return models.Partition(
+        partition=number,
+        leader=state.leader if state else NO_LEADER,
+        leader_epoch=state.leader_epoch if state else -1,
+        isr=list(state.isr) if state else [],
+        replicas=list(partition.replicas),
+        eligible=list(state.eligible) if state else [],
+    )
+
+
+def elected_view(decision: StateDecision) -> models.ElectedPartition:
+    """Show what an election changed."""
+    before, after = decision.before, decision.after
+    return models.ElectedPartition(
+        topic=decision.topic,
+        partition=decision.partition,
+        leader=after.leader,
+        leader_epoch=after.leader_epoch,
+        isr=list(after.isr),
+        previous_leader=before.leader if before else NO_LEADER,
+        previous_isr=list(before.isr) if before else [],
+        reason=decision.reason,
+    )

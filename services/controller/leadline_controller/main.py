@@ -1,0 +1,119 @@
+"""The controller service: wires settings, adapters, runtime and API, and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import secrets
+import uuid
+
+from fastapi import FastAPI
+
+from leadline_common.clock import SystemClock
+from leadline_common.http import bind, serve
+from leadline_common.http import run as run_loop
+from leadline_common.logs import configure_logging
+from leadline_common.settings import ControllerSettings
+from leadline_controller.adapters.brokers import HttpBrokers
+from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.api.app import build_app
+from leadline_controller.runtime.leadership import Leadership, Means
+from leadline_controller.runtime.metrics import ControllerMetrics
+from leadline_controller.runtime.ports import BrokerGateway, Store
+from leadline_controller.runtime.service import ControllerService, count_ailing
+
+_GC_THRESHOLD = 50_000
+"""Full collections walk the whole image; there are no cycles in it to be found."""
+
+
+def run(settings: ControllerSettings) -> None:
+    """Run a controller until SIGTERM or SIGINT; it then gives up its office and ends."""
+    configure_logging(
+        "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
+    )
+    gc.set_threshold(_GC_THRESHOLD, 50, 100)
+    run_loop(_main(settings))
+
+
+async def _main(settings: ControllerSettings) -> None:
+    listener = bind(settings.listen_host, settings.listen_port)
+    gateway = HttpBrokers()
+    leadership, service = _build(settings, settings.advertised_url or listener.url, gateway)
+    app = build_app(service, leadership.metrics, settings.request_max_bytes)
+    office = asyncio.create_task(leadership.run(), name="leadership")
+    gc.freeze()
+    try:
+        await serve(app, listener, stopping=service.stopping)
+    finally:
+        office.cancel()
+        await asyncio.gather(office, return_exceptions=True)
+        await gateway.close()
+
+
+def _build(
+    settings: ControllerSettings, url: str, gateway: BrokerGateway
+) -> tuple[Leadership, ControllerService]:
+    async def open_store() -> Store:
+        store = ZkStore()
+        await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
+        return store
+
+    means = Means(
+        open_store=open_store,
+        gateway=gateway,
+        clock=SystemClock(),
+        new_id=lambda: uuid.uuid4().hex,
+        random_index=secrets.randbelow,
+    )
+    leadership = Leadership(settings, url, means, ControllerMetrics())
+    _add_gauges(leadership)
+    return leadership, ControllerService(leadership)
+
+
+def _add_gauges(leadership: Leadership) -> None:
+    def ailing(which: int) -> float:
+        return count_ailing(leadership.reign.image)[which] if leadership.reign else 0.0
+
+    leadership.metrics.watch(
+        {
+            "active": (
+                "1 while this is the active controller.",
+                lambda: leadership.reign is not None,
+            ),
+            "epoch": (
+                "The controller epoch, as far as known.",
+                lambda: leadership.active.epoch if leadership.active else 0,
+            ),
+            "offline_partitions": ("Partitions without a leader.", lambda: ailing(0)),
+            "under_replicated_partitions": (
+                "Partitions whose ISR lacks a replica.",
+                lambda: ailing(1),
+            ),
+            "zookeeper_session_reads": (
+                "Requests to ZooKeeper for reading, in this session.",
+                lambda: leadership.store.reads if leadership.store else 0,
+            ),
+            "zookeeper_session_writes": (
+                "Requests to ZooKeeper for writing, in this session.",
+                lambda: leadership.store.writes if leadership.store else 0,
+            ),
+        }
+    )
+
+
+class _NoBrokers:
+    """The gateway of an application that only shows its documentation."""
+
+    async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
+        """Refuse: nothing is ever sent from here."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+
+def openapi_app() -> FastAPI:
+    """Return the application without any IO, for its OpenAPI document."""
+    settings = ControllerSettings(controller_id=1)
+    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers())
+    return build_app(service, leadership.metrics, settings.request_max_bytes)

@@ -1,0 +1,225 @@
+"""Commands to brokers, built from the image at the moment of sending: the latest state wins.
+
+Bodies are encoded here, because the rows of a topic are the same for every
+broker: they are encoded once per change, and copied into each request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.rpc import (
+    BrokerRow,
+    ControllerRow,
+    LeaderAndIsrRequest,
+    PartitionRow,
+    StopReplicaRequest,
+    StopRow,
+    StopTopic,
+    TopicRows,
+)
+from leadline_common.znodes import BrokerRegistration, PartitionState
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
+
+PartitionsByTopic: TypeAlias = Mapping[str, Iterable[int]]
+"""Partition numbers under their topic, in the order in which they are sent."""
+
+
+_NEVER_LED = PartitionState(NO_LEADER, -1, (), 0)
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A request as it was encoded, and which partitions its codes will be about."""
+
+    body: bytes
+    partitions: list[tuple[str, list[int]]]
+
+
+class _UpdateMetadata(msgspec.Struct, frozen=True):
+    """`rpc.UpdateMetadataRequest`, with topics that are encoded already."""
+
+    cluster_id: str
+    controller: ControllerRow
+    broker_id: int
+    incarnation: int
+    version: int
+    base_version: int
+    full: bool
+    cause: str
+    brokers: list[BrokerRow]
+    topics: list[msgspec.Raw]
+    deleted: list[str]
+
+
+class Commands:
+    """Builds the requests of one term of office."""
+
+    def __init__(
+        self, image: ClusterImage, cluster_id: str, controller: ControllerRow, ack_timeout_ms: int
+    ) -> None:
+        self._image = image
+        self._cluster_id = cluster_id
+        self._controller = controller
+        self._ack_timeout_ms = ack_timeout_ms
+        self._encode = msgspec.json.Encoder().encode
+        self._fragments: dict[str, tuple[int, str, msgspec.Raw]] = {}
+
+    def grant(self, broker: BrokerRegistration, cause: str) -> Sent:
+        """Build the full grant: every role of a broker (rule R9; LeaderAndISR with isInit)."""
+        names: dict[str, list[int]] = {}
+        for name in self._image.hosted_by(broker.id):
+            names.setdefault(name.topic, []).append(name.partition)
+        return self._leader_and_isr(broker, names, cause, is_init=True)
+
+    def roles(self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str) -> Sent:
+        """Build LeaderAndISR for some partitions."""
+        return self._leader_and_isr(broker, names, cause, is_init=False)
+
+    def stop(self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str) -> Sent:
+        """Build StopReplica with deletion, for topics that are being deleted (rule R12)."""
+        topics = []
+        for name, partitions in names.items():
+            topic = self._image.topics.get(name)
+            if topic is not None and topic.deleting:
+                rows = [StopRow(p, _epoch(topic.partitions.get(p))) for p in partitions]
+                topics.append(StopTopic(name, topic.topic_id, rows))
+        request = StopReplicaRequest(
+            controller_id=self._controller.id,
+            controller_epoch=self._controller.epoch,
+            broker_id=broker.id,
+            incarnation=broker.incarnation,
+            ack_timeout_ms=self._ack_timeout_ms,
+            cause=cause,
+            delete=True,
+            topics=topics,
+        )
+        sent = [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
+        return Sent(self._encode(request), sent)
+
+    def metadata(
+        self, broker: BrokerRegistration, acked_version: int | None, cause: str
+    ) -> tuple[bytes, int]:
+        """Build UpdateMetadata: what changed since `acked_version`, or all when that is None.
+
+        Returns the body and the version that it brings the broker to.
+        """
+        image = self._image
+        base = acked_version if acked_version is not None else -1
+        topics = [
+            self._fragment(topic)
+            for topic in image.topics.values()
+            if topic.changed_at > base and is_visible(topic)
+        ]
+        request = _UpdateMetadata(
+            cluster_id=self._cluster_id,
+            controller=self._controller,
+            broker_id=broker.id,
+            incarnation=broker.incarnation,
+            version=image.version,
+            base_version=max(base, 0),
+            full=acked_version is None,
+            cause=cause,
+            brokers=self.broker_rows(),
+            topics=topics,
+            deleted=[] if acked_version is None else self._deleted_since(base),
+        )
+        return self._encode(request), image.version
+
+    def broker_rows(self) -> list[BrokerRow]:
+        """Return the live brokers in order of their ids."""
+        return [
+            BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
+            for _, broker in sorted(self._image.brokers.items())
+        ]
+
+    # -- within ----------------------------------------------------------------
+
+    def _leader_and_isr(
+        self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str, *, is_init: bool
+    ) -> Sent:
+        topics = []
+        for name, numbers in names.items():
+            topic = self._image.topics.get(name)
+            if topic is None or not is_visible(topic):
+                continue
+            rows = [row for n in numbers if (row := self._role(topic, n, broker.id)) is not None]
+            if rows:
+                topics.append(TopicRows(topic.name, topic.topic_id, topic.configs, rows))
+        request = LeaderAndIsrRequest(
+            controller_id=self._controller.id,
+            controller_epoch=self._controller.epoch,
+            broker_id=broker.id,
+            incarnation=broker.incarnation,
+            is_init=is_init,
+            ack_timeout_ms=self._ack_timeout_ms,
+            cause=cause,
+            brokers=self.broker_rows(),
+            topics=topics,
+        )
+        sent = [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
+        return Sent(self._encode(request), sent)
+
+    def _role(self, topic: TopicImage, number: int, broker_id: int) -> PartitionRow | None:
+        """Return a partition's row for one broker, or None where no leader was ever chosen.
+
+        Whoever registered after the state was written is not the leader that it
+        means: it hears of no leader, until the election that is due (rule R9).
+        """
+        partition = topic.partitions.get(number)
+        if partition is None or partition.state is None:
+            return None
+        row = _row(number, partition, partition.state)
+        if row.leader == broker_id and self._image.registered_at[broker_id] > partition.zxid:
+            return msgspec.structs.replace(row, leader=NO_LEADER)
+        return row
+
+    def _fragment(self, topic: TopicImage) -> msgspec.Raw:
+        """Return a topic's rows, encoded anew only when the topic has changed."""
+        known = self._fragments.get(topic.name)
+        if known is not None and known[:2] == (topic.changed_at, topic.topic_id):
+            return known[2]
+        encoded = msgspec.Raw(self._encode(_metadata_rows(topic)))
+        self._fragments[topic.name] = (topic.changed_at, topic.topic_id, encoded)
+        return encoded
+
+    def _deleted_since(self, base: int) -> list[str]:
+        """Return the topics that have gone, or have begun to go, since a version."""
+        gone = [name for name, version in self._image.gone.items() if version > base]
+        for name in gone:
+            self._fragments.pop(name, None)
+        going = [t.name for t in self._image.topics.values() if t.deleting and t.changed_at > base]
+        return [*gone, *going]
+
+
+def is_visible(topic: TopicImage) -> bool:
+    """Tell whether brokers and clients may know of a topic."""
+    return bool(topic.topic_id) and not topic.deleting
+
+
+def _row(number: int, partition: PartitionImage, state: PartitionState) -> PartitionRow:
+    return PartitionRow(
+        number,
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        partition.replicas,
+        partition.version,
+        state.eligible,
+    )
+
+
+def _metadata_rows(topic: TopicImage) -> TopicRows:
+    """Return every partition's row; one that never had a leader has epoch -1."""
+    rows = [
+        _row(number, partition, partition.state or _NEVER_LED)
+        for number, partition in topic.partitions.items()
+    ]
+    return TopicRows(topic.name, topic.topic_id, topic.configs, rows)
+
+
+def _epoch(partition: PartitionImage | None) -> int:
+    return partition.state.leader_epoch if partition is not None and partition.state else 0

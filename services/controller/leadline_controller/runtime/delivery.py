@@ -1,0 +1,221 @@
+"""Telling all brokers: one sender for each live incarnation, and what their heartbeats say.
+
+Nothing here survives the controller, by design: a new one begins with a full
+grant to every broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from leadline_common import rpc
+from leadline_common.rpc import HeartbeatRequest
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicPartition
+from leadline_controller.runtime.commands import is_visible
+from leadline_controller.runtime.sender import BrokerSender
+
+PATIENCE = 3
+"""Heartbeats in a row that must disagree before a broker gets its full grant again."""
+
+
+class Delivery:
+    """The senders of all live brokers.
+
+    `make_sender` builds one for a registration. Waiters learn of every step
+    through `progressed`. While it `holds_metadata`, senders send none.
+    """
+
+    def __init__(
+        self, image: ClusterImage, make_sender: Callable[[BrokerRegistration], BrokerSender]
+    ) -> None:
+        self._image = image
+        self._make_sender = make_sender
+        self._senders: dict[int, BrokerSender] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._disagreements: dict[int, int] = {}
+        self._digests = _Digests(image)
+        self._progress = asyncio.Event()
+        self.holds_metadata = False
+
+    # -- who is there ----------------------------------------------------------
+
+    def meet_brokers(self, granted: Iterable[int], cause: str) -> None:
+        """Follow the image: end the senders of who is gone, begin those of `granted` brokers."""
+        for broker_id, sender in list(self._senders.items()):
+            known = self._image.brokers.get(broker_id)
+            if known is None or known.incarnation != sender.broker.incarnation:
+                self._end(broker_id)
+        for broker_id in granted:
+            if broker_id in self._image.brokers and broker_id not in self._senders:
+                self._begin(self._image.brokers[broker_id], cause)
+        self.progressed()
+
+    def _begin(self, broker: BrokerRegistration, cause: str) -> None:
+        sender = self._make_sender(broker)
+        sender.cause = cause
+        sender.owe_grant()
+        for topic in self._image.topics.values():
+            if topic.deleting:
+                hosted = [p for p, part in topic.partitions.items() if broker.id in part.replicas]
+                if hosted:
+                    sender.owe_stop(topic.name, hosted)
+        self._senders[broker.id] = sender
+        self._tasks[broker.id] = asyncio.create_task(sender.run(), name=f"tell-{broker.id}")
+
+    def _end(self, broker_id: int) -> None:
+        del self._senders[broker_id]
+        self._disagreements.pop(broker_id, None)
+        self._tasks.pop(broker_id).cancel()
+
+    async def close(self) -> None:
+        """End all senders."""
+        tasks = list(self._tasks.values())
+        for broker_id in list(self._senders):
+            self._end(broker_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what to tell ----------------------------------------------------------
+
+    def roles(self, changes: Iterable[StateSet], cause: str) -> None:
+        """Tell the replicas of these partitions their roles, and everybody the metadata."""
+        by_broker: dict[int, dict[str, list[int]]] = {}
+        for change in changes:
+            topic = self._image.topics.get(change.topic)
+            partition = topic.partitions.get(change.partition) if topic else None
+            if partition is None:
+                continue
+            self._digests.touch(TopicPartition(change.topic, change.partition))
+            for broker in partition.replicas:
+                if broker in self._senders:
+                    topics = by_broker.setdefault(broker, {})
+                    topics.setdefault(change.topic, []).append(change.partition)
+        for broker, topics in by_broker.items():
+            sender = self._senders[broker]
+            sender.cause = cause
+            for name, partitions in topics.items():
+                sender.owe_roles(name, partitions)
+        self.metadata()
+
+    def stop(self, topic: str, cause: str) -> None:
+        """Tell the replicas of a topic under deletion to stop and to delete their logs."""
+        found = self._image.topics[topic]
+        for broker_id, sender in self._senders.items():
+            hosted = [p for p, part in found.partitions.items() if broker_id in part.replicas]
+            if hosted:
+                sender.cause = cause
+                sender.owe_stop(topic, hosted)
+        for partition in found.partitions:
+            self._digests.touch(TopicPartition(topic, partition))
+        self.metadata()
+
+    def metadata(self) -> None:
+        """Tell everybody the metadata, where it has changed."""
+        for sender in self._senders.values():
+            sender.metadata_changed()
+        self.progressed()
+
+    @contextmanager
+    def metadata_held(self) -> Iterator[None]:
+        """Send no metadata within the `with` statement: more changes are being written."""
+        self.holds_metadata = True
+        try:
+            yield
+        finally:
+            self.holds_metadata = False
+            self.metadata()
+
+    def forget(self, names: Iterable[TopicPartition]) -> None:
+        """Expect no broker to have these partitions any more, without telling anybody."""
+        for name in names:
+            self._digests.touch(name)
+
+    # -- how far it is ---------------------------------------------------------
+
+    def progressed(self) -> None:
+        """Wake whoever waits for acknowledgements."""
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on this delivery holds."""
+        while not condition():
+            await self._progress.wait()
+
+    def settled(self) -> bool:
+        """Tell whether no live broker is owed a role."""
+        return not any(sender.owes_roles for sender in self._senders.values())
+
+    def heard_of(self, topic: str, version: int) -> bool:
+        """Tell whether every live broker acknowledged a topic's roles, and this metadata."""
+        return not any(
+            sender.owes(topic) or not sender.knows(version) for sender in self._senders.values()
+        )
+
+    def stopped(self, topic: str) -> bool:
+        """Tell whether no live broker is owed a stop of a topic any more."""
+        return not any(sender.owes(topic) for sender in self._senders.values())
+
+    # -- what brokers say ------------------------------------------------------
+
+    def on_heartbeat(self, beat: HeartbeatRequest) -> bool:
+        """Compare what a broker has applied with what it should have; resend where they differ.
+
+        Returns False when the broker, or this incarnation of it, is not known.
+        """
+        sender = self._senders.get(beat.broker_id)
+        if sender is None or sender.broker.incarnation != beat.incarnation:
+            return False
+        if sender.owes_roles:
+            self._disagreements[beat.broker_id] = 0
+            return True
+        agrees = beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id)
+        count = 0 if agrees else self._disagreements.get(beat.broker_id, 0) + 1
+        if count >= PATIENCE or not beat.granted:
+            count = 0
+            sender.owe_grant()
+        elif sender.idle:
+            sender.metadata_is(beat.metadata_version)
+        self._disagreements[beat.broker_id] = count
+        return True
+
+
+class _Digests:
+    """What each broker should have applied, summed up; kept up to date outside the failure path."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._prints: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
+        self._sums: dict[int, tuple[int, int]] = {}
+        self._touched = dict.fromkeys(name for name, _ in image.partitions())
+
+    def touch(self, name: TopicPartition) -> None:
+        """Note that a partition has changed; the arithmetic is done when somebody asks."""
+        self._touched[name] = None
+
+    def of(self, broker_id: int) -> tuple[int, int]:
+        """Return how many replicas a broker should have, and their digest."""
+        touched, self._touched = self._touched, {}
+        for name in touched:
+            fingerprint, replicas = self._prints.pop(name, (0, ()))
+            self._add(fingerprint, replicas, -1)
+            found = self._fingerprint(name)
+            if found is not None:
+                self._prints[name] = found
+                self._add(*found, 1)
+        return self._sums.get(broker_id, (0, 0))
+
+    def _fingerprint(self, name: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
+        topic = self._image.topics.get(name.topic)
+        partition = topic.partitions.get(name.partition) if topic else None
+        if topic is None or partition is None or partition.state is None or not is_visible(topic):
+            return None
+        epoch = partition.state.leader_epoch
+        return rpc.replica_fingerprint(topic.topic_id, name.partition, epoch), partition.replicas
+
+    def _add(self, fingerprint: int, replicas: tuple[int, ...], one: int) -> None:
+        for broker in replicas:
+            count, digest = self._sums.get(broker, (0, 0))
+            self._sums[broker] = (count + one, digest ^ fingerprint)

@@ -1,0 +1,154 @@
+"""What the handlers of one term share: the image, the queue, the writer, the delivery."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from leadline_client.errors import LeadlineError
+from leadline_common.cause import new_cause
+from leadline_common.rpc import ControllerRow
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicPartition
+from leadline_controller.domain.failover import StateDecision, decide_all, registered_since
+from leadline_controller.runtime import events
+from leadline_controller.runtime.commands import Commands
+from leadline_controller.runtime.delivery import Delivery
+from leadline_controller.runtime.events import Event
+from leadline_controller.runtime.office import Office
+from leadline_controller.runtime.ports import BrokerGateway
+from leadline_controller.runtime.sender import BrokerSender, Command, Listener
+from leadline_controller.runtime.writer import Decide, Deposed, Why, Writer
+
+_log = logging.getLogger(__name__)
+
+HINTS = (events.BrokersChanged, events.TopicsChanged, events.DeletionsChanged, events.Reconcile)
+"""Events that say no more than "look again": one of a kind in the queue is enough."""
+
+
+class Desk:
+    """The shared means of one term. `cause` is that of the event being handled."""
+
+    def __init__(self, office: Office, image: ClusterImage, gateway: BrokerGateway) -> None:
+        self.office = office
+        self.image = image
+        self.cause = ""
+        self.deposed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gateway = gateway
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._hinted: set[type[Any]] = set()
+        self.controller = ControllerRow(
+            office.registration.id, office.registration.url, office.term.epoch
+        )
+        settings = office.settings
+        self._commands = Commands(
+            image, office.cluster_id, self.controller, settings.command_ack_timeout_ms
+        )
+        self.delivery = Delivery(image, self._make_sender)
+        self.writer = Writer(
+            office.store,
+            image,
+            office.term,
+            office.clock,
+            max_ops=settings.zookeeper_multi_max_ops,
+            on_written=self._tell,
+        )
+
+    # -- the queue -------------------------------------------------------------
+
+    def post(self, event: Event) -> None:
+        """Put an event into the queue, unless it is a hint that is there already."""
+        kind = type(event)
+        if kind in HINTS:
+            if kind in self._hinted:
+                return
+            self._hinted.add(kind)
+        self._queue.put_nowait(event)
+
+    def hint(self, kind: type[Any], cause: str = "") -> None:
+        """Post a hint of a kind in `HINTS`."""
+        self.post(kind(cause=cause or new_cause(), at_ms=self.office.clock.monotonic_ms()))
+
+    def doubt(self, names: Sequence[TopicPartition]) -> None:
+        """Have these partitions' states read again."""
+        now = self.office.clock.monotonic_ms()
+        self.post(events.IsrChanged(cause=new_cause(), at_ms=now, names=tuple(names)))
+
+    async def next_event(self) -> Event:
+        """Take the next event, and work under its cause from now on."""
+        event = await self._queue.get()
+        self._hinted.discard(type(event))
+        self.cause = event.cause
+        return event
+
+    def refuse_all(self, problem: LeadlineError) -> None:
+        """Answer every request that is still queued with `problem`."""
+        while not self._queue.empty():
+            answer(self._queue.get_nowait(), problem)
+
+    def resign(self, reason: str) -> None:
+        """End the term: somebody else rules, or may."""
+        if not self.deposed.done():
+            self.deposed.set_exception(Deposed(reason))
+
+    # -- publishing and telling ------------------------------------------------
+
+    def decide(self, names: Sequence[TopicPartition]) -> list[StateDecision]:
+        """Decide for partitions from the image alone, as the reconciliation does."""
+        return decide_all(self.image, names, self.image.live, registered_since(self.image))
+
+    async def write(
+        self, decisions: list[StateDecision], why: Why, decide: Decide | None = None
+    ) -> None:
+        """Publish decisions; roles are told as they are written, metadata when all are."""
+        if not decisions:
+            return
+        with self.delivery.metadata_held():
+            await self.writer.write(decisions, why, decide or self.decide)
+        for decision in decisions:
+            self.office.metrics.elections.labels(decision.reason.value).inc()
+
+    def adopt(self, states: list[StateSet]) -> None:
+        """Take in states as read: whose leader epoch is news is told to its replicas."""
+        epochs = {}
+        for change in states:
+            partition = self.image.partition(TopicPartition(change.topic, change.partition))
+            if partition is not None and partition.state is not None:
+                epochs[change.topic, change.partition] = partition.state.leader_epoch
+        news = [change for change in self.image.apply(states) if isinstance(change, StateSet)]
+        led_anew = [
+            change
+            for change in news
+            if epochs.get((change.topic, change.partition)) != change.state.leader_epoch
+        ]
+        if led_anew:
+            self.delivery.roles(led_anew, self.cause)
+        elif news:
+            self.delivery.metadata()
+
+    def _tell(self, states: list[StateSet]) -> None:
+        self.delivery.roles(states, self.cause)
+
+    def _make_sender(self, broker: BrokerRegistration) -> BrokerSender:
+        listener = Listener(
+            progress=self.delivery.progressed,
+            doubt=self.doubt,
+            deposed=self.resign,
+            sent=self._count,
+            holds_metadata=lambda: self.delivery.holds_metadata,
+        )
+        timeout_ms = self.office.settings.command_ack_timeout_ms
+        return BrokerSender(broker, self.image, self._commands, self._gateway, listener, timeout_ms)
+
+    def _count(self, command: Command, answered: bool, size: int) -> None:
+        metrics = self.office.metrics
+        metrics.commands.labels(command.value, "answered" if answered else "failed").inc()
+        metrics.command_bytes.labels(command.value).inc(size)
+
+
+def answer(event: Event, problem: LeadlineError) -> None:
+    """Let a request that waits for an event know that it failed."""
+    if isinstance(event, events.Request) and not event.reply.done():
+        event.reply.set_exception(problem)

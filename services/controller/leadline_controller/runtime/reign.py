@@ -1,0 +1,151 @@
+"""One term of office of the active controller: one queue, one writer (seed 1 A, B, D).
+
+Everything that happens becomes an event; events are handled one after another,
+by nobody else. A handler lets the domain decide, has the writer publish, and
+leaves the telling to the delivery. Watches and heartbeats only enqueue.
+
+Nothing here survives the term: a successor loads ZooKeeper and starts afresh.
+When it ends, by whatever way, `run` raises, and the process resigns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from leadline_client.errors import InternalError, LeadlineError, StoreOutcomeUnknown
+from leadline_common.cause import cause_scope
+from leadline_common.rpc import HeartbeatRequest
+from leadline_common.zk.errors import ConnectionLoss, SessionExpired
+from leadline_controller.domain.cluster import ClusterImage, TopicPartition
+from leadline_controller.runtime import events
+from leadline_controller.runtime.brokers import BrokerKeeper
+from leadline_controller.runtime.desk import Desk, answer
+from leadline_controller.runtime.events import Event
+from leadline_controller.runtime.metadata import MetadataView
+from leadline_controller.runtime.office import Office
+from leadline_controller.runtime.ports import BrokerGateway
+from leadline_controller.runtime.topics import TopicKeeper
+from leadline_controller.runtime.upkeep import Upkeep
+from leadline_controller.runtime.writer import Deposed, StaleView
+
+_log = logging.getLogger(__name__)
+
+
+class Reign:
+    """The active controller. Build it from a loaded image after winning, then `run` it.
+
+    `ready` is set once everything that was due at the take-over is published.
+    """
+
+    def __init__(self, office: Office, image: ClusterImage, gateway: BrokerGateway) -> None:
+        self.office = office
+        self.image = image
+        self.desk = Desk(office, image, gateway)
+        self.delivery = self.desk.delivery
+        self.metadata = MetadataView(image, office.cluster_id, self.desk.controller)
+        self.ready = asyncio.Event()
+        self._brokers = BrokerKeeper(self.desk)
+        self._topics = TopicKeeper(self.desk)
+        self._upkeep = Upkeep(self.desk, self._brokers, self._topics)
+        self._handlers: dict[type[Any], Callable[[Any], Awaitable[None]]] = {
+            events.BrokerGone: self._brokers.on_broker_gone,
+            events.BrokersChanged: self._brokers.on_broker_change,
+            events.IsrChanged: self._brokers.on_isr_change,
+            events.ElectLeaders: self._brokers.on_elect,
+            events.TopicsChanged: self._topics.on_topic_change,
+            events.DeletionsChanged: self._topics.on_deletions,
+            events.TopicStopped: self._topics.on_stopped,
+            events.CreateTopic: self._topics.on_create,
+            events.DeleteTopic: self._topics.on_delete,
+            events.Reconcile: self._upkeep.on_reconcile,
+        }
+
+    def on_heartbeat(self, beat: HeartbeatRequest) -> None:
+        """Take in what a broker says of itself: hints, all of it (rule R8)."""
+        if not self.delivery.on_heartbeat(beat):
+            self.desk.hint(events.BrokersChanged)
+            return
+        if beat.metadata_version > self.image.version:
+            self.image.see_version(beat.metadata_version)
+            self.delivery.metadata()
+        if beat.isr_changes:
+            self.desk.doubt([TopicPartition(topic, number) for topic, number in beat.isr_changes])
+
+    async def run(self) -> None:
+        """Rule until deposed.
+
+        Raises:
+            Deposed: the term is over.
+
+        """
+        desk = self.desk
+        work = asyncio.create_task(self._work(), name="controller-engine")
+        upkeep = asyncio.create_task(self._upkeep.run(), name="controller-upkeep")
+        lost = asyncio.create_task(self.office.store.lost.wait(), name="controller-session")
+        tasks = (work, upkeep, lost)
+        try:
+            await asyncio.wait((*tasks, desk.deposed), return_when=asyncio.FIRST_COMPLETED)
+            for future in (desk.deposed, work, upkeep):
+                if future.done():
+                    future.result()
+            raise Deposed("the ZooKeeper session is over")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if not desk.deposed.cancel():
+                desk.deposed.exception()
+            await self._brokers.close()
+            await self._topics.close()
+            await self.delivery.close()
+            desk.refuse_all(InternalError("this controller has just lost its office"))
+
+    async def _work(self) -> None:
+        try:
+            self.office.store.on_reconnected(partial(self.desk.hint, events.Reconcile))
+            await self._upkeep.take_over()
+            self.ready.set()
+            while True:
+                await self._handle(await self.desk.next_event())
+        except (SessionExpired, ConnectionLoss) as end:
+            raise Deposed(f"ZooKeeper was lost: {end}") from end
+
+    async def _handle(self, event: Event) -> None:
+        clock, metrics = self.office.clock, self.office.metrics
+        begun = clock.monotonic_ms()
+        name = type(event).__name__
+        metrics.queue_seconds.labels(name).observe((begun - event.at_ms) / 1000)
+        with cause_scope(event.cause):
+            try:
+                await self._handlers[type(event)](event)
+            except (Deposed, SessionExpired, asyncio.CancelledError):
+                answer(event, StoreOutcomeUnknown("this controller lost its office meanwhile"))
+                raise
+            except LeadlineError as refusal:
+                answer(event, refusal)
+            except Exception as problem:
+                self._cut_short(event, problem)
+        metrics.event_seconds.labels(name).observe((clock.monotonic_ms() - begun) / 1000)
+
+    def _cut_short(self, event: Event, problem: Exception) -> None:
+        """Leave what is undone to the reconciliation: the outcome is unknown (rule R7).
+
+        A fault of one handler does not end the term either: a successor would have it too.
+        """
+        name = type(event).__name__
+        answer(event, StoreOutcomeUnknown("the controller was cut short; look before repeating"))
+        match problem:
+            case ConnectionLoss():
+                _log.warning("%s was cut short: no connection to ZooKeeper", name)
+                if self.office.store.is_connected():  # else the reconnection will ask for it
+                    self.desk.hint(events.Reconcile)
+            case StaleView():
+                _log.info("%s: %s has changed; looking again", name, problem)
+                self.desk.hint(events.BrokersChanged)
+                self.desk.hint(events.Reconcile)
+            case _:
+                _log.error("%s failed", name, exc_info=problem)

@@ -1,0 +1,258 @@
+"""Everything that one broker has to be told, until it has acknowledged it (rule R8).
+
+Invariant: what is owed is pending or in flight; it is forgotten only when the
+broker acknowledged it, or when this incarnation of the broker is gone.
+
+Only names are pending: a request is built when it is sent, so that the latest
+state wins and any number of changes cost one row. One request is under way at a
+time; different brokers are told side by side. Order: roles, metadata, stops.
+Failures are retried with growing pauses, for as long as the incarnation lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+
+from leadline_client.errors import LeadlineError, StaleControllerEpoch, TopicIdMismatch
+from leadline_common import rpc
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.cluster import ClusterImage, TopicPartition
+from leadline_controller.runtime.commands import Commands, Sent
+from leadline_controller.runtime.ports import BrokerGateway
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 2.0
+
+_Names: TypeAlias = dict[str, dict[int, None]]
+
+
+class Command(StrEnum):
+    """The kinds of commands, as metrics and logs name them."""
+
+    GRANT = "full_grant"
+    ROLES = "leader_and_isr"
+    METADATA = "update_metadata"
+    STOP = "stop_replica"
+
+
+class Listener(msgspec.Struct, frozen=True):
+    """Who is told what: progress of any kind, doubts about partitions, the loss of office."""
+
+    progress: Callable[[], None]
+    doubt: Callable[[list[TopicPartition]], None]
+    deposed: Callable[[str], None]
+    sent: Callable[[Command, bool, int], None]
+    """Told of each request: whether it was answered, and the bytes of its body."""
+    holds_metadata: Callable[[], bool]
+    """Asked whether metadata should wait, because more changes are being written."""
+
+
+class BrokerSender:
+    """The sender of one incarnation of one broker; `run` is its task."""
+
+    def __init__(
+        self,
+        broker: BrokerRegistration,
+        image: ClusterImage,
+        commands: Commands,
+        gateway: BrokerGateway,
+        listener: Listener,
+        ack_timeout_ms: int,
+    ) -> None:
+        self.broker = broker
+        self.cause = ""
+        self._image = image
+        self._commands = commands
+        self._gateway = gateway
+        self._listener = listener
+        self._ack_timeout_ms = ack_timeout_ms
+        self._wake = asyncio.Event()
+        self._grant = False
+        self._roles: _Names = {}
+        self._stops: _Names = {}
+        self._in_flight: tuple[Command, _Names] | None = None
+        self._acked_version: int | None = None
+
+    # -- what is owed ----------------------------------------------------------
+
+    def owe_grant(self) -> None:
+        """Owe the full grant, which holds all roles."""
+        self._grant = True
+        self._roles.clear()
+        self._wake.set()
+
+    def owe_roles(self, topic: str, partitions: Iterable[int]) -> None:
+        """Owe LeaderAndISR for partitions; a grant that is still owed holds them anyway."""
+        if not self._grant:
+            self._roles.setdefault(topic, {}).update(dict.fromkeys(partitions))
+        self._wake.set()
+
+    def owe_stop(self, topic: str, partitions: Iterable[int]) -> None:
+        """Owe StopReplica with deletion."""
+        self._stops.setdefault(topic, {}).update(dict.fromkeys(partitions))
+        self._roles.pop(topic, None)
+        self._wake.set()
+
+    def metadata_changed(self) -> None:
+        """Note that there may be newer metadata than the broker has."""
+        self._wake.set()
+
+    def metadata_is(self, version: int) -> None:
+        """Note which version the broker says that it serves (it may have lost what it had)."""
+        if self._in_flight is None and version != self._acked_version:
+            self._acked_version = None
+            self._wake.set()
+
+    @property
+    def owes_roles(self) -> bool:
+        """Whether any role is owed."""
+        return self._grant or bool(self._roles) or self._flying(Command.GRANT, Command.ROLES)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing at all is owed."""
+        return not (self.owes_roles or self._stops or self._behind or self._in_flight)
+
+    @property
+    def _behind(self) -> bool:
+        behind = self._acked_version != self._image.version
+        return behind and not self._listener.holds_metadata()
+
+    def owes(self, topic: str) -> bool:
+        """Tell whether a role in a topic, or a stop of it, is owed."""
+        if self._grant or topic in self._roles or topic in self._stops:
+            return True
+        if self._in_flight is None:
+            return False
+        command, names = self._in_flight
+        return command is Command.GRANT or topic in names
+
+    def knows(self, version: int) -> bool:
+        """Tell whether the broker serves metadata of this version or later."""
+        return self._acked_version is not None and self._acked_version >= version
+
+    def _flying(self, *commands: Command) -> bool:
+        return self._in_flight is not None and self._in_flight[0] in commands
+
+    # -- the task --------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Send what is owed until cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            if self.idle:
+                self._wake.clear()
+                await self._wake.wait()
+            if await self._send_next():
+                pause = FIRST_PAUSE_S
+            else:
+                self._wake.clear()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_S)
+            self._listener.progress()
+
+    async def _send_next(self) -> bool:
+        """Send one request; False when it has to be repeated later."""
+        if self._grant:
+            sent = self._commands.grant(self.broker, self.cause)
+            return await self._send_roles(Command.GRANT, {}, sent)
+        if self._roles:
+            names, self._roles = self._roles, {}
+            return await self._send_roles(
+                Command.ROLES, names, self._commands.roles(self.broker, names, self.cause)
+            )
+        if self._behind:
+            return await self._send_metadata()
+        if self._stops:
+            return await self._send_stops()
+        return True
+
+    async def _send_roles(self, command: Command, names: _Names, sent: Sent) -> bool:
+        self._grant = False
+        if command is Command.ROLES and not sent.partitions:
+            return True
+        answer = await self._call(command, names, rpc.LEADER_AND_ISR_PATH, sent.body)
+        if answer is None:
+            self._owe_again(command, names)
+            return False
+        refused = self._refused(sent, answer)
+        for name in refused:
+            self.owe_roles(name.topic, [name.partition])
+        if refused:
+            self._listener.doubt(refused)
+        return not refused
+
+    def _owe_again(self, command: Command, names: _Names) -> None:
+        if command is Command.GRANT:
+            self.owe_grant()
+        for topic, partitions in names.items():
+            self.owe_roles(topic, partitions)
+
+    async def _send_stops(self) -> bool:
+        names, self._stops = self._stops, {}
+        sent = self._commands.stop(self.broker, names, self.cause)
+        if not sent.partitions:
+            return True
+        answer = await self._call(Command.STOP, names, rpc.STOP_REPLICA_PATH, sent.body)
+        if answer is None:
+            for topic, partitions in names.items():
+                self.owe_stop(topic, partitions)
+            return False
+        refused = self._refused(sent, answer, fine=(rpc.NO_ERROR, TopicIdMismatch.code))
+        for name in refused:
+            self.owe_stop(name.topic, [name.partition])
+        return not refused
+
+    async def _send_metadata(self) -> bool:
+        body, version = self._commands.metadata(self.broker, self._acked_version, self.cause)
+        answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
+        if answer is None:
+            self._acked_version = None  # whatever it has now: the next one is a full one
+            return False
+        self._acked_version = version
+        return True
+
+    async def _call(self, command: Command, names: _Names, path: str, body: bytes) -> bytes | None:
+        """Send a request; None when it was not answered as it should be."""
+        self._in_flight = (command, names)
+        answer = None
+        try:
+            answer = await self._gateway.post(self.broker.url, path, body, self._ack_timeout_ms)
+        except StaleControllerEpoch as refusal:
+            self._listener.deposed(refusal.message)
+        except LeadlineError as problem:
+            _log.warning(
+                "broker %d did not take %s: %s", self.broker.id, command.value, problem.message
+            )
+        finally:
+            self._in_flight = None
+        self._listener.sent(command, answer is not None, len(body))
+        return answer
+
+    def _refused(
+        self, sent: Sent, answer: bytes, fine: tuple[int, ...] = (rpc.NO_ERROR,)
+    ) -> list[TopicPartition]:
+        """Examine every code of an answer; an answer that is not one refuses everything."""
+        codes: list[list[int]] = []
+        with contextlib.suppress(msgspec.DecodeError):
+            codes = msgspec.json.decode(answer, type=rpc.CommandResponse).codes
+        if [len(row) for row in codes] != [len(numbers) for _, numbers in sent.partitions]:
+            _log.error("broker %d answered with codes that do not fit", self.broker.id)
+            codes = [[-1] * len(numbers) for _, numbers in sent.partitions]
+        if any(StaleControllerEpoch.code in row for row in codes):
+            self._listener.deposed(f"broker {self.broker.id} knows a later controller")
+        return [
+            TopicPartition(topic, number)
+            for (topic, numbers), row in zip(sent.partitions, codes, strict=True)
+            for number, code in zip(numbers, row, strict=True)
+            if code not in fine
+        ]

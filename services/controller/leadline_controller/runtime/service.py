@@ -1,0 +1,296 @@
+"""What the API asks of a controller, active or standby."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from leadline_client.errors import (
+    NoController,
+    NotFound,
+    RequestTimedOut,
+    StoreOutcomeUnknown,
+)
+from leadline_client.wire import NO_LEADER, NewTopic
+from leadline_common.cause import current_cause, new_cause
+from leadline_common.rpc import ControllerRow, HeartbeatRequest, HeartbeatResponse
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.cluster import (
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+    TopicPartition,
+)
+from leadline_controller.domain.failover import StateDecision
+from leadline_controller.domain.topics import find_topic
+from leadline_controller.runtime import events
+from leadline_controller.runtime.leadership import Leadership
+from leadline_controller.runtime.metadata import MetadataView
+from leadline_controller.runtime.reign import Reign
+
+_Answer = TypeVar("_Answer")
+
+
+class ControllerService:
+    """The face of one controller process."""
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
+        self._stopping = asyncio.Event()
+
+    # -- this process ----------------------------------------------------------
+
+    @property
+    def id(self) -> int:
+        """The number of this controller."""
+        return self._leadership.settings.controller_id
+
+    @property
+    def url(self) -> str:
+        """Where this controller answers."""
+        return self._leadership.url
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process rules, and has published what was due when it took over."""
+        reign = self._leadership.reign
+        return reign is not None and reign.ready.is_set()
+
+    @property
+    def active(self) -> ControllerRow | None:
+        """Who rules, as far as this process knows."""
+        return self._leadership.active
+
+    def elsewhere(self) -> str:
+        """Return the URL of the active controller, when that is another one.
+
+        Raises:
+            NoController: none is known, or this process is just taking over.
+
+        """
+        active = self.active
+        if active is None:
+            raise NoController("no controller is active at the moment")
+        if active.id == self.id:
+            raise NoController("this controller is taking over")
+        return active.url
+
+    def stopping(self) -> None:
+        """Let long polls answer what they have: the process is about to end."""
+        self._stopping.set()
+
+    def problems(self) -> Iterator[tuple[str, bool]]:
+        """Yield what is amiss, each with whether requests are served in spite of it."""
+        store = self._leadership.store
+        if store is None or not store.is_connected():
+            yield "no session with ZooKeeper", False
+        elif self.active is None:
+            yield "no active controller is known", False
+        elif self.active.id == self.id and not self.is_active:
+            yield "taking over as the active controller", False
+        if self.is_active:
+            offline, under = count_ailing(self._reign().image)
+            if offline:
+                yield f"{offline} partitions have no leader", True
+            if under:
+                yield f"{under} partitions are under-replicated", True
+
+    # -- reading ---------------------------------------------------------------
+
+    def image(self) -> ClusterImage:
+        """Return the cluster as the active controller knows it, to be read at once.
+
+        Raises:
+            NoController: this process does not rule.
+
+        """
+        return self._reign().image
+
+    def cluster_id(self) -> str:
+        """Return the cluster's id."""
+        return self._leadership.cluster_id
+
+    async def metadata(self, after: int | None, wait_ms: int) -> MetadataView:
+        """Return the metadata, once it is newer than version `after` or `wait_ms` have passed.
+
+        Raises:
+            NoController: this process does not rule.
+
+        """
+        reign = self._reign()
+        if after is not None and wait_ms > 0:
+            newer = reign.delivery.until(lambda: reign.metadata.version > after)
+            await self._until(newer, wait_ms)
+        return reign.metadata
+
+    def topic(self, name: str) -> TopicImage:
+        """Return a topic.
+
+        Raises:
+            UnknownTopic: there is none of this name.
+
+        """
+        return find_topic(self.image(), name)
+
+    def broker(self, broker_id: int) -> BrokerRegistration:
+        """Return a live broker.
+
+        Raises:
+            NotFound: it is not live.
+
+        """
+        found = self.image().brokers.get(broker_id)
+        if found is None:
+            raise NotFound(f"broker {broker_id} is not live")
+        return found
+
+    # -- changing --------------------------------------------------------------
+
+    async def create_topic(
+        self, new: NewTopic, *, dry_run: bool
+    ) -> tuple[str, Mapping[int, tuple[int, ...]]]:
+        """Create a topic; return its id and its replicas when every live broker knows them.
+
+        Raises:
+            Refused: against the rules; nothing was written.
+            OutcomeUnknown: written, but not known to be heard of within
+                create.topic.timeout.ms; or ZooKeeper was lost.
+
+        """
+        reign = self._reign()
+        deadline_ms = self._leadership.settings.create_topic_timeout_ms
+        reply: asyncio.Future[Mapping[int, tuple[int, ...]]] = _future()
+        reign.desk.post(events.CreateTopic(**_now(reign), new=new, dry_run=dry_run, reply=reply))
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                assignment = await reply
+                if dry_run:
+                    return "", assignment
+                topic_id = self._id_of(reign, new.name)
+                version = reign.image.version
+                await reign.delivery.until(lambda: reign.delivery.heard_of(new.name, version))
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"topic {new.name!r}: not every broker has heard of it in {deadline_ms} ms"
+            ) from None
+        return topic_id, assignment
+
+    def _id_of(self, reign: Reign, name: str) -> str:
+        topic = reign.image.topics.get(name)
+        if topic is None:
+            raise StoreOutcomeUnknown(f"topic {name!r} was deleted right after its creation")
+        return topic.topic_id
+
+    async def delete_topic(self, name: str, wait_ms: int) -> tuple[str, bool]:
+        """Order a topic's deletion; return its id, and whether it was complete within `wait_ms`.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            OutcomeUnknown: ZooKeeper was lost.
+
+        """
+        reign = self._reign()
+        reply: asyncio.Future[str] = _future()
+        reign.desk.post(events.DeleteTopic(**_now(reign), topic=name, reply=reply))
+        topic_id = await reply
+
+        def is_gone() -> bool:
+            topic = reign.image.topics.get(name)
+            return topic is None or topic.topic_id != topic_id
+
+        return topic_id, await self._until(reign.delivery.until(is_gone), wait_ms)
+
+    async def elect(
+        self, names: Sequence[TopicPartition] | None, *, unclean: bool
+    ) -> list[StateDecision]:
+        """Have leaders elected; return what was written.
+
+        Raises:
+            Refused: a partition does not exist; nothing was written.
+            OutcomeUnknown: ZooKeeper was lost.
+
+        """
+        reign = self._reign()
+        reply: asyncio.Future[list[StateDecision]] = _future()
+        wanted = None if names is None else tuple(names)
+        reign.desk.post(
+            events.ElectLeaders(**_now(reign), unclean=unclean, names=wanted, reply=reply)
+        )
+        return await reply
+
+    def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
+        """Take in a broker's heartbeat.
+
+        Raises:
+            NoController: this process does not rule.
+
+        """
+        reign = self._reign()
+        reign.on_heartbeat(beat)
+        return HeartbeatResponse(self.id, reign.office.term.epoch)
+
+    # -- within ----------------------------------------------------------------
+
+    def _reign(self) -> Reign:
+        reign = self._leadership.reign
+        if reign is None or not reign.ready.is_set():
+            raise NoController("this controller is not the active one")
+        return reign
+
+    async def _until(self, condition: Any, wait_ms: int) -> bool:
+        """Await a condition; False when time is up or the process is about to end."""
+        waits = [asyncio.ensure_future(condition), asyncio.create_task(self._stopping.wait())]
+        try:
+            done, _ = await asyncio.wait(
+                waits, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+            return waits[0] in done
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+def count_ailing(image: ClusterImage) -> tuple[int, int]:
+    """Count partitions without a leader, and those whose ISR lacks a replica."""
+    offline = under = 0
+    for topic in image.topics.values():
+        if topic.deleting:
+            continue
+        for partition in topic.partitions.values():
+            offline += is_offline(partition)
+            under += is_under_replicated(partition)
+    return offline, under
+
+
+def is_offline(partition: PartitionImage) -> bool:
+    """Tell whether a partition has no leader."""
+    return partition.state is None or partition.state.leader == NO_LEADER
+
+
+def is_under_replicated(partition: PartitionImage) -> bool:
+    """Tell whether a replica is missing from the ISR."""
+    return partition.state is None or len(partition.state.isr) < len(partition.replicas)
+
+
+def leaders_of(image: ClusterImage, broker_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """Return for each broker how many partitions it leads, and how many replicas it has."""
+    counts = {}
+    for broker_id in broker_ids:
+        hosted = [image.partition(name) for name in image.hosted_by(broker_id)]
+        led = sum(
+            p is not None and p.state is not None and p.state.leader == broker_id for p in hosted
+        )
+        counts[broker_id] = (led, len(hosted))
+    return counts
+
+
+def _future() -> asyncio.Future[_Answer]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _now(reign: Reign) -> dict[str, Any]:
+    return {
+        "cause": current_cause() or new_cause(),
+        "at_ms": reign.office.clock.monotonic_ms(),
+    }

@@ -1,0 +1,93 @@
+"""Taking over, and the level-triggered part: compare, repair, tidy, whatever watches say (R8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from leadline_common import znodes
+from leadline_common.cause import new_cause
+from leadline_common.zk.ops import ANY_VERSION, DeleteOp
+from leadline_controller.domain.failover import on_controller_failover
+from leadline_controller.runtime import events
+from leadline_controller.runtime.brokers import BrokerKeeper
+from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.topics import TopicKeeper
+from leadline_controller.runtime.writer import StaleView, Why
+
+_log = logging.getLogger(__name__)
+
+SHARE = 20
+"""The reconciliation takes at most one part in this many of the time."""
+
+
+class Upkeep:
+    """The first and the recurring duties of a term."""
+
+    def __init__(self, desk: Desk, brokers: BrokerKeeper, topics: TopicKeeper) -> None:
+        self._desk = desk
+        self._brokers = brokers
+        self._topics = topics
+        self._store = desk.office.store
+        self._last_ms = 0
+
+    async def take_over(self) -> None:
+        """Begin the term from the loaded image (seed 1: on_controller_failover).
+
+        Decide and publish first, then grant: a broker that registered after a state
+        was written must not be given the old role that the state names.
+        """
+        cause = f"term-{self._desk.office.term.epoch}-{new_cause()}"
+        self._desk.cause = cause
+        try:
+            await self._repair(cause, "controller_failover")
+        except StaleView as moved:
+            _log.info("%s has changed meanwhile; looking again", moved)
+            self._desk.hint(events.Reconcile, cause)
+        self._desk.delivery.meet_brokers(self._desk.image.brokers, cause)
+        await self._brokers.watch(list(self._desk.image.brokers))
+        await self._topics.look_for_deletions(cause)
+        # What changed between loading and watching is found by looking once more.
+        self._desk.hint(events.BrokersChanged, cause)
+        self._desk.hint(events.TopicsChanged, cause)
+
+    async def on_reconcile(self, event: events.Reconcile) -> None:
+        """Read everything, take in what is news, and decide wherever something is due."""
+        clock = self._desk.office.clock
+        begun = clock.monotonic_ms()
+        await self._brokers.on_broker_change(event)
+        await self._topics.on_topic_change(event)
+        names = [name for name, _ in self._desk.image.partitions()]
+        known = [partition.version for _, partition in self._desk.image.partitions()]
+        self._desk.adopt(await self._store.read_states(names, known))
+        await self._repair(event.cause, "reconciliation")
+        await self._brokers.watch(list(self._desk.image.brokers))
+        await self._topics.on_deletions(event)
+        await self._trim_audit()
+        self._last_ms = clock.monotonic_ms() - begun
+
+    async def _repair(self, cause: str, kind: str) -> None:
+        decisions = on_controller_failover(self._desk.image)
+        if decisions:
+            _log.info("%s: %d states are due", kind, len(decisions))
+        why = Why(cause, self._desk.office.actor, kind)
+        await self._desk.write(decisions, why)
+
+    async def run(self) -> None:
+        """Ask for a reconciliation now and then; less often where it takes long."""
+        interval_ms = self._desk.office.settings.reconcile_interval_ms
+        while True:
+            await asyncio.sleep(max(interval_ms, SHARE * self._last_ms) / 1000)
+            self._desk.hint(events.Reconcile)
+
+    async def _trim_audit(self) -> None:
+        """Keep the newest entries of the audit outbox."""
+        limit = self._desk.office.settings.audit_outbox_max_entries
+        (node,) = await self._store.read_nodes([znodes.AUDIT])
+        if node is None or node.children <= limit:
+            return
+        (names,) = await self._store.children([znodes.AUDIT])
+        old = sorted(names or ())[:-limit]
+        await self._desk.writer.fenced(
+            [DeleteOp(f"{znodes.AUDIT}/{name}", ANY_VERSION) for name in old]
+        )

@@ -1,0 +1,321 @@
+"""The only writer of partition states: decisions in, conditional multis out.
+
+Method: decisions become multis of at most `zookeeper.multi.max.ops` operations,
+sent one after another without waiting (pipelined). Each multi
+
+1. checks the version of `/controller_epoch` (rule R11),
+2. checks the incarnation of every broker that it makes a leader (rule R9), so
+   that a state never names a leader that registered after the decision,
+3. sets or creates states at the versions that the decisions were made from,
+4. creates one audit entry with a row for each of them.
+
+Versions come from the image: the failure path reads nothing. Only where ZooKeeper
+refuses a multi are that multi's partitions read, decided anew and retried (rule
+R7: a state that already is what was wanted needs no decision any more).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER
+from leadline_common import znodes
+from leadline_common.clock import Clock
+from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
+from leadline_common.zk.ops import CheckOp, CreateOp, Op, OpResult, SetOp, Stat
+from leadline_common.znodes import AuditEntry, StateChange
+from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet, TopicPartition
+from leadline_controller.domain.facts import Term
+from leadline_controller.domain.failover import StateDecision
+from leadline_controller.runtime.ports import Store
+
+MAX_ATTEMPTS = 8
+"""How often one multi is decided anew before it is left to the next reconciliation."""
+
+Decide: TypeAlias = Callable[[Sequence[TopicPartition]], list[StateDecision]]
+"""Decides for these partitions from the image as it then is."""
+
+
+class Deposed(Exception):
+    """This process is no longer the active controller, or cannot prove it: it resigns."""
+
+
+class StaleView(Exception):
+    """A broker that was to lead has registered anew: read who is live before deciding on."""
+
+
+class Why(msgspec.Struct, frozen=True):
+    """What goes into the audit entry beside the rows."""
+
+    cause: str
+    actor: str
+    kind: str
+    reason: str = ""
+
+
+class Writer:
+    """Writes under one term of office.
+
+    `on_written` is told of each multi's states as soon as it succeeds, after the
+    image has taken them in.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        image: ClusterImage,
+        term: Term,
+        clock: Clock,
+        *,
+        max_ops: int,
+        on_written: Callable[[list[StateSet]], None],
+    ) -> None:
+        self._store = store
+        self._image = image
+        self._clock = clock
+        self._max_ops = max_ops
+        self._on_written = on_written
+        self._check = CheckOp(znodes.CONTROLLER_EPOCH, term.epoch_version)
+        self._rooted: set[str] = set()
+
+    def rooted(self, topic: str) -> None:
+        """Note that the parent of a topic's partition nodes exists."""
+        self._rooted.add(topic)
+
+    async def commit(self, ops: Sequence[Op], entry: AuditEntry) -> list[OpResult]:
+        """Apply `ops` under the epoch check and with an audit entry; return the results of `ops`.
+
+        Raises:
+            Deposed: the check failed, or the lease has run out.
+            MultiFailed: an operation was refused (its index counts within `ops`).
+
+        """
+        self._check_lease()
+        whole = [self._check, *ops, audit_op(entry)]
+        try:
+            results = await self._store.submit(whole)
+        except MultiFailed as failure:
+            raise self._refusal(failure, 1) from failure
+        return results[1:-1]
+
+    async def fenced(self, ops: Sequence[Op]) -> None:
+        """Apply any number of operations in multis under the epoch check, pipelined.
+
+        They are housekeeping of what other entries have told already: no audit entry.
+        Each multi is all or nothing; the whole is not.
+
+        Raises:
+            Deposed: the check failed, or the lease has run out.
+            MultiFailed: an operation was refused.
+
+        """
+        self._check_lease()
+        room = self._max_ops - 1
+        answers = [
+            self._store.submit([self._check, *ops[start : start + room]])
+            for start in range(0, len(ops), room)
+        ]
+        for outcome in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(outcome, MultiFailed):
+                raise self._refusal(outcome, 1)
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def write(self, decisions: list[StateDecision], why: Why, decide: Decide) -> int:
+        """Write decisions, and return how many states were written.
+
+        Raises:
+            Deposed: as for `commit`.
+            StaleView: the brokers are not those that were decided with.
+
+        """
+        batches = [_Batch(chunk) for chunk in self._chunks(decisions)]
+        try:
+            for batch in batches:
+                self._submit(batch, why)
+            return await self._finish_all(batches, why, decide)
+        finally:  # after a failure the rest is left to the reconciliation, but never unheard
+            answers = [batch.answer for batch in batches if batch.answer is not None]
+            await asyncio.gather(*answers, return_exceptions=True)
+
+    # -- within ----------------------------------------------------------------
+
+    def _check_lease(self) -> None:
+        if not self._store.lease_valid():
+            raise Deposed("the lease on the ZooKeeper session has run out")
+
+    def _chunks(self, decisions: list[StateDecision]) -> Iterator[list[StateDecision]]:
+        """Split so that each chunk fits a multi with its checks and its audit entry."""
+        room = max(3, self._max_ops - 2 - len(self._image.brokers))
+        chunk: list[StateDecision] = []
+        cost = 0
+        rooted = set(self._rooted)
+        for decision in decisions:
+            more = 1
+            if decision.version == NO_NODE:
+                more = 2 if decision.topic in rooted else 3
+                rooted.add(decision.topic)
+            if cost + more > room:
+                yield chunk
+                chunk, cost = [], 0
+            chunk.append(decision)
+            cost += more
+        if chunk:
+            yield chunk
+
+    def _submit(self, batch: _Batch, why: Why) -> None:
+        self._check_lease()
+        leaders = {d.after.leader for d in batch.decisions} - {NO_LEADER}
+        batch.checks = [self._check]
+        for leader in sorted(leaders & self._image.brokers.keys()):
+            incarnation = self._image.brokers[leader].incarnation
+            batch.checks.append(CheckOp(znodes.broker_epoch_path(leader), incarnation))
+        ops = [*batch.checks, *self._state_ops(batch)]
+        ops.append(audit_op(self._entry(batch.decisions, why)))
+        batch.answer = self._store.submit(ops)
+
+    def _state_ops(self, batch: _Batch) -> Iterator[Op]:
+        for decision in batch.decisions:
+            data = znodes.encode_state(decision.after)
+            path = znodes.state_path(decision.topic, decision.partition)
+            if decision.version != NO_NODE:
+                yield SetOp(path, data, decision.version)
+                continue
+            parents = (
+                znodes.partitions_path(decision.topic),
+                znodes.partition_path(decision.topic, decision.partition),
+            )
+            for parent in parents[1:] if decision.topic in self._rooted else parents:
+                if parent not in batch.existing:
+                    yield CreateOp(parent)
+            self._rooted.add(decision.topic)
+            yield CreateOp(path, data)
+
+    def _entry(self, decisions: list[StateDecision], why: Why) -> AuditEntry:
+        return AuditEntry(
+            time=self._clock.wall_ms(),
+            cause=why.cause,
+            actor=why.actor,
+            kind=why.kind,
+            reason=why.reason,
+            changes=tuple(map(_audit_row, decisions)),
+        )
+
+    async def _finish_all(self, batches: list[_Batch], why: Why, decide: Decide) -> int:
+        written = 0
+        stale: StaleView | None = None
+        for batch in batches:
+            try:
+                written += await self._finish(batch, why, decide)
+            except StaleView as moved:  # the others are in flight already: examine them all
+                stale = moved
+        if stale is not None:
+            raise stale
+        return written
+
+    async def _finish(self, batch: _Batch, why: Why, decide: Decide) -> int:
+        """Await a multi; on a refusal read its partitions, decide anew, and try it alone."""
+        names = [TopicPartition(d.topic, d.partition) for d in batch.decisions]
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                results = await batch.pending()
+            except MultiFailed as failure:
+                problem = self._refusal(failure, len(batch.checks))
+                if not isinstance(problem.error, BadVersion | NodeExists | NoNode):
+                    raise problem from failure
+                decisions = await self._decide_anew(names, decide)
+                if not decisions:
+                    return 0
+                batch = _Batch(decisions)
+                await self._look_for_parents(batch)
+                self._submit(batch, why)
+            else:
+                return self._take_in(batch, results)
+        return 0
+
+    def _refusal(self, failure: MultiFailed, checks: int) -> MultiFailed:
+        """Tell what a refused multi means by the operation that was refused."""
+        if failure.index == 0:
+            raise Deposed("another controller has taken over") from failure
+        if failure.index < checks:
+            raise StaleView(failure.error.path) from failure
+        return MultiFailed(failure.index - checks, failure.error)
+
+    async def _decide_anew(
+        self, names: list[TopicPartition], decide: Decide
+    ) -> list[StateDecision]:
+        """Take in what ZooKeeper says of these partitions, tell the brokers, and decide again."""
+        news = self._image.apply(await self._store.read_states(names))
+        self._on_written([change for change in news if isinstance(change, StateSet)])
+        return decide(names)
+
+    async def _look_for_parents(self, batch: _Batch) -> None:
+        """Find out which nodes exist already under partitions that have no state."""
+        parents: dict[str, str] = {}
+        for decision in batch.decisions:
+            if decision.version == NO_NODE:
+                parents[znodes.partitions_path(decision.topic)] = decision.topic
+                parents[znodes.partition_path(decision.topic, decision.partition)] = ""
+        found = await self._store.read_nodes(list(parents))
+        for (path, topic), node in zip(parents.items(), found, strict=True):
+            if node is not None:
+                batch.existing.add(path)
+            if topic:
+                self._rooted.discard(topic)
+
+    def _take_in(self, batch: _Batch, results: list[OpResult]) -> int:
+        """Apply what was written to the image."""
+        stats = (result for result in results if isinstance(result, Stat))
+        written = []
+        for decision in batch.decisions:
+            if decision.version == NO_NODE:
+                # Creation tells no zxid. An earlier one only errs towards a new election.
+                version, zxid = 0, self._image.zxid
+            else:
+                stat = next(stats)
+                version, zxid = stat.version, stat.mzxid
+            written.append(
+                StateSet(decision.topic, decision.partition, decision.after, version, zxid)
+            )
+        self._image.apply(written)
+        self._on_written(written)
+        return len(written)
+
+
+class _Batch:
+    """One multi under way. `existing` are parents that need not be created."""
+
+    __slots__ = ("answer", "checks", "decisions", "existing")
+
+    def __init__(self, decisions: list[StateDecision]) -> None:
+        self.decisions = decisions
+        self.checks: list[CheckOp] = []
+        self.existing: set[str] = set()
+        self.answer: asyncio.Future[list[OpResult]] | None = None
+
+    async def pending(self) -> list[OpResult]:
+        """Await the answer."""
+        if self.answer is None:
+            raise RuntimeError("a batch is awaited before it is submitted")
+        return await self.answer
+
+
+def _audit_row(decision: StateDecision) -> StateChange:
+    before, after = decision.before, decision.after
+    return StateChange(
+        decision.topic,
+        decision.partition,
+        decision.reason,
+        (before.leader, before.leader_epoch, before.isr) if before else None,
+        (after.leader, after.leader_epoch, after.isr),
+        decision.version + 1,
+    )
+
+
+def audit_op(entry: AuditEntry) -> CreateOp:
+    """Return the operation that leaves an entry in the audit outbox."""
+    return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
