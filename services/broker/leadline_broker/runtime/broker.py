@@ -1,12 +1,34 @@
-"""The broker as its HTTP API sees it: one object, on one event loop."""
+"""The broker as its HTTP API sees it: one object, on one event loop.
+
+It starts fenced and without logs: `start` finds the cluster, opens the logs,
+registers, and returns; from then on the controller's commands give it roles.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+import structlog
+
+from leadline_broker.runtime.engine import Engine
+from leadline_broker.runtime.heartbeat import Heartbeats
+from leadline_broker.runtime.membership import Membership
 from leadline_broker.runtime.metadata import MetadataCache
+from leadline_broker.runtime.metrics import BrokerMetrics
+from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
+from leadline_broker.runtime.producer_ids import ProducerIds
+from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.views import FetchedData, ReplicaInfo
+from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_client.wire import Acks, PartitionOffsets, ProduceResult
+from leadline_common.clock import Clock
+from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
     CommandResponse,
+    HeartbeatRequest,
     LeaderAndIsrRequest,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
@@ -14,6 +36,12 @@ from leadline_common.rpc import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from leadline_common.settings import BrokerSettings
+
+logger = structlog.get_logger(__name__)
+
+OpenLogs = Callable[[str], LogStore]
+"""Opens and recovers the logs of a cluster id; called in a thread."""
 
 
 class Broker:
@@ -24,27 +52,204 @@ class Broker:
 
     """
 
-    metadata: MetadataCache
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        *,
+        store: ClusterStore,
+        peers: Peers,
+        open_logs: OpenLogs,
+        clock: Clock,
+        metrics: Metrics,
+        random: Random,
+    ) -> None:
+        """Put the parts together; nothing is opened before `start`."""
+        self.metadata = MetadataCache()
+        self._settings = settings
+        self._store = store
+        self._peers = peers
+        self._open_logs = open_logs
+        self._clock = clock
+        self._random = random
+        self._metrics = BrokerMetrics(metrics)
+        self._standing = Standing(settings.broker_id, store.lease_valid)
+        self._producer_ids = ProducerIds(store)
+        self._heartbeats = Heartbeats(
+            peers,
+            self._standing,
+            interval_ms=settings.heartbeat_interval_ms,
+            controller_url=self._controller_url,
+            describe=self._describe,
+        )
+        self._membership = Membership(
+            store,
+            self._standing,
+            rack=settings.broker_rack,
+            random=random,
+            on_fenced=self._fence,
+            on_registered=self._heartbeats.hurry,
+        )
+        self._engine: Engine | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] | None = None
+
+    # -- life ------------------------------------------------------------------
+
+    async def start(self, url: str) -> None:
+        """Join the cluster as the broker at `url` (seed 1: on_broker_startup, made safe).
+
+        Waits for ZooKeeper and for the cluster's first controller, however long.
+
+        Raises:
+            WrongDirectory: the log directory is in use or another broker's.
+            StorageFailed: what must be remembered cannot be read.
+
+        """
+        self._failed = asyncio.get_running_loop().create_future()
+        self._standing.url = url
+        cluster_id = await self._membership.connect()
+        logs = await asyncio.to_thread(self._open_logs, cluster_id)
+        engine = self._engine = Engine(
+            settings=self._settings,
+            standing=self._standing,
+            store=self._store,
+            peers=self._peers,
+            metadata=self.metadata,
+            metrics=self._metrics,
+            clock=self._clock,
+            random=self._random,
+            logs=logs,
+            heartbeats=self._heartbeats,
+            on_failed=self._storage_failed,
+        )
+        self._metrics.watch(
+            engine.replicas,
+            sessions=lambda: len(engine.sessions),
+            waiting=lambda: len(engine.acks),
+            lease_left_ms=self._store.lease_left_ms,
+        )
+        for loop in engine.loops():
+            self._spawn(loop)
+        await self._membership.register()
+        self._spawn(self._membership.run())
+        self._spawn(self._heartbeats.run())
+
+    async def failed(self) -> None:
+        """Wait until the broker cannot go on; raises the reason."""
+        if self._failed is not None:
+            await asyncio.shield(self._failed)
+
+    def stop_serving(self) -> None:
+        """Refuse from now on, and answer everybody who waits."""
+        self._standing.stopping = True
+        self._fence()
+
+    async def close(self) -> None:
+        """Stop in good order: logs flushed, marker left, registration gone at once."""
+        incarnation = self._standing.incarnation
+        self.stop_serving()
+        engine = self._engine
+        if engine is not None:
+            await engine.fetchers.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if engine is not None:
+            await engine.finish_background()
+            await engine.maintenance.checkpoint()
+            clean = await asyncio.to_thread(engine.logs.close, incarnation)
+            logger.info("logs closed", clean=clean, incarnation=incarnation)
+        await self._store.close()
+        await self._peers.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._task_ended)
+        self._tasks.append(task)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        """End the broker with any of its endless tasks: half a broker is worse than none."""
+        if task.cancelled():
+            return
+        error = task.exception() or RuntimeError("an endless task ended")
+        logger.error("broker fails", exc_info=error)
+        self._fail(error)
+
+    def _storage_failed(self, error: StorageFailed) -> None:
+        """Give up everything: nobody knows what is on the disk, and an fsync is not tried twice."""
+        logger.error("storage failed", reason=error.message)
+        self._standing.stopping = True
+        # Not at once: an effect of some replica is being carried out just now.
+        asyncio.get_running_loop().call_soon(self._fence)
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._failed is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+    def _fence(self) -> None:
+        self._standing.fence()
+        if self._engine is not None:
+            self._engine.fence_all()
+
+    def _running(self) -> Engine:
+        if self._engine is None:
+            raise BrokerFenced("the broker is starting")
+        return self._engine
+
+    # -- who it is -------------------------------------------------------------
 
     @property
     def broker_id(self) -> int:
         """The number of this broker."""
-        raise NotImplementedError
+        return self._standing.broker_id
 
     @property
     def url(self) -> str:
         """The address under which it is registered."""
-        raise NotImplementedError
+        return self._standing.url
 
     @property
     def incarnation(self) -> int:
         """The registration in force (rule R9); -1 while there is none."""
-        raise NotImplementedError
+        return self._standing.incarnation
 
     @property
     def granted(self) -> bool:
         """Whether the controller has given this incarnation its full grant."""
-        raise NotImplementedError
+        return self._standing.granted
+
+    def readiness(self) -> list[str]:
+        """Return why this broker is not ready to serve; nothing when it is."""
+        reasons = []
+        if self._engine is None:
+            reasons.append("starting: no cluster or no logs yet")
+        if not self._store.is_connected():
+            reasons.append("no session with ZooKeeper")
+        if not self._standing.granted:
+            reasons.append("no grant from the controller in this incarnation")
+        elif not self._standing.lease_valid():
+            reasons.append("the lease has run out")
+        return reasons
+
+    def _controller_url(self) -> str:
+        known = self._membership.controller or self.metadata.controller
+        return known.url if known else ""
+
+    def _describe(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
+        engine = self._running()
+        return HeartbeatRequest(
+            broker_id=self.broker_id,
+            incarnation=self.incarnation,
+            controller_epoch=engine.commands.controller_epoch,
+            granted=self.granted,
+            metadata_version=self.metadata.version,
+            replicas=engine.replicas.applied_count,
+            digest=engine.replicas.digest,
+            isr_changes=isr_changes,
+        )
+
+    # -- what clients ask ------------------------------------------------------
 
     async def produce(
         self,
@@ -56,8 +261,20 @@ class Broker:
         timeout_ms: int,
         leader_epoch: int | None = None,
     ) -> ProduceResult:
-        """Append v2 batches, which are stamped in place, and wait as `acks` says."""
-        raise NotImplementedError
+        """Append v2 batches, which are stamped in place, and wait as `acks` says.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
+            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
+            BodyTooLarge, NotEnoughReplicas, OutOfOrderSequence, ProducerFenced,
+            StorageFailed: nothing was appended.
+            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
+            outcome is unknown.
+
+        """
+        return await self._running().serving.produce(
+            topic, partition, data, acks=acks, timeout_ms=timeout_ms, leader_epoch=leader_epoch
+        )
 
     async def fetch(
         self,
@@ -70,43 +287,78 @@ class Broker:
         wait_ms: int,
         leader_epoch: int | None = None,
     ) -> FetchedData:
-        """Return committed batches from the one that holds `offset`."""
-        raise NotImplementedError
+        """Return committed batches from the one that holds `offset`.
+
+        Waits up to `wait_ms` for `min_bytes`. At least one batch, if there is
+        one, even if it is larger than `max_bytes`.
+
+        Raises:
+            OffsetOutOfRange: before the log start or beyond the log end.
+            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
+            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
+
+        """
+        return await self._running().serving.fetch(
+            topic,
+            partition,
+            offset,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            wait_ms=wait_ms,
+            leader_epoch=leader_epoch,
+        )
 
     def offsets(self, topic: str, partition: int) -> PartitionOffsets:
         """Return the ends of a partition that this broker leads (OffsetNotAvailable: KIP-207)."""
-        raise NotImplementedError
+        return self._running().serving.offsets(topic, partition)
 
     def offset_for_timestamp(
         self, topic: str, partition: int, timestamp_ms: int
     ) -> tuple[int, int] | None:
         """Return (offset, timestamp) of the first committed record at or after a time."""
-        raise NotImplementedError
+        return self._running().serving.offset_for_timestamp(topic, partition, timestamp_ms)
 
     def replicas(self) -> list[ReplicaInfo]:
         """Return every local replica, by topic and partition."""
-        raise NotImplementedError
-
-    def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
-        """Take the roles that the controller grants."""
-        raise NotImplementedError
-
-    def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
-        """Stop replicas, and delete their logs if told to."""
-        raise NotImplementedError
-
-    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Take the cluster's metadata from the controller."""
-        raise NotImplementedError
-
-    async def replica_fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
-        """Serve a follower."""
-        raise NotImplementedError
+        partitions = self._running().replicas.all()
+        rows = [partition.describe() for partition in partitions]
+        return sorted(rows, key=lambda row: (row.topic, row.partition))
 
     async def allocate_producer_id(self) -> tuple[int, int]:
         """Return a producer id that nobody else has, and its first epoch."""
-        raise NotImplementedError
+        self._running()
+        return await self._producer_ids.allocate()
 
-    def readiness(self) -> list[str]:
-        """Return why this broker is not ready to serve; nothing when it is."""
-        raise NotImplementedError
+    # -- what other services ask -----------------------------------------------
+
+    def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
+        """Take the roles that the controller grants; see `Commands`."""
+        granted = self.granted
+        answer = self._running().commands.leader_and_isr(request)
+        if not granted:
+            self._heartbeats.hurry()
+        return answer
+
+    def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
+        """Stop replicas, and delete their logs if told to; see `Commands`."""
+        return self._running().commands.stop_replica(request)
+
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Take the cluster's metadata from the controller.
+
+        Raises:
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: not for this
+                broker, or not from the present controller.
+            StaleVersion: see `MetadataCache.apply`.
+
+        """
+        commands = self._running().commands
+        self._standing.require_addressed(request.broker_id, request.incarnation)
+        commands.obey(request.controller.epoch)
+        version = self.metadata.apply(request)
+        self._standing.learn(request.brokers)
+        return UpdateMetadataResponse(commands.controller_epoch, version)
+
+    async def replica_fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
+        """Serve a follower; see `FetchSessions`."""
+        return await self._running().sessions.fetch(request, self.incarnation)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from leadline_client.errors import LeaderHint, StaleControllerEpoch
-from leadline_client.wire import NO_LEADER, BrokerInfo, ControllerInfo
+from leadline_client.errors import StaleVersion
+from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.rpc import PartitionRow, TopicRows, UpdateMetadataRequest
 
 _json = msgspec.json.encode
@@ -59,20 +59,18 @@ class MetadataCache:
     def apply(self, request: UpdateMetadataRequest) -> int:
         """Take what the controller says and return the version now served.
 
-        A delta on another version than ours, and a document older than ours,
-        change nothing: the answer tells the controller to send all of it.
-
         Raises:
-            StaleControllerEpoch: another controller has succeeded the sender.
+            StaleVersion: older than what is served, or a delta on another version;
+                the controller then sends all of it. Nothing changed.
 
         """
-        known = self.controller
-        if known is not None and request.controller.epoch < known.epoch:
-            raise StaleControllerEpoch(f"controller epoch {known.epoch} is known")
         if request.version < self.version:
-            return self.version
+            raise StaleVersion(f"version {self.version} is served", version=self.version)
         if not request.full and request.base_version != self.version:
-            return self.version
+            raise StaleVersion(
+                f"a delta on version {request.base_version}, where {self.version} is served",
+                version=self.version,
+            )
         self._take(request)
         return self.version
 
@@ -156,13 +154,3 @@ class MetadataCache:
         """Return what is known of a partition."""
         known = self._topics.get(topic)
         return known.rows.get(partition) if known else None
-
-    def leader_hint(self, topic: str, partition: int) -> LeaderHint | None:
-        """Return where the leader is, as far as is known here."""
-        row = self.partition(topic, partition)
-        return None if row is None else self.hint(row.leader, row.leader_epoch)
-
-    def hint(self, leader: int, epoch: int) -> LeaderHint:
-        """Return a hint with the leader's address, empty where it is not known."""
-        broker = self.brokers.get(leader) if leader != NO_LEADER else None
-        return LeaderHint(leader, broker.url if broker else "", epoch)

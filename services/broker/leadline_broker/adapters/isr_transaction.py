@@ -1,0 +1,102 @@
+"""The transaction that publishes one ISR change (rules R1, R6, R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_common import znodes
+from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, Op, OpResult, SetOp, Stat
+from leadline_common.znodes import AuditEntry, PartitionState, StateChange
+
+PartitionName = tuple[str, str, int]
+"""Topic, topic id, partition."""
+
+
+class IsrTransaction:
+    """One proposal as ZooKeeper operations, and what the failure of each means.
+
+    It holds only while this broker leads the partition in the proposal's epoch,
+    in its present incarnation, with the joiners live in the incarnations that
+    were counted. The controller's epoch is not checked: leaders may write while
+    controllers change.
+    """
+
+    def __init__(
+        self, broker_id: int, incarnation: int, name: PartitionName, proposal: IsrProposal
+    ) -> None:
+        self._broker_id = broker_id
+        self._incarnation = incarnation
+        self._topic, self._topic_id, self._partition = name
+        self._proposal = proposal
+        self._joiner_ops: range = range(0)
+        self._state_op = 0
+
+    def fits(self, topic: tuple[bytes, Stat], state: tuple[bytes, Stat]) -> bool:
+        """Tell whether the nodes still are what the proposal was made from."""
+        value = znodes.decode_state(state[0])
+        return (
+            znodes.decode_topic(topic[0]).topic_id == self._topic_id
+            and state[1].version == self._proposal.state_version
+            and value.leader == self._broker_id
+            and value.leader_epoch == self._proposal.leader_epoch
+        )
+
+    def operations(
+        self, topic: tuple[bytes, Stat], state: tuple[bytes, Stat], now_ms: int
+    ) -> list[Op]:
+        """Return the operations; `now_ms` is Unix time, for the audit entry."""
+        before = znodes.decode_state(state[0])
+        after = msgspec.structs.replace(
+            before, isr=self._proposal.isr, eligible=self._proposal.eligible
+        )
+        ops: list[Op] = [
+            CheckOp(znodes.topic_path(self._topic), topic[1].version),
+            CheckOp(znodes.broker_epoch_path(self._broker_id), self._incarnation),
+        ]
+        first_joiner = len(ops)
+        for joiner, incarnation in self._proposal.joiners:
+            ops.append(CheckOp(znodes.broker_epoch_path(joiner), incarnation))
+            ops.append(CheckOp(znodes.broker_id_path(joiner), ANY_VERSION))
+        self._joiner_ops = range(first_joiner, len(ops))
+        self._state_op = len(ops)
+        path = znodes.state_path(self._topic, self._partition)
+        ops.append(SetOp(path, znodes.encode_state(after), state[1].version))
+        entry = self._audit(before, after, state[1].version + 1, now_ms)
+        ops.append(CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True))
+        return ops
+
+    def _audit(
+        self, before: PartitionState, after: PartitionState, new_version: int, now_ms: int
+    ) -> AuditEntry:
+        change = StateChange(
+            topic=self._topic,
+            partition=self._partition,
+            reason=self._proposal.reason,
+            before=(before.leader, before.leader_epoch, before.isr),
+            after=(after.leader, after.leader_epoch, after.isr),
+            state_version=new_version,
+        )
+        return AuditEntry(
+            time=now_ms,
+            cause=f"isr-{self._broker_id}-{self._incarnation}-{self._proposal.number}",
+            actor=f"broker {self._broker_id}",
+            kind="isr_change",
+            reason=self._proposal.reason,
+            changes=(change,),
+        )
+
+    def refusal(self, index: int) -> IsrWriteResult:
+        """Return what it means that the operation at `index` was refused."""
+        joiner = index in self._joiner_ops
+        return IsrWriteResult.JOINER_REFUSED if joiner else IsrWriteResult.CONFLICT
+
+    def new_version(self, results: Sequence[OpResult]) -> int:
+        """Return the state node's version after the transaction."""
+        written = results[self._state_op]
+        if not isinstance(written, Stat):
+            raise TypeError("a set answers with a Stat")
+        return written.version

@@ -1,0 +1,126 @@
+"""Other services over HTTP: leaders to fetch from, the controller to report to.
+
+One kept connection for each conversation; a long poll holds its own.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import aiohttp
+import msgspec
+
+from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_common.rpc import (
+    HEARTBEAT_PATH,
+    JSON,
+    MSGPACK,
+    REPLICA_FETCH_PATH,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+)
+
+_T = TypeVar("_T")
+_CONNECT_TIMEOUT_S = 2.0
+_READ_BUFFER = 1 << 20
+_CONGESTION = b"cubic"
+
+
+def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Make a socket for a long-lived connection between services.
+
+    Some hosts default to a congestion control that paces short transfers; on a
+    fast network cubic is up to twice as fast. Where it cannot be had, all works
+    without.
+    """
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    option = getattr(socket, "TCP_CONGESTION", None)
+    if option is not None:
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, option, _CONGESTION)
+        except OSError:
+            return made
+    return made
+
+
+class HttpPeers:
+    """See `runtime.ports.Peers`. Nothing is opened before the first request."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._fetched = msgspec.msgpack.Decoder(ReplicaFetchResponse)
+        self._heard = msgspec.json.Decoder(HeartbeatResponse)
+        self._msgpack = msgspec.msgpack.Encoder()
+
+    async def fetch(
+        self, url: str, request: ReplicaFetchRequest, timeout_ms: int
+    ) -> ReplicaFetchResponse:
+        """Ask a leader for records."""
+        body = self._msgpack.encode(request)
+        content = await self._post(url + REPLICA_FETCH_PATH, body, MSGPACK, timeout_ms)
+        return _decoded(self._fetched.decode, content)
+
+    async def heartbeat(
+        self, url: str, request: HeartbeatRequest, timeout_ms: int
+    ) -> HeartbeatResponse:
+        """Tell the controller what this broker has applied."""
+        body = msgspec.json.encode(request)
+        content = await self._post(url + HEARTBEAT_PATH, body, JSON, timeout_ms)
+        return _decoded(self._heard.decode, content)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _post(self, url: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
+        """Return the body of a successful answer.
+
+        Raises:
+            LeadlineError: what the service answered, or ConnectionLost.
+
+        """
+        timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000, sock_connect=_CONNECT_TIMEOUT_S)
+        headers = {"Content-Type": content_type}
+        try:
+            async with self._open().post(
+                url, data=body, headers=headers, timeout=timeout
+            ) as answer:
+                content = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ConnectionLost(f"no answer from {url}: {error!r}") from error
+        if answer.status != 200:
+            raise error_from_body(answer.status, _json(content))
+        return content
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, socket_factory=_socket)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=_READ_BUFFER,
+                auto_decompress=False,
+            )
+        return self._session
+
+
+def _decoded(decode: Callable[[bytes], _T], content: bytes) -> _T:
+    try:
+        return decode(content)
+    except msgspec.MsgspecError as error:
+        raise ConnectionLost(f"an answer that cannot be read: {error}") from error
+
+
+def _json(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return None

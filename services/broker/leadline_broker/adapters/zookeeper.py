@@ -1,0 +1,285 @@
+"""ZooKeeper as a broker uses it: registration, ISR writes, hints about the controller."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from leadline_broker.adapters.isr_transaction import IsrTransaction, PartitionName
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.state import PublishedState
+from leadline_client.wire import ControllerInfo
+from leadline_common import znodes
+from leadline_common.clock import Clock
+from leadline_common.zk.errors import (
+    BadVersion,
+    ConnectionLoss,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    ZkError,
+)
+from leadline_common.zk.ops import CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.zk.session import ZkSession
+from leadline_common.zk.transport import SessionState
+
+logger = structlog.get_logger(__name__)
+
+IsrOutcome = tuple[IsrWriteResult, int]
+
+_CLUSTER_ID_POLL_S: Final = 0.2
+
+
+class ZkBrokerStore:
+    """See `runtime.ports.ClusterStore`. One session at a time; `connect` begins a new one."""
+
+    def __init__(self, broker_id: int, hosts: str, session_timeout_ms: int, clock: Clock) -> None:
+        self._broker_id = broker_id
+        self._hosts = hosts
+        self._timeout_ms = session_timeout_ms
+        self._clock = clock
+        self._session: ZkSession | None = None
+        self._incarnation = -1
+        self._hint: Callable[[], None] = _nothing
+
+    # -- session ---------------------------------------------------------------
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """The session timeout that the server granted."""
+        return self._session.session_timeout_ms if self._session else 0
+
+    def is_connected(self) -> bool:
+        """Tell whether a server is in touch."""
+        return self._session is not None and self._session.is_connected
+
+    def lease_valid(self) -> bool:
+        """Tell whether this broker may still act as a leader (rule R10)."""
+        return self._session is not None and self._session.lease_valid()
+
+    def lease_left_ms(self) -> float:
+        """Return how long the lease still holds; negative when it does not."""
+        if self._session is None:
+            return -1.0
+        return max(-1.0, self._session.lease.valid_until_ms - time.monotonic() * 1000)
+
+    async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
+        """Begin a new session.
+
+        Raises:
+            NotConnected: no server answers.
+
+        """
+        await self.close()
+
+        def state_changed(state: SessionState) -> None:
+            if state is SessionState.LOST and self._session is session:
+                on_lost()
+
+        session = ZkSession(on_state=state_changed, on_reconnected=on_hint)
+        await session.start(self._hosts, self._timeout_ms)
+        self._session, self._hint = session, on_hint
+
+    async def close(self) -> None:
+        """End the session, and with it the registration."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _open(self) -> ZkSession:
+        if self._session is None:
+            raise SessionExpired("there is no session")
+        return self._session
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's id, waiting for the first controller to name it."""
+        while True:
+            try:
+                data, _ = await self._open().get(znodes.CLUSTER_ID)
+            except NoNode:
+                data = b""
+            if data:
+                return data.decode()
+            await asyncio.sleep(_CLUSTER_ID_POLL_S)
+
+    # -- registration ----------------------------------------------------------
+
+    async def register(self, url: str, rack: str | None) -> int:
+        """Register this broker in a new incarnation and return it (rule R9).
+
+        The incarnation is the data version of a persistent node, set in the
+        transaction that creates the ephemeral: the ephemeral's own version
+        starts anew each time. An ephemeral that an earlier process of this broker
+        left behind is deleted in the same transaction (flaw F18).
+
+        Raises:
+            ZkError: the session is over, or its outcome could not be learned.
+
+        """
+        session = self._open()
+        epoch_path = znodes.broker_epoch_path(self._broker_id)
+        await session.ensure_path(znodes.BROKER_IDS)
+        await session.ensure_path(epoch_path)
+        while True:
+            await session.sync()
+            _, epoch_stat = await session.get(epoch_path)
+            owner = await self._registered()
+            if owner is not None and owner.ephemeral_owner == session.session_id:
+                self._incarnation = epoch_stat.version  # An attempt of unknown outcome succeeded.
+                return self._incarnation
+            incarnation = epoch_stat.version + 1
+            try:
+                await session.multi(self._registering(url, rack, epoch_stat.version, owner))
+            except (ConnectionLoss, MultiFailed) as error:
+                logger.info("registration repeated", error=str(error))
+                continue
+            self._incarnation = incarnation
+            return incarnation
+
+    async def _registered(self) -> Stat | None:
+        return await self._open().exists(znodes.broker_id_path(self._broker_id))
+
+    def _registering(self, url: str, rack: str | None, version: int, old: Stat | None) -> list[Op]:
+        address = urlsplit(url)
+        registration = znodes.BrokerRegistration(
+            id=self._broker_id,
+            host=address.hostname or "",
+            port=address.port or 0,
+            url=url,
+            rack=rack,
+            incarnation=version + 1,
+        )
+        path = znodes.broker_id_path(self._broker_id)
+        ops: list[Op] = [SetOp(znodes.broker_epoch_path(self._broker_id), b"", version)]
+        if old is not None:
+            ops.append(DeleteOp(path, old.version))
+        ops.append(CreateOp(path, znodes.encode_broker(registration), ephemeral=True))
+        return ops
+
+    async def registration(self) -> str:
+        """Tell whose the registration is: "ours", "gone" or "another's"; watches it."""
+        session = self._open()
+        path = znodes.broker_id_path(self._broker_id)
+        stat = await session.exists(path, watch=self._hint)
+        if stat is None:
+            return "gone"
+        return "ours" if stat.ephemeral_owner == session.session_id else "another's"
+
+    async def controller(self) -> ControllerInfo | None:
+        """Return who holds `/controller`; its epoch is not told there. Watches it."""
+        session = self._open()
+        if await session.exists(znodes.CONTROLLER, watch=self._hint) is None:
+            return None
+        try:
+            data, _ = await session.get(znodes.CONTROLLER)
+            holder = znodes.decode_controller(data)
+        except (NoNode, msgspec.MsgspecError, KeyError):
+            return None
+        return ControllerInfo(holder.id, holder.url, 0)
+
+    # -- state nodes -----------------------------------------------------------
+
+    async def write_isrs(
+        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+    ) -> list[IsrOutcome]:
+        """Publish each change in a transaction of its own, all of them pipelined."""
+        try:
+            nodes = await self._read_nodes([name for name, _ in changes])
+        except ZkError as error:
+            logger.warning("ISR changes not written", changes=len(changes), error=str(error))
+            return [(IsrWriteResult.UNKNOWN, -1)] * len(changes)
+        writes = [
+            self._write_isr(name, proposal, topic, state)
+            for (name, proposal), (topic, state) in zip(changes, nodes, strict=True)
+        ]
+        return await asyncio.gather(*writes)
+
+    async def _write_isr(
+        self,
+        name: PartitionName,
+        proposal: IsrProposal,
+        topic: tuple[bytes, Stat] | None,
+        state: tuple[bytes, Stat] | None,
+    ) -> IsrOutcome:
+        transaction = IsrTransaction(self._broker_id, self._incarnation, name, proposal)
+        if topic is None or state is None or not transaction.fits(topic, state):
+            return IsrWriteResult.CONFLICT, -1
+        ops = transaction.operations(topic, state, self._clock.wall_ms())
+        try:
+            results = await self._open().multi(ops)
+        except MultiFailed as failure:
+            return transaction.refusal(failure.index), -1
+        except ZkError:
+            return IsrWriteResult.UNKNOWN, -1
+        return IsrWriteResult.COMMITTED, transaction.new_version(results)
+
+    async def read_states(self, partitions: Sequence[PartitionName]) -> list[PublishedState | None]:
+        """Return the state of each partition as of now, None where it is gone."""
+        await self._open().sync()
+        nodes = await self._read_nodes(partitions)
+        return [
+            _published(name, topic, state)
+            for name, (topic, state) in zip(partitions, nodes, strict=True)
+        ]
+
+    async def _read_nodes(
+        self, partitions: Sequence[PartitionName]
+    ) -> list[tuple[tuple[bytes, Stat] | None, tuple[bytes, Stat] | None]]:
+        """Return topic node and state node of each partition."""
+        paths = []
+        for topic, _, partition in partitions:
+            paths += [znodes.topic_path(topic), znodes.state_path(topic, partition)]
+        nodes = await self._open().get_many(paths)
+        return list(zip(nodes[::2], nodes[1::2], strict=True))
+
+    # -- producer ids ----------------------------------------------------------
+
+    async def claim_producer_ids(self, count: int) -> int:
+        """Reserve `count` producer ids and return the first.
+
+        After an unknown outcome the next block is asked for: ids may be lost,
+        but are never given twice.
+        """
+        while True:
+            session = self._open()
+            try:
+                data, stat = await session.get(znodes.PRODUCER_ID_BLOCK)
+                first = int(msgspec.json.decode(data)["next"]) if data else 0
+                block = msgspec.json.encode({"version": 1, "next": first + count})
+                await session.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
+            except NoNode:
+                await _create_if_missing(session, znodes.PRODUCER_ID_BLOCK)
+            except BadVersion:
+                continue
+            else:
+                return first
+
+
+def _published(
+    name: PartitionName, topic: tuple[bytes, Stat] | None, state: tuple[bytes, Stat] | None
+) -> PublishedState | None:
+    if topic is None or state is None or znodes.decode_topic(topic[0]).topic_id != name[1]:
+        return None
+    value = znodes.decode_state(state[0])
+    return PublishedState(
+        value.leader, value.leader_epoch, value.isr, value.eligible, state[1].version
+    )
+
+
+async def _create_if_missing(session: ZkSession, path: str) -> None:
+    try:
+        await session.create(path)
+    except NodeExists:
+        return
+
+
+def _nothing() -> None:
+    """Stand in for a callback that is not known yet."""

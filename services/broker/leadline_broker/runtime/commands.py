@@ -1,0 +1,197 @@
+"""Obeying the controller: LeaderAndISR and StopReplica (seed 1 C, with rules R1, R9, R11, R12)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from leadline_broker.domain.effects import Effect
+from leadline_broker.runtime.partition import Partition, PartitionSettings
+from leadline_broker.runtime.ports import LogStore, ReplicaKey
+from leadline_broker.runtime.replica_manager import ReplicaManager
+from leadline_broker.runtime.standing import Standing
+from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_client.errors import (
+    BrokerFenced,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    LeadlineError,
+    StaleControllerEpoch,
+)
+from leadline_common.clock import Clock
+from leadline_common.rpc import (
+    NO_ERROR,
+    CommandResponse,
+    LeaderAndIsrRequest,
+    PartitionRow,
+    StopReplicaRequest,
+    StopRow,
+    TopicRows,
+)
+
+logger = structlog.get_logger(__name__)
+
+_REMEMBERED_STOPS: Final = 50_000
+
+
+class Commands:
+    """Carries out what the controller orders. Owned by the event loop.
+
+    `in_background(work)` runs the slow rest of a deletion in some thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        standing: Standing,
+        replicas: ReplicaManager,
+        logs: LogStore,
+        settings: TopicSettings,
+        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        clock: Clock,
+        in_background: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._standing = standing
+        self._replicas = replicas
+        self._logs = logs
+        self._settings = settings
+        self._carry_out = carry_out
+        self._clock = clock
+        self._in_background = in_background
+        self._stopped: OrderedDict[ReplicaKey, int] = OrderedDict()
+
+    @property
+    def controller_epoch(self) -> int:
+        """The highest controller epoch obeyed."""
+        return self._logs.controller_epoch
+
+    def obey(self, controller_epoch: int) -> None:
+        """Remember a controller's epoch before doing as it says (rules R1, R11).
+
+        Raises:
+            StaleControllerEpoch: another controller has succeeded it.
+
+        """
+        known = self._logs.controller_epoch
+        if controller_epoch < known:
+            raise StaleControllerEpoch(f"controller epoch {known} is known", controller_epoch=known)
+        if controller_epoch > known:
+            self._logs.persist_controller_epoch(controller_epoch)
+
+    def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
+        """Take the roles that are granted (on_leader_and_isr_command).
+
+        With `is_init` they are all the roles there are: other replicas are moved
+        to stray, and the broker may serve from now on.
+
+        Raises:
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see R1.
+            BrokerFenced: this incarnation has not had its full grant yet.
+
+        """
+        self._standing.require_addressed(request.broker_id, request.incarnation)
+        self.obey(request.controller_epoch)
+        if not (self._standing.granted or request.is_init):
+            raise BrokerFenced("the broker awaits its full grant")
+        self._standing.learn(request.brokers)
+        now = self._clock.monotonic_ms()
+        codes = [self._grant_topic(topic, now) for topic in request.topics]
+        if request.is_init:
+            self._set_aside_all_but(request.topics)
+            if not self._standing.granted:
+                logger.info("granted", replicas=len(self._replicas), cause=request.cause)
+            self._standing.granted = True
+        return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
+
+    def _grant_topic(self, topic: TopicRows, now: int) -> list[int]:
+        settings = self._settings.of(topic.configs)
+        return [self._grant(topic, row, settings, now) for row in topic.partitions]
+
+    def _grant(
+        self, topic: TopicRows, row: PartitionRow, settings: PartitionSettings, now: int
+    ) -> int:
+        """Carry out one row and return its code."""
+        partition = self._replicas.find((topic.topic_id, row.partition))
+        try:
+            if partition is None:
+                self._require_startable(topic, row)
+                partition = self._replicas.create(
+                    topic.topic, topic.topic_id, row.partition, settings
+                )
+            elif partition.settings is not settings:
+                partition.configure(settings)
+            code, effects = partition.replica.on_leader_and_isr(row, now)
+            self._carry_out(partition, effects)
+        except LeadlineError as error:
+            logger.warning(
+                "grant refused", topic=topic.topic, partition=row.partition, reason=error.message
+            )
+            return error.code
+        if code == NO_ERROR:
+            self._replicas.applied(partition)
+        return code
+
+    def _require_startable(self, topic: TopicRows, row: PartitionRow) -> None:
+        """Refuse a grant that is none, or that is older than the order to stop the replica."""
+        if self._standing.broker_id not in row.replicas:
+            raise InvalidRequest("the grant does not assign the partition to this broker")
+        stopped = self._stopped.get((topic.topic_id, row.partition))
+        if stopped is not None and row.leader_epoch <= stopped:
+            raise FencedLeaderEpoch("the replica was stopped after this grant")
+
+    def _set_aside_all_but(self, topics: list[TopicRows]) -> None:
+        named = {(topic.topic_id, row.partition) for topic in topics for row in topic.partitions}
+        for partition in self._replicas.all():
+            if partition.key not in named:
+                logger.warning(
+                    "replica set aside",
+                    topic=partition.topic,
+                    topic_id=partition.topic_id,
+                    partition=partition.partition,
+                )
+                self._replicas.set_aside(partition)
+
+    def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
+        """Stop replicas, and delete their logs if told to (on_stop_replica_command).
+
+        A replica that is not here, or is of another topic id, is success: there
+        is nothing left to stop.
+
+        Raises:
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see R1.
+
+        """
+        self._standing.require_addressed(request.broker_id, request.incarnation)
+        self.obey(request.controller_epoch)
+        codes = [
+            [self._stop(topic.topic_id, row, request.delete) for row in topic.partitions]
+            for topic in request.topics
+        ]
+        return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
+
+    def _stop(self, topic_id: str, row: StopRow, delete: bool) -> int:
+        key = (topic_id, row.partition)
+        partition = self._replicas.find(key)
+        if partition is not None and partition.replica.state.leader_epoch > row.leader_epoch:
+            return FencedLeaderEpoch.code
+        if delete:
+            self._remember_stop(key, row.leader_epoch)
+        if partition is None:
+            return NO_ERROR
+        try:
+            if delete:
+                self._in_background(self._replicas.delete(partition))
+            else:
+                self._replicas.fence(partition)
+        except LeadlineError as error:
+            return error.code
+        return NO_ERROR
+
+    def _remember_stop(self, key: ReplicaKey, leader_epoch: int) -> None:
+        self._stopped[key] = max(leader_epoch, self._stopped.get(key, -1))
+        self._stopped.move_to_end(key)
+        if len(self._stopped) > _REMEMBERED_STOPS:
+            self._stopped.popitem(last=False)

@@ -1,0 +1,90 @@
+"""What the broker counts and shows as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.replica import Role
+from leadline_broker.runtime.partition import Partition
+from leadline_common.metrics import Metrics
+
+_GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+
+class Observed(Protocol):
+    """What gauges are read from, when somebody looks."""
+
+    def all(self) -> list[Partition]:
+        """Return every replica."""
+
+
+class BrokerMetrics:
+    """The broker's own metrics; see the meanings below."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._records_in = metrics.counter("records_in", "Records appended as leader.")
+        self._bytes_in = metrics.counter("bytes_in", "Bytes appended as leader.")
+        self._produces = metrics.counter("produces", "Produce requests that appended.")
+        self._bytes_out = metrics.counter("bytes_out", "Bytes served to consumers.")
+        self._fetches = metrics.counter("fetches", "Fetch requests of consumers served.")
+        self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
+        self._groups = metrics.histogram(
+            "flush_group_logs", "Logs fsynced together.", buckets=_GROUP_BUCKETS
+        )
+
+    def produced(self, records: int, size: int) -> None:
+        """Count an append of `size` bytes."""
+        self._produces.inc()
+        self._records_in.inc(records)
+        self._bytes_in.inc(size)
+
+    def fetched(self, size: int) -> None:
+        """Count an answered fetch of `size` bytes."""
+        self._fetches.inc()
+        self._bytes_out.inc(size)
+
+    def isr_changed(self, proposal: IsrProposal, members_before: int) -> None:
+        """Count a published ISR change."""
+        self._isr.labels("shrink" if len(proposal.isr) < members_before else "expand").inc()
+
+    def flushed(self, logs: int) -> None:
+        """Note the size of a group commit."""
+        self._groups.observe(logs)
+
+    def watch(
+        self,
+        replicas: Observed,
+        *,
+        sessions: Callable[[], int],
+        waiting: Callable[[], int],
+        lease_left_ms: Callable[[], float],
+    ) -> None:
+        """Register the gauges that are read when somebody looks."""
+
+        def led() -> list[Partition]:
+            return [p for p in replicas.all() if p.replica.role is Role.LEADER]
+
+        def under_replicated() -> int:
+            states = [p.replica.state for p in led()]
+            return sum(len(state.isr) < len(state.assigned) for state in states)
+
+        def largest_lag() -> int:
+            return max(
+                (p.log.log_end_offset - p.replica.state.high_watermark for p in led()), default=0
+            )
+
+        gauge = self._metrics.gauge_from
+        gauge("replicas", "Replicas on this broker.", lambda: len(replicas.all()))
+        gauge("leaders", "Partitions that this broker leads.", lambda: len(led()))
+        gauge("under_replicated", "Led partitions whose ISR is not whole.", under_replicated)
+        gauge("uncommitted_records_max", "Largest gap between log end and HW.", largest_lag)
+        gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
+        gauge("parked_produces", "Produces that wait to be committed.", waiting)
+        gauge(
+            "lease_left_seconds",
+            "How long this broker may act without news of ZooKeeper.",
+            lambda: lease_left_ms() / 1000,
+        )

@@ -1,0 +1,195 @@
+"""What the runtime needs of the outside: logs, the cluster store, other services.
+
+The adapters fit these shapes without knowing them; `main` joins the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.producers import ProducerStates
+from leadline_broker.domain.state import LogView, PublishedState
+from leadline_client.batches import Buffer
+from leadline_client.wire import ControllerInfo
+from leadline_common.rpc import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+)
+
+ReplicaKey = tuple[str, int]
+"""Topic id and partition: what a replica is known by (rule R1)."""
+
+
+class Log(LogView, Protocol):
+    """One replica's records; only `flush` may be called off the event loop's thread."""
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are, or will be."""
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The idempotent producers as of the log end."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or an fsync failed; the log refuses all use then."""
+
+    def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
+        """Append stamped batches and return the new end; see `PartitionLog`."""
+
+    def flush(self) -> int:
+        """Fsync and return the durable end; thread-safe."""
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Return whole batches from the one that holds `offset`, none past `end_offset`."""
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after a time (ms)."""
+
+    def truncate_to(self, offset: int) -> int:
+        """Cut at a batch boundary at or before `offset`, durably; return the new end."""
+
+    def reset_to(self, offset: int) -> None:
+        """Drop everything and begin anew at `offset`, durably."""
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
+    ) -> int:
+        """Delete old closed segments below `limit_offset`; return the bytes."""
+
+
+class LogStore(Protocol):
+    """All logs of this broker, on one disk."""
+
+    def stored(self) -> Sequence[StoredReplica]:
+        """Return what was found on disk at the start."""
+
+    @property
+    def controller_epoch(self) -> int:
+        """The highest controller epoch ever obeyed (rules R1, R11)."""
+
+    def open(self, topic: str, topic_id: str, partition: int) -> Log:
+        """Return the log of a replica, empty if there is none yet.
+
+        A log of another incarnation of the topic is moved to stray first; one
+        that was moved to stray itself is brought back.
+        """
+
+    def to_stray(self, key: ReplicaKey) -> None:
+        """Move a replica that should not be here aside (rule R12)."""
+
+    def delete(self, key: ReplicaKey) -> Callable[[], None]:
+        """Remove a replica for good; return the rest of the work, for any thread."""
+
+    def persist_controller_epoch(self, epoch: int) -> None:
+        """Remember the highest controller epoch; durable before it returns."""
+
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
+        """Write all high watermarks; thread-safe against everything but itself."""
+
+    def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
+        """Delete the strays older than the grace time; return their names."""
+
+    def close(self, incarnation: int) -> bool:
+        """Close all logs, leaving the clean-shutdown marker if all went well."""
+
+
+PartitionName = tuple[str, str, int]
+"""Topic, topic id, partition."""
+
+StoredReplica = tuple[str, str, int, Log, int]
+"""Topic, topic id, partition, log, checkpointed high watermark of a replica found on disk."""
+
+IsrOutcome = tuple[IsrWriteResult, int]
+"""How an ISR write ended, and the state node's new version if it was committed."""
+
+
+class Registration(Enum):
+    """What has become of this session's registration."""
+
+    OURS = "ours"
+    GONE = "gone"
+    ANOTHERS = "another's"
+
+
+class ClusterStore(Protocol):
+    """ZooKeeper as this broker uses it. Methods may raise `ZkError`."""
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """The session timeout that the server granted."""
+
+    def is_connected(self) -> bool:
+        """Tell whether a server is in touch."""
+
+    def lease_valid(self) -> bool:
+        """Tell whether this broker may still act as a leader (rule R10)."""
+
+    def lease_left_ms(self) -> float:
+        """Return how long the lease still holds; negative when it does not."""
+
+    async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
+        """Begin a new session.
+
+        `on_lost` is told once of its end; `on_hint` that something watched may
+        have changed.
+        """
+
+    async def cluster_id(self) -> str:
+        """Return the cluster's id, waiting for the first controller to name it."""
+
+    async def register(self, url: str, rack: str | None) -> int:
+        """Register this broker and return its new incarnation (rule R9)."""
+
+    async def registration(self) -> str:
+        """Return the value of a `Registration`; watches it."""
+
+    async def controller(self) -> ControllerInfo | None:
+        """Return who holds `/controller`, epoch 0 as it is not told there; watches it."""
+
+    async def write_isrs(
+        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+    ) -> list[IsrOutcome]:
+        """Publish each change in a multi of its own; never raises `ZkError`."""
+
+    async def read_states(self, partitions: Sequence[PartitionName]) -> list[PublishedState | None]:
+        """Return the state of each (topic, topic id, partition), None where it is gone."""
+
+    async def claim_producer_ids(self, count: int) -> int:
+        """Reserve `count` producer ids and return the first (rule R7 on ambiguity)."""
+
+    async def close(self) -> None:
+        """End the session, and with it the registration."""
+
+
+class Peers(Protocol):
+    """Requests to other services.
+
+    All raise LeadlineError: what the other answered, or ConnectionLost when
+    there was no usable answer, so that nobody knows whether it acted.
+    """
+
+    async def fetch(
+        self, url: str, request: ReplicaFetchRequest, timeout_ms: int
+    ) -> ReplicaFetchResponse:
+        """Ask a leader for records."""
+
+    async def heartbeat(
+        self, url: str, request: HeartbeatRequest, timeout_ms: int
+    ) -> HeartbeatResponse:
+        """Tell the controller what this broker has applied."""
+
+    async def close(self) -> None:
+        """Close all connections."""

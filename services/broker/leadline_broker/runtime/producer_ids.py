@@ -1,0 +1,41 @@
+"""Ids of idempotent producers, reserved from the cluster in blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from leadline_broker.runtime.ports import ClusterStore
+from leadline_client.errors import StoreOutcomeUnknown
+from leadline_common.zk.errors import ZkError
+
+BLOCK: Final = 1_000
+FIRST_EPOCH: Final = 0
+
+
+class ProducerIds:
+    """Hands out producer ids, each once in the life of the cluster."""
+
+    def __init__(self, store: ClusterStore) -> None:
+        self._store = store
+        self._lock = asyncio.Lock()
+        self._ids = iter(range(0))
+
+    async def allocate(self) -> tuple[int, int]:
+        """Return a new producer id and its first epoch.
+
+        Raises:
+            StoreOutcomeUnknown: a block could not be reserved; ids may be
+                lost by that, never given twice.
+
+        """
+        async with self._lock:
+            found = next(self._ids, None)
+            if found is None:
+                try:
+                    first = await self._store.claim_producer_ids(BLOCK)
+                except ZkError as error:
+                    raise StoreOutcomeUnknown("no producer ids could be reserved") from error
+                self._ids = iter(range(first, first + BLOCK))
+                found = next(self._ids)
+        return found, FIRST_EPOCH
