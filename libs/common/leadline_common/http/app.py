@@ -12,14 +12,11 @@ from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute, iter_route_contexts
-from starlette.exceptions import HTTPException
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
-from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_common.cause import HEADER
+from leadline_client.errors import InvalidRequest
 from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
 from leadline_common.http.edge import Edge
@@ -123,6 +120,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        exception_handlers=errors.HANDLERS,
         lifespan=_with_forwarder(lifespan),
         generate_unique_id_function=_operation_id,
     )
@@ -131,9 +129,6 @@ def create_app(
     app.add_middleware(
         Edge, metrics=app.metrics, max_body_bytes=max_body_bytes, route_of=app.route_of
     )
-    app.add_exception_handler(LeadlineError, errors.on_leadline_error)
-    app.add_exception_handler(RequestValidationError, errors.on_validation_error)
-    app.add_exception_handler(HTTPException, errors.on_http_exception)
     app.include_router(health_routes(checks, app.metrics))
     add_docs(app)
     return app
@@ -173,7 +168,7 @@ def _with_forwarder(
 
 
 def _use_house_errors(document: dict[str, Any]) -> None:
-    """Put the house body of a refused field where FastAPI documents its own, and name the cause."""
+    """Put the house body of a refused field where FastAPI documents its own."""
     refused = errors.error_responses(InvalidRequest)[400]
     del refused["model"]
     refused["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/ErrorBody"}
@@ -187,7 +182,6 @@ def _use_house_errors(document: dict[str, Any]) -> None:
     definitions = errors.ErrorBody.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(definitions.pop("$defs"))
     schemas["ErrorBody"] = definitions
-    document["info"]["x-leadline-cause-header"] = HEADER
 
 
 def _add_any_other_error(document: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ place that turns exceptions into answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
@@ -113,16 +113,14 @@ def fault(scope: Scope, what: str) -> LeadlineError:
     return StoreOutcomeUnknown(f"{what}; the request may or may not have taken effect")
 
 
-async def on_leadline_error(request: Request, error: Exception) -> Response:
+async def on_leadline_error(request: Request, error: LeadlineError) -> Response:
     """Answer an error of the tree."""
     del request
-    assert isinstance(error, LeadlineError)  # noqa: S101 - registered for this type alone
     return error_response(error)
 
 
-async def on_validation_error(request: Request, error: Exception) -> Response:
+async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
     """Answer 400 with each refused field, or 415 where the body was not even meant as JSON."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type alone
     problems = [_problem(problem) for problem in error.errors()]
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type and "json" not in media_type and any(p["field"] == "body" for p in problems):
@@ -141,9 +139,8 @@ def _problem(problem: dict[str, Any]) -> dict[str, str]:
     return {"field": ".".join(str(part) for part in place), "message": problem["msg"]}
 
 
-async def on_http_exception(request: Request, error: Exception) -> Response:
+async def on_http_exception(request: Request, error: HTTPException) -> Response:
     """Answer what the framework itself refuses: no such route, wrong method, body too large."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type alone
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(allowed_methods(request))
@@ -203,3 +200,11 @@ def _documented(status: int) -> dict[str, Any]:
         "content": {"application/json": {"examples": {}}},
         **({"headers": headers} if headers else {}),
     }
+
+
+HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    LeadlineError: on_leadline_error,
+    RequestValidationError: on_validation_error,
+    HTTPException: on_http_exception,
+}
+"""What turns each kind of exception into an answer; anything else is a fault (`Edge`)."""
