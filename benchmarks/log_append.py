@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from leadline_broker.adapters.log.config import LogConfig
@@ -60,6 +61,16 @@ def logged(directory: Path, content: bytearray, count: int, flush: bool, checked
     seconds = time.perf_counter() - began
     log.delete()
     return seconds
+
+
+def appended(
+    directory: Path, content: bytearray, count: int, flush: bool, checked: bool
+) -> tuple[float, float]:
+    """Return seconds to append the batches with pwrite alone, and to a log."""
+    return (
+        bare(directory, content, count, flush),
+        logged(directory, content, count, flush, checked),
+    )
 
 
 def read_back(directory: Path, content: bytearray, count: int) -> tuple[float, float]:
@@ -115,15 +126,12 @@ def main() -> None:
                     report(
                         title + ", CRC checked here" * (not checked),
                         amount,
-                        lambda c=content, n=count, f=flush, k=checked: (  # type: ignore[misc]
-                            bare(directory, c, n, f),
-                            logged(directory, c, n, f, k),
-                        ),
+                        partial(appended, directory, content, count, flush, checked),
                     )
             report(
                 f"read {size >> 10} KiB batches",
                 amount,
-                lambda c=content, n=count: read_back(directory, c, n),  # type: ignore[misc]
+                partial(read_back, directory, content, count),
             )
 
 

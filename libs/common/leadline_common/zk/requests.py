@@ -44,7 +44,8 @@ class ExistsWatch(Exists):
     """exists with a watch; kazoo answers None for a missing node."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Answer:  # noqa: D102
+    def deserialize(cls, buffer: bytes, offset: int) -> Answer:
+        """Return the answer as it is."""
         return buffer, offset
 
 
@@ -52,7 +53,8 @@ class GetDataWatch(GetData):
     """get with a watch."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Answer:  # noqa: D102
+    def deserialize(cls, buffer: bytes, offset: int) -> Answer:
+        """Return the answer as it is."""
         return buffer, offset
 
 
@@ -60,7 +62,8 @@ class GetChildrenWatch(GetChildren):
     """get children with a watch."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Answer:  # noqa: D102
+    def deserialize(cls, buffer: bytes, offset: int) -> Answer:
+        """Return the answer as it is."""
         return buffer, offset
 
 
