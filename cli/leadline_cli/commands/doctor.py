@@ -47,8 +47,12 @@ def doctor(
     findings = [_python(), _java(), _disk(data_dir)]
     if cluster is not None:
         findings += _zookeeper(cluster)
-    urls = find_bootstrap(bootstrap, data_dir)
-    findings += asyncio.run(_cluster_checks(urls, cluster))
+    if cluster is None and not bootstrap:
+        advice = "start one with `leadline up`, or name one with --bootstrap or --data-dir"
+        findings.append(Finding("a cluster", False, f"none in {data_dir}", advice))
+    else:
+        urls = find_bootstrap(bootstrap, data_dir)
+        findings += asyncio.run(_cluster_checks(urls, cluster))
     if as_json:
         print_json({"ok": all(one.ok for one in findings), "findings": [*map(asdict, findings)]})
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from base64 import b64encode
 from collections import Counter
@@ -56,8 +57,8 @@ def produce(
     settings = ProducerSettings(acks=acks, delivery_timeout_s=30.0)
     with reported(as_json=as_json):
         records = (_split(line.rstrip(b"\r\n"), key_separator) for line in file)
-        places = asyncio.run(_send_all(urls, settings, topic, partition, records))
-    _report(places, as_json=as_json)
+        tally = asyncio.run(_send_all(urls, settings, topic, partition, records))
+    _report(tally, as_json=as_json)
 
 
 def consume(
@@ -84,6 +85,28 @@ def consume(
             asyncio.run(_print_all(urls, ends, begin, limit, follow=follow, as_json=as_json))
         except KeyboardInterrupt:
             return
+        except BrokenPipeError:
+            # The reader of the pipe has had enough; nothing more is to be written at exit either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Tally:
+    """How many lines were acknowledged, refused, or are of unknown fate, and the first failure."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failure: LeadlineError | None = None
+
+    def count(self, done: asyncio.Future[RecordPlace]) -> None:
+        """Take note of one line's end."""
+        failure = asyncio.CancelledError() if done.cancelled() else done.exception()
+        if failure is None:
+            self.counts["acknowledged"] += 1
+            return
+        definite = isinstance(failure, LeadlineError) and not isinstance(failure, OutcomeUnknown)
+        self.counts["refused" if definite else "unknown"] += 1
+        if isinstance(failure, LeadlineError):
+            self.failure = self.failure or failure
 
 
 async def _send_all(
@@ -92,34 +115,27 @@ async def _send_all(
     topic: str,
     partition: int | None,
     records: Iterable[tuple[bytes | None, bytes]],
-) -> list[RecordPlace | BaseException]:
+) -> Tally:
+    tally = Tally()
     async with AsyncLeadlineClient(urls) as client, AsyncProducer(client, settings) as producer:
-        futures = [
-            await producer.send(topic, value, key=key, partition=partition)
-            for key, value in records
-        ]
-        return await asyncio.gather(*futures, return_exceptions=True)
+        for key, value in records:
+            future = await producer.send(topic, value, key=key, partition=partition)
+            future.add_done_callback(tally.count)
+    return tally
 
 
-def _report(places: list[RecordPlace | BaseException], *, as_json: bool) -> None:
-    counts = Counter(_outcome(place) for place in places)
-    summary = {name: counts[name] for name in ("acknowledged", "refused", "unknown")}
+def _report(tally: Tally, *, as_json: bool) -> None:
+    summary = {name: tally.counts[name] for name in ("acknowledged", "refused", "unknown")}
     if as_json:
         print_json(summary)
     else:
         err.print(", ".join(f"{count} {name}" for name, count in summary.items()))
-    failure = next((one for one in places if isinstance(one, LeadlineError)), None)
-    if failure is not None:
-        print_error(failure, as_json=as_json)
-        raise typer.Exit(EXIT_UNKNOWN if summary["unknown"] else EXIT_REFUSED)
-
-
-def _outcome(place: RecordPlace | BaseException) -> str:
-    if isinstance(place, RecordPlace):
-        return "acknowledged"
-    if isinstance(place, LeadlineError) and not isinstance(place, OutcomeUnknown):
-        return "refused"
-    return "unknown"
+    if tally.failure is not None:
+        print_error(tally.failure, as_json=as_json)
+    if summary["unknown"]:
+        raise typer.Exit(EXIT_UNKNOWN)
+    if summary["refused"]:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 def _split(line: bytes, separator: str | None) -> tuple[bytes | None, bytes]:

@@ -10,8 +10,9 @@ import httpx
 from leadline_client.errors import ConnectionLost, LeadlineError
 from leadline_client.transport import Request, Response, Unreachable
 
-# Shorter than a server keeps an idle connection, or a request might meet it being closed.
-_LIMITS = httpx.Limits(max_connections=200, max_keepalive_connections=50, keepalive_expiry=2.0)
+# No cap: every long poll holds a connection. Kept for less time than a server keeps an idle one,
+# or a request might meet it being closed.
+_LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=50, keepalive_expiry=2.0)
 _CONNECT_TIMEOUT_S = 3.0
 _NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 

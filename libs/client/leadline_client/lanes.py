@@ -62,6 +62,7 @@ class Lane(Generic[Token]):
 
     def __init__(self, *, batch_bytes: int, linger_s: float) -> None:
         self.numbering: Numbering | None = None
+        self.needs_own_identity = False
         self._batch_bytes = batch_bytes
         self._linger_s = linger_s
         self._batches: deque[Batch[Token]] = deque()
@@ -82,6 +83,11 @@ class Lane(Generic[Token]):
         last.tokens.append(token)
         last.size += size
         return overflow
+
+    def renew_identity(self) -> None:
+        """Forget the numbering: the next batch is to begin anew, as another producer."""
+        self.numbering = None
+        self.needs_own_identity = True
 
     def flush(self) -> None:
         """Make what waits now ready at once."""

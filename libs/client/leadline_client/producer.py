@@ -208,13 +208,15 @@ class AsyncProducer:
     async def _deliver(self, topic: str, partition: int, lane: _Lane, batch: _Batch) -> None:
         try:
             result = await self._append(topic, partition, lane, batch)
-        except LeadlineError as error:
-            if spoils_numbering(error):
-                await self._renew(lane)
+        except Exception as error:
+            # Whatever it is, it belongs to those who wait for the batch; the lane goes on.
+            if not isinstance(error, LeadlineError) or spoils_numbering(error):
+                lane.renew_identity()
             _fail(batch, error)
             return
-        except BaseException as error:
-            _fail(batch, error if isinstance(error, Exception) else asyncio.CancelledError())
+        except asyncio.CancelledError:
+            for future in batch.tokens:
+                future.cancel()
             raise
         if lane.numbering is not None:
             lane.numbering.advance(len(batch.records))
@@ -248,7 +250,10 @@ class AsyncProducer:
     async def _numbering(self, lane: _Lane) -> Numbering | None:
         if self._numbered and lane.numbering is None:
             try:
-                lane.numbering = Numbering(await self._shared_identity())
+                fresh = lane.needs_own_identity
+                lane.numbering = Numbering(
+                    await (self._new_identity() if fresh else self._shared_identity())
+                )
             except LeadlineError as error:
                 # Whatever became of that request, the batch itself was not sent.
                 raise Unreachable(f"no producer id was to be had: {error}") from error
@@ -263,16 +268,8 @@ class AsyncProducer:
     async def _new_identity(self) -> ProducerIdentity:
         return await self._client.new_producer_id()
 
-    async def _renew(self, lane: _Lane) -> None:
-        """Give the lane an identity of its own; a later batch asks again if none is to be had."""
-        try:
-            lane.numbering = Numbering(await self._new_identity())
-        except LeadlineError:
-            lane.numbering = None
-            self._identity = None
 
-
-def _fail(batch: _Batch, error: BaseException) -> None:
+def _fail(batch: _Batch, error: Exception) -> None:
     for future in batch.tokens:
         if not future.done():
             future.set_exception(error)

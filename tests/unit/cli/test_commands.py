@@ -117,6 +117,13 @@ def test_the_doctor_finds_what_is_wrong(cluster: StandInCluster) -> None:
     assert findings["Python 3.11 or newer"]["ok"]
 
 
+def test_the_doctor_without_a_cluster_says_so(tmp_path: object) -> None:
+    ended = CliRunner().invoke(app, ["doctor", "--data-dir", str(tmp_path), "--json"])
+    assert ended.exit_code == 1
+    wrong = [one["check"] for one in json.loads(ended.stdout)["findings"] if not one["ok"]]
+    assert "a cluster" in wrong
+
+
 def test_every_error_has_an_outcome_that_maps_to_an_exit_code() -> None:
     assert {error.outcome for error in ERRORS_BY_CODE.values()} == {"refused", "unknown"}
 

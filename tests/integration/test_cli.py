@@ -1,0 +1,173 @@
+"""The `leadline` command on real processes: up, restart, resume, stop, administer, demo."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import is_alive
+
+DEADLINE_S = 60.0
+UP = ("up", "--brokers", "3", "--controllers", "1", "--set", "zookeeper.session.timeout.ms=2000")
+
+
+class Up:
+    """A running `leadline up --json`."""
+
+    def __init__(self, data_dir: Path, *words: str) -> None:
+        self.data_dir = data_dir
+        command = [*command_line(*words), "--data-dir", str(data_dir), "--json"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"`leadline up` ended with {self.process.wait()}"
+        self.document: dict[str, Any] = json.loads(line)
+
+    def file(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((self.data_dir / "cluster.json").read_text())
+        return document
+
+    def rows(self) -> list[dict[str, Any]]:
+        kinds = ("zookeeper_servers", "controllers", "brokers")
+        return [row for kind in kinds for row in self.file()[kind]]
+
+    def run(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        command = [*command_line(*words), "--data-dir", str(self.data_dir)]
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=DEADLINE_S
+        )
+
+    def ask(self, *words: str, stdin: str | None = None) -> Any:
+        done = self.run(*words, "--json", stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        code = self.process.wait(DEADLINE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+def command_line(*words: str) -> list[str]:
+    return [sys.executable, "-m", "leadline_cli", *words]
+
+
+@contextmanager
+def running(data_dir: Path, *words: str) -> Iterator[Up]:
+    up = Up(data_dir, *words)
+    try:
+        yield up
+    except BaseException:
+        for log in sorted((data_dir / "logs").glob("*.log")):
+            sys.stderr.write(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}\n")
+        raise
+    finally:
+        if up.process.poll() is None:
+            up.end(signal.SIGTERM)
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    give_up = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < give_up, f"waited in vain until {what}"
+        time.sleep(0.1)
+
+
+def test_a_cluster_is_used_loses_a_broker_gets_it_back_and_resumes(tmp_path: Path) -> None:
+    lines = "".join(f"line {number}\n" for number in range(3000))
+    with running(tmp_path, *UP) as up:
+        assert up.document == up.file()
+        assert [row["id"] for row in up.document["brokers"]] == [1, 2, 3]
+        assert up.document["coordinators"] == []
+        create = ("topics", "create", "t", "--partitions", "3", "--replication-factor", "3")
+        assert up.run(*create).returncode == 0
+        sent = up.ask("produce", "t", "-", "--partition", "0", stdin=lines)
+        assert sent == {"acknowledged": 3000, "refused": 0, "unknown": 0}
+        assert up.run("consume", "t", "--partition", "0").stdout == lines
+        assert up.run("doctor").returncode == 0
+
+        victim = up.document["brokers"][0]
+        os.kill(victim["pid"], signal.SIGKILL)
+        until(lambda: len(up.ask("brokers")["brokers"]) == 2, "the dead broker is gone")
+        assert up.file()["brokers"][0]["pid"] == victim["pid"]
+        assert up.run("doctor").returncode == 1
+        assert up.run("consume", "t", "--partition", "0").stdout == lines
+        again = subprocess.Popen(victim["argv"], stderr=subprocess.DEVNULL)
+        try:
+            until(lambda: up.ask("topics", "list")["topics"][0]["under_replicated"] == 0, "in sync")
+            assert up.end(signal.SIGINT) == 0
+        finally:
+            again.terminate()
+            again.wait(DEADLINE_S)
+        assert not any(is_alive(row["pid"]) for row in up.rows())
+
+    with running(tmp_path, "up") as up:
+        assert up.document["cluster_id"] == up.file()["cluster_id"]
+        assert [row["id"] for row in up.document["brokers"]] == [1, 2, 3]
+        assert up.run("consume", "t", "--partition", "0").stdout == lines
+        assert up.run("topics", "delete", "t").returncode == 0
+        until(lambda: up.ask("topics", "list") == {"topics": []}, "the topic is gone")
+
+
+def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(tmp_path: Path) -> None:
+    with running(tmp_path, "up", "--brokers", "1", "--controllers", "1") as up:
+        many = up.run("topics", "create", "t", "--replication-factor", "9", "--json")
+        assert many.returncode == 1
+        assert json.loads(many.stderr)["error_code"] == 40002
+        assert up.run("topics", "create", "a/b").returncode == 1
+        assert up.run("topics", "create", "t").returncode == 0
+        assert up.run("topics", "create", "t").returncode == 1
+        assert up.run("topics", "delete", "nowhere").returncode == 1
+        beyond = up.run("consume", "t", "--from", "5", "--follow", "--json")
+        assert beyond.returncode == 1
+        assert json.loads(beyond.stderr)["error_code"] == 41650
+
+
+def test_restart_brings_a_dead_process_back(tmp_path: Path) -> None:
+    with running(tmp_path, *UP, "--restart") as up:
+        before = up.file()["brokers"][1]["pid"]
+        os.kill(before, signal.SIGKILL)
+        until(lambda: up.file()["brokers"][1]["pid"] != before, "the broker runs again")
+        until(lambda: up.run("doctor").returncode == 0, "all is well")
+
+
+def test_no_process_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+    with running(tmp_path, "up", "--brokers", "1", "--controllers", "1") as up:
+        pids = [row["pid"] for row in up.rows()]
+        assert len(pids) == 3
+        assert all(map(is_alive, pids))
+        up.end(signal.SIGKILL)
+        until(lambda: not any(map(is_alive, pids)), "every process is gone")
+
+
+def test_two_supervisors_do_not_share_a_directory(tmp_path: Path) -> None:
+    with running(tmp_path, "up", "--brokers", "1", "--controllers", "1") as up:
+        second = up.run("up")
+        assert second.returncode == 1
+        assert str(up.process.pid) in second.stderr
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_holds_its_promise_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        command_line("demo"), capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "lost 0" in done.stdout
+    assert "duplicated 0" in done.stdout
+    assert "reordered 0" in done.stdout
+    assert "/docs" in done.stdout
+    assert list(tmp_path.iterdir()) == []
