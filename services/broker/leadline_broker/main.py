@@ -1,0 +1,105 @@
+"""Joining the parts of a broker into a process, and running it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+import structlog
+from fastapi import FastAPI
+
+from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.adapters.peers import HttpPeers
+from leadline_broker.adapters.zookeeper import ZkBrokerStore
+from leadline_broker.api.app import build_app
+from leadline_broker.runtime.broker import Broker
+from leadline_common.clock import Clock, SystemClock
+from leadline_common.http.server import Listener, bind, serve
+from leadline_common.http.server import run as run_on_loop
+from leadline_common.logs import configure_logging
+from leadline_common.metrics import Metrics
+from leadline_common.settings import BrokerSettings
+
+logger = structlog.get_logger(__name__)
+
+_COLLECT_AFTER: Final = 50_000
+"""Objects made before the garbage collector looks: full passes over 10,000 replicas cost."""
+
+
+def build_broker(settings: BrokerSettings, metrics: Metrics, clock: Clock) -> Broker:
+    """Return a broker that has not started; nothing is opened or contacted."""
+    return Broker(
+        settings,
+        store=ZkBrokerStore(
+            settings.broker_id,
+            settings.zookeeper_connect,
+            settings.zookeeper_session_timeout_ms,
+            clock,
+        ),
+        peers=HttpPeers(),
+        open_logs=lambda cluster_id: DiskLogs(settings, cluster_id),
+        clock=clock,
+        metrics=metrics,
+        random=Random(),
+    )
+
+
+def openapi_app() -> FastAPI:
+    """Return the application for its OpenAPI document, without any IO."""
+    settings = BrokerSettings(broker_id=0, log_dir="")
+    metrics = Metrics(process=False)
+    broker = build_broker(settings, metrics, SystemClock())
+    return build_app(broker, request_max_bytes=settings.request_max_bytes, metrics=metrics)
+
+
+def run(settings: BrokerSettings) -> None:
+    """Run a broker until SIGTERM or SIGINT.
+
+    Raises:
+        SystemExit: with 1 if the broker could not go on.
+
+    """
+    configure_logging(
+        "broker", settings.broker_id, level=settings.log_level, form=settings.log_format
+    )
+    listener = bind(settings.listen_host, settings.listen_port)
+    gc.set_threshold(_COLLECT_AFTER, 20, 50)
+    run_on_loop(_run(settings, listener))
+
+
+async def _run(settings: BrokerSettings, listener: Listener) -> None:
+    """Serve, join the cluster, and leave it in good order.
+
+    The broker listens before it registers: the controller's grant comes at once.
+    """
+    metrics, clock = Metrics(), SystemClock()
+    broker = build_broker(settings, metrics, clock)
+    app = build_app(
+        broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
+    )
+    serving = asyncio.create_task(serve(app, listener, stopping=broker.stop_serving))
+    joining = asyncio.create_task(_join(broker, settings.advertised_url or listener.url))
+    try:
+        await asyncio.wait({serving, joining}, return_when=asyncio.FIRST_COMPLETED)
+        failure = joining.exception() if joining.done() else None
+        if failure is not None:
+            logger.error("broker ends", exc_info=failure)
+            raise SystemExit(1)
+        await serving
+    finally:
+        for task in (joining, serving):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await broker.close()
+
+
+async def _join(broker: Broker, url: str) -> None:
+    """Start the broker, then wait for what ends it."""
+    await broker.start(url)
+    gc.collect()
+    gc.freeze()
+    await broker.failed()
