@@ -1,0 +1,68 @@
+"""S1, S2 and S4: the leader of several partitions dies or freezes under load."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.faults import (
+    expired,
+    frozen,
+    incarnation_of,
+    kill,
+    moved_away,
+    registered_anew,
+)
+from tests.support.scenario import SESSION_MS, rounds, scenario
+
+
+@rounds(quick=3)
+async def test_s1_leader_killed_and_restarted_after_its_session_expired(rounds: int) -> None:
+    async with scenario() as running:
+        for number in range(rounds):
+            victim = await running.leader(number % 6)
+            led = await running.led_by(victim)
+            await kill(running, victim)
+            await expired(running, victim)
+            await moved_away(running, victim, led)
+            # The two that are left make min.insync.replicas: the load goes on without the third.
+            await running.load.progress(led)
+            running.cluster.restart(victim)
+            await running.full_isr()
+
+
+@rounds(quick=3)
+async def test_s2_leader_killed_and_restarted_before_its_session_expires(rounds: int) -> None:
+    async with scenario() as running:
+        for number in range(rounds):
+            victim = await running.leader(number % 6)
+            led = await running.led_by(victim)
+            before = await running.view()
+            incarnation = await incarnation_of(running, victim)
+            killed_s = time.monotonic()
+            await kill(running, victim)
+            running.cluster.restart(victim)
+            assert time.monotonic() - killed_s < SESSION_MS / 1000 / 3, "void: restarted too late"
+            await registered_anew(running, victim, incarnation)
+            await running.full_isr()
+            await running.load.progress(led)
+            after = await running.view()
+            # R9: a broker that came back is failure, then start, however quick it was.
+            for partition in led:
+                key = (running.topic, partition)
+                assert after.states[key][0].leader_epoch > before.states[key][0].leader_epoch
+
+
+@pytest.mark.parametrize("sessions", [0.5, 1.0, 2.0])
+async def test_s4_leader_frozen_and_resumed(sessions: float) -> None:
+    async with scenario() as running:
+        victim = await running.leader(0)
+        led = await running.led_by(victim)
+        await frozen(running, victim, sessions)
+        if sessions >= 2:
+            await moved_away(running, victim, led)
+            for partition in led:
+                leaders = (await running.view()).leaders(running.topic, partition)
+                assert len(set(leaders.values())) > 1, "void: leadership did not move"
+        await running.load.progress()

@@ -1,0 +1,86 @@
+"""Faults that are seen to have happened: a fault nobody noticed proves nothing.
+
+Each returns only once its effect shows from outside; the deadline of a wait that
+is not met names what did not happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from tests.support.cluster import wait_until
+from tests.support.scenario import SESSION_MS, Scenario
+
+KILLED = -signal.SIGKILL
+
+
+async def kill(running: Scenario, name: str) -> None:
+    """Kill -9 a process."""
+    await running.cluster.kill(name)
+    code = running.cluster.child(name).exit_code
+    assert code == KILLED, f"{name} ended with {code} before it was killed"
+
+
+async def expired(running: Scenario, broker: str) -> None:
+    """Wait until ZooKeeper has ended the session of a broker."""
+    number = int(broker.rpartition("-")[2])
+
+    async def gone() -> bool:
+        return number not in (await running.view()).brokers
+
+    await wait_until(gone, f"the session of {broker} has expired")
+
+
+async def moved_away(running: Scenario, broker: str, partitions: list[int]) -> None:
+    """Wait until clients hear of another leader for each partition that `broker` led."""
+    assert partitions, f"{broker} led nothing, so its loss moves nothing"
+    for partition in partitions:
+        await running.cluster.leader_of(running.topic, partition, not_in=[broker])
+
+
+async def registered_anew(running: Scenario, broker: str, incarnation: int) -> None:
+    """Wait until a broker is registered with a later incarnation than `incarnation` (R9)."""
+    number = int(broker.rpartition("-")[2])
+
+    async def anew() -> bool:
+        registration = (await running.view()).brokers.get(number)
+        return registration is not None and registration.incarnation > incarnation
+
+    await wait_until(anew, f"{broker} has a later incarnation than {incarnation}")
+
+
+async def incarnation_of(running: Scenario, broker: str) -> int:
+    """Return the incarnation under which a broker is registered."""
+    return (await running.view()).brokers[int(broker.rpartition("-")[2])].incarnation
+
+
+async def frozen(running: Scenario, name: str, sessions: float) -> None:
+    """Freeze a process for so many session timeouts, then let it go on."""
+    cluster = running.cluster
+    pid = cluster.child(name).pid
+    cluster.pause(name)
+    started_s = time.monotonic()
+    await wait_until(lambda: _is_stopped(pid), f"{name} has stopped")
+    await asyncio.sleep(sessions * SESSION_MS / 1000 - (time.monotonic() - started_s))
+    assert await _is_stopped(pid), f"{name} did not stay stopped"
+    cluster.resume(name)
+
+
+async def out_of_isr(running: Scenario, broker: str) -> None:
+    """Wait until a broker is in no ISR of the topic, by what ZooKeeper says."""
+    number = int(broker.rpartition("-")[2])
+
+    async def out() -> bool:
+        states = (await running.view()).states.values()
+        return all(number not in state.isr for state, _ in states)
+
+    await wait_until(out, f"{broker} has left every ISR")
+
+
+async def _is_stopped(pid: int | None) -> bool:
+    """Tell whether every thread of the process is in the state `T` (stopped)."""
+    stats = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
