@@ -94,14 +94,16 @@ class FetchSession:
 
     # -- what the follower says ------------------------------------------------
 
-    def place(self, partition: Partition, row: FetchRow, answer: FetchedRow) -> None:
+    def place(self, partition: Partition, row: FetchRow) -> None:
         """Remember where the follower stands; a partition is in one session of a follower."""
         if partition not in self._positions:
             for other in list(partition.subscribers or ()):
                 if other.broker_id == self.broker_id:
                     other.forget(partition)
             partition.subscribe(self)
-        position = self._positions[partition] = _Position(partition, row, answer.high_watermark)
+        known = self._positions.get(partition)
+        told = -1 if known is None else known.told_high_watermark
+        position = self._positions[partition] = _Position(partition, row, told)
         if partition.replica.state.high_watermark != position.told_high_watermark:
             self._with_high_watermark[partition] = None
         if row.fetch_offset < partition.log.log_end_offset:
@@ -292,7 +294,7 @@ class FetchSessions:
                 if effects:
                     self._carry_out(partition, effects)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
-                    session.place(partition, row, answer)
+                    session.place(partition, row)
                 else:
                     session.forget(partition)
                     answers.add(topic.topic_id, answer)
