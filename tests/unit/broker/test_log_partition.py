@@ -99,6 +99,16 @@ def test_many_segments_read_as_one_log(tmp_path: Path) -> None:
         again.discard()
 
 
+def test_a_segment_is_durable_before_the_next_one_begins(tmp_path: Path) -> None:
+    """Recovery cuts only the last segment, so the others must be safe (R4)."""
+    log = open_log(tmp_path, segment_bytes=300)
+    log.append(batch(0, b"x" * 100))
+    assert log.durable_end_offset == 0
+    log.append(batch(1, b"x" * 100))
+    assert len(list(log.directory.glob("*.log"))) == 2
+    assert log.durable_end_offset == 1
+
+
 def test_timestamps_find_the_first_record_at_or_after(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=700)
     for number in range(0, 40, 2):
@@ -173,8 +183,25 @@ def test_retention_by_time_keeps_what_is_not_committed(tmp_path: Path) -> None:
     assert log.epochs.entries() == [(3, 3), (4, 4), (5, 5)]
     assert log.apply_retention(99_000, 1, -1, limit_offset=6) > 0
     assert log.log_start_offset == 5, "the active segment stays"
+    assert read_all(log) == [batch(5, b"x" * 50, epoch=5, timestamp=5000)]
     log.close()
     assert open_log(tmp_path, clean=True).log_start_offset == 5
+
+
+@pytest.mark.parametrize("reopen", ["no", "clean", "crash"])
+def test_a_log_emptied_by_retention_takes_the_next_epoch(tmp_path: Path, reopen: str) -> None:
+    """The epoch of removed batches must not claim the offset where the next one begins."""
+    log = open_log(tmp_path, segment_bytes=100)
+    log.append(batch(0, b"x" * 50, epoch=1))
+    log.append(batch(1, b"x" * 50, epoch=1))
+    log.truncate_to(1)
+    log.apply_retention(0, -1, 0, limit_offset=1)
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries()) == (1, 1, [])
+    if reopen != "no":
+        log.close() if reopen == "clean" else log.discard()
+        log = open_log(tmp_path, clean=reopen == "clean")
+    assert log.append(batch(1, b"y", epoch=2)) == 2
+    assert log.epochs.entries() == [(2, 1)]
 
 
 def test_retention_by_size_keeps_at_least_that_much(tmp_path: Path) -> None:

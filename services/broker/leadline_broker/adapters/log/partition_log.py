@@ -217,11 +217,11 @@ class PartitionLog:
             self._durability.require_usable()
             if offset >= self.log_end_offset:
                 return self.log_end_offset
-            if offset < self.log_start_offset:
-                self.reset_to(offset)
-                return offset
             try:
-                self._cut(offset)
+                if offset < self.log_start_offset:
+                    self._restart_at(offset)
+                else:
+                    self._cut(offset)
             except OSError as error:
                 raise self._durability.fail(error) from error
             return self.flush()
@@ -238,15 +238,9 @@ class PartitionLog:
             if self._state.start_offset == self.log_end_offset == offset:
                 return
             try:
-                self._remove_from(0)
-                if self.directory.exists():
-                    remove_snapshots(self.directory, lambda _: False)
-                self._state.epochs.truncate_to(0)
-                self._state.producers = ProducerStates()
-                self._add_segment(offset)
+                self._restart_at(offset)
             except OSError as error:
                 raise self._durability.fail(error) from error
-            self._durability.cut(offset)
             self.flush()
 
     def apply_retention(
@@ -256,8 +250,8 @@ class PartitionLog:
 
         A segment goes when its latest record is older than `retention_ms`, or
         when the log without it still holds `retention_bytes`; negative means
-        without limit. `limit_offset` is the high watermark. Idempotent
-        producers that have been silent for too long are forgotten too.
+        without limit. `limit_offset` is the high watermark. Producers silent for
+        too long and indexes loaded for reading are forgotten too.
         """
         self._durability.require_usable()
         self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
@@ -270,10 +264,12 @@ class PartitionLog:
                 break
             removed += oldest.size
             self._remove_oldest()
+        for segment in self._state.segments[:-1]:
+            segment.release_index()
         return removed
 
     def close(self) -> None:
-        """Flush, write index and snapshot, and close the files; the next open may be `clean`.
+        """Flush, write index and snapshot, close the files; the next open may be `clean`.
 
         Raises:
             StorageFailed: it could not be flushed; the next open must recover.
@@ -375,6 +371,15 @@ class PartitionLog:
             )
         self._durability.cut(end)
 
+    def _restart_at(self, offset: int) -> None:
+        self._remove_from(0)
+        if self.directory.exists():
+            remove_snapshots(self.directory, lambda _: False)
+        self.epochs.truncate_to(0)
+        self._state.producers = ProducerStates()
+        self._add_segment(offset)
+        self._durability.cut(offset)
+
     def _remove_from(self, number: int) -> None:
         """Remove segments from the last backwards, so that what a crash leaves is a prefix."""
         self._durability.forget_file()
@@ -389,6 +394,7 @@ class PartitionLog:
         self._durability.entries_changed()
         with self._durability.marking:
             self.epochs.advance_start(start)
+            self.epochs.truncate_to(self.log_end_offset)  # A log without batches has no epoch.
             self._durability.epochs_changed()
 
     def _release(self) -> None:

@@ -93,7 +93,6 @@ def load(
     report = RecoveryReport()
     if clean and _opens_without_scan(active):
         epochs = _known_epochs(directory, segments)
-        epochs.truncate_to(active.next_offset)
     else:
         epochs = _known_epochs(directory, segments[:-1])
         epochs.truncate_to(active.base_offset)
@@ -102,6 +101,7 @@ def load(
         remove_snapshots(directory, active.next_offset.__ge__)
         _make_durable(directory, epochs)
     epochs.advance_start(segments[0].base_offset)
+    epochs.truncate_to(active.next_offset)
     producers = replay_producers(directory, segments, files)
     return LogState(segments, epochs, producers), report
 
@@ -129,6 +129,8 @@ def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> Re
     active.clear()
     reason = ""
     with files.using(active.file) as fd:
+        # After a failed fsync the cache may hold what the disk does not: look at the disk.
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         try:
             for position, header, buffer in whole_batches(fd, 0, size):
                 reason = _tail_flaw(buffer, header, active.next_offset, epochs)

@@ -61,7 +61,7 @@ class Segment:
         self._files = files
         self._interval = interval
         self._index: SparseIndex | None = SparseIndex(interval)
-        self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp: int | None = NO_TIMESTAMP
 
     @classmethod
     def existing(
@@ -71,7 +71,8 @@ class Segment:
         segment = cls(directory, base_offset, files, interval)
         segment.next_offset = next_offset
         segment.size = segment.trusted_from = segment.file.path.stat().st_size
-        segment._index = None
+        segment.release_index()
+        segment._max_timestamp = None
         return segment
 
     @property
@@ -87,8 +88,9 @@ class Segment:
     @property
     def max_timestamp(self) -> int:
         """The latest record timestamp (ms), or `NO_TIMESTAMP`."""
-        _ = self.index
-        return self._max_timestamp
+        if self._max_timestamp is None:
+            self.index  # noqa: B018 - loading the index brings it
+        return NO_TIMESTAMP if self._max_timestamp is None else self._max_timestamp
 
     def load_index(self) -> None:
         """Take index, end and latest timestamp from the index files.
@@ -112,6 +114,10 @@ class Segment:
         except CorruptStoredBatch:
             return
 
+    def release_index(self) -> None:
+        """Let go of the index of a closed segment; it is read again when it is needed."""
+        self._index = None
+
     def clear(self) -> None:
         """Begin an empty index, for `note` to fill."""
         self._index = SparseIndex(self._interval)
@@ -124,12 +130,13 @@ class Segment:
         self.next_offset = header.next_offset
 
     def _add(self, offset: int, position: int, max_timestamp: int) -> None:
-        self.index.add(offset, position, self._max_timestamp)
-        self._max_timestamp = max(self._max_timestamp, max_timestamp)
+        latest_before = self.max_timestamp
+        self.index.add(offset, position, latest_before)
+        self._max_timestamp = max(latest_before, max_timestamp)
 
     def seal(self) -> None:
         """Write the index files and trust the segment no longer: it is closed."""
-        write_index(self.file.path, self.index, self.size, self.next_offset, self._max_timestamp)
+        write_index(self.file.path, self.index, self.size, self.next_offset, self.max_timestamp)
         self.trusted_from = self.size
 
     def remove_index_files(self) -> None:
@@ -163,9 +170,10 @@ class Segment:
         index.truncate_to(position)
         self.size, self.next_offset = position, offset
         self.trusted_from = min(self.trusted_from, position)
-        self._max_timestamp = index.times[-1] if index.times else NO_TIMESTAMP
+        latest = index.times[-1] if index.times else NO_TIMESTAMP
         for kept in self.spans(len(index.times) - 1) if index.times else ():
-            self._max_timestamp = max(self._max_timestamp, kept.max_timestamp)
+            latest = max(latest, kept.max_timestamp)
+        self._max_timestamp = latest
 
     def find(self, offset: int) -> BatchSpan:
         """Return the batch that holds `offset`, which the segment must contain.
