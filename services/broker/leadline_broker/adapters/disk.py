@@ -7,9 +7,12 @@ from pathlib import Path
 
 import structlog
 
+from leadline_broker.adapters.lazy_log import LazyLog
 from leadline_broker.adapters.log.config import LogConfig
-from leadline_broker.adapters.log.directory import LogDirectory
+from leadline_broker.adapters.log.directory import STRAY_SUFFIX, LogDirectory
+from leadline_broker.adapters.log.durable import fsync_path
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.layout import PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_common.settings import BrokerSettings
 
@@ -40,7 +43,8 @@ class DiskLogs:
             files=FileCache(settings.open_files_max),
         )
         loaded = self._directory.load_all()
-        self._logs = {_key(log): log for log in loaded}
+        self._logs: dict[_Key, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
+        self._occupied = {path.name for path in self._directory.root.iterdir()}
         self._report(loaded)
 
     def _report(self, loaded: list[PartitionLog]) -> None:
@@ -71,25 +75,62 @@ class DiskLogs:
         """Return the replicas that are open, with their checkpointed high watermarks."""
         marks = self._directory.high_watermarks()
         return [
-            (log.identity.topic, *key, log, marks.get(key, 0)) for key, log in self._logs.items()
+            (log.identity.topic, *_key(log), log, marks.get(_key(log), 0))
+            for log in self._directory.logs()
         ]
 
-    def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
-        """Return the log of a replica; see `LogDirectory.open`."""
-        log = self._directory.open(topic, topic_id, partition)
+    def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog | LazyLog:
+        """Return the log of a replica; see `LogDirectory.open`.
+
+        One that was moved to stray is brought back: the controller knows it after all.
+        """
+        identity = PartitionIdentity(topic, topic_id, partition)
+        self._bring_back(identity)
+        log: PartitionLog | LazyLog
+        if identity.directory_name in self._occupied:
+            log = self._directory.open(topic, topic_id, partition)
+        else:
+            log = LazyLog(self._directory.root, identity, self._open_now)
         self._logs[topic_id, partition] = log
         return log
 
+    def _open_now(self, identity: PartitionIdentity) -> PartitionLog:
+        self._occupied.add(identity.directory_name)
+        return self._directory.open(identity.topic, identity.topic_id, identity.partition)
+
+    def _bring_back(self, identity: PartitionIdentity) -> None:
+        """Give a stray of this very replica its place again, unless it is taken."""
+        name = identity.directory_name
+        stray = f"{name}.{identity.topic_id}{STRAY_SUFFIX}"
+        if stray not in self._occupied:
+            return
+        source, target = self._directory.root / stray, self._directory.root / name
+        if source.exists() and not target.exists():
+            source.rename(target)
+            fsync_path(self._directory.root)
+            self._occupied.add(name)
+            logger.warning("stray replica brought back", name=stray)
+
     def to_stray(self, key: _Key) -> None:
         """Move a replica aside; see `LogDirectory.to_stray`."""
-        log = self._logs.pop(key, None)
+        log = self._written(key)
         if log is not None:
-            self._directory.to_stray(log)
+            path = self._directory.to_stray(log)
+            if path is not None:
+                self._occupied.add(path.name)
 
     def delete(self, key: _Key) -> Callable[[], None]:
         """Remove a replica for good; see `LogDirectory.delete`."""
-        log = self._logs.pop(key, None)
+        log = self._written(key)
         return _nothing if log is None else self._directory.delete(log)
+
+    def _written(self, key: _Key) -> PartitionLog | None:
+        """Let go of a replica; return its log if anything was ever written."""
+        log = self._logs.pop(key, None)
+        if not isinstance(log, LazyLog):
+            return log
+        log.drop()
+        return log.written()
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Remember the highest controller epoch; durable before it returns."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from leadline_broker.runtime.engine import Engine
+from leadline_broker.runtime.engine import Engine, Means
 from leadline_broker.runtime.heartbeat import Heartbeats
 from leadline_broker.runtime.membership import Membership
 from leadline_broker.runtime.metadata import MetadataCache
@@ -65,13 +65,9 @@ class Broker:
     ) -> None:
         """Put the parts together; nothing is opened before `start`."""
         self.metadata = MetadataCache()
-        self._settings = settings
         self._store = store
         self._peers = peers
         self._open_logs = open_logs
-        self._clock = clock
-        self._random = random
-        self._metrics = BrokerMetrics(metrics)
         self._standing = Standing(settings.broker_id, store.lease_valid)
         self._producer_ids = ProducerIds(store)
         self._heartbeats = Heartbeats(
@@ -88,6 +84,17 @@ class Broker:
             random=random,
             on_fenced=self._fence,
             on_registered=self._heartbeats.hurry,
+        )
+        self._means = Means(
+            settings=settings,
+            standing=self._standing,
+            store=store,
+            peers=peers,
+            metadata=self.metadata,
+            metrics=BrokerMetrics(metrics),
+            heartbeats=self._heartbeats,
+            clock=clock,
+            random=random,
         )
         self._engine: Engine | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -109,20 +116,8 @@ class Broker:
         self._standing.url = url
         cluster_id = await self._membership.connect()
         logs = await asyncio.to_thread(self._open_logs, cluster_id)
-        engine = self._engine = Engine(
-            settings=self._settings,
-            standing=self._standing,
-            store=self._store,
-            peers=self._peers,
-            metadata=self.metadata,
-            metrics=self._metrics,
-            clock=self._clock,
-            random=self._random,
-            logs=logs,
-            heartbeats=self._heartbeats,
-            on_failed=self._storage_failed,
-        )
-        self._metrics.watch(
+        engine = self._engine = Engine(self._means, logs, self._storage_failed)
+        self._means.metrics.watch(
             engine.replicas,
             sessions=lambda: len(engine.sessions),
             waiting=lambda: len(engine.acks),

@@ -122,10 +122,10 @@ class EffectCarrier:
         self.carry_out(partition, partition.replica.on_durable())
 
     def _flush(self, partition: Partition, _: Flush) -> None:
-        if partition.log.durable_end_offset == partition.log.log_end_offset:
-            self.on_durable(partition)
-        else:
+        if partition.log.durable_end_offset < partition.log.log_end_offset:
             self._flusher.mark(partition)
+        elif partition.replica.leadership is not None:
+            self.on_durable(partition)
 
     def _truncate(self, partition: Partition, effect: Truncate) -> None:
         partition.log.truncate_to(effect.end_offset)

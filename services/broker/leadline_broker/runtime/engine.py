@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import Any
@@ -35,6 +36,21 @@ from leadline_common.settings import BrokerSettings
 logger = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a broker works with, before it has any logs."""
+
+    settings: BrokerSettings
+    standing: Standing
+    store: ClusterStore
+    peers: Peers
+    metadata: MetadataCache
+    metrics: BrokerMetrics
+    heartbeats: Heartbeats
+    clock: Clock
+    random: Random
+
+
 class Engine:
     """Replicas and everything that moves them. Owned by the event loop.
 
@@ -42,79 +58,84 @@ class Engine:
     """
 
     def __init__(
-        self,
-        *,
-        settings: BrokerSettings,
-        standing: Standing,
-        store: ClusterStore,
-        peers: Peers,
-        metadata: MetadataCache,
-        metrics: BrokerMetrics,
-        clock: Clock,
-        random: Random,
-        logs: LogStore,
-        heartbeats: Heartbeats,
-        on_failed: Callable[[StorageFailed], None],
+        self, means: Means, logs: LogStore, on_failed: Callable[[StorageFailed], None]
     ) -> None:
+        self._means = means
+        self._background: set[asyncio.Future[None]] = set()
         self.logs = logs
         self.acks = PendingAcks()
-        self._metrics = metrics
-        self._heartbeats = heartbeats
-        self._background: set[asyncio.Future[None]] = set()
-        carrier = EffectCarrier(self.acks, on_failed)
+        carrier = self._carrier = EffectCarrier(self.acks, on_failed)
         self.flusher = GroupFlusher(
-            on_durable=carrier.on_durable, on_failed=on_failed, on_group=metrics.flushed
+            on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
         )
-        self.fetchers = Fetchers(
-            FetchContext(
-                me=standing,
-                peers=peers,
-                flushes=self.flusher,
-                carry_out=carrier.carry_out,
-                clock=clock,
-                random=random,
-                settings=_fetch_settings(settings),
-                nonces=count(1),
-            )
+        self.fetchers = Fetchers(self._fetch_context())
+        self.replicas = ReplicaManager(
+            means.standing.broker_id, logs, self.fetchers, carrier.carry_out
         )
-        self.replicas = ReplicaManager(standing.broker_id, logs, self.fetchers, carrier.carry_out)
         self.isr_writer = IsrWriter(
-            store,
+            means.store,
             carry_out=carrier.carry_out,
             on_committed=self._isr_committed,
             on_stepped_down=self.replicas.applied,
         )
         carrier.connect(flusher=self.flusher, fetchers=self.fetchers, isr=self.isr_writer)
         self.sessions = FetchSessions(
-            find=self.replicas.find, carry_out=carrier.carry_out, clock=clock
+            find=self.replicas.find, carry_out=carrier.carry_out, clock=means.clock
         )
-        topic_settings = TopicSettings(settings)
+        topic_settings = TopicSettings(means.settings)
         self.replicas.load(logs.stored(), topic_settings.of({}))
-        self.commands = Commands(
-            standing=standing,
+        self.commands = self._commands(topic_settings)
+        self.serving = self._serving()
+        self.maintenance = self._maintenance()
+
+    def _fetch_context(self) -> FetchContext:
+        means, settings = self._means, self._means.settings
+        return FetchContext(
+            me=means.standing,
+            peers=means.peers,
+            flushes=self.flusher,
+            carry_out=self._carrier.carry_out,
+            clock=means.clock,
+            random=means.random,
+            settings=FetchSettings(
+                wait_max_ms=settings.replica_fetch_wait_max_ms,
+                min_bytes=settings.replica_fetch_min_bytes,
+                max_bytes=settings.replica_fetch_max_bytes,
+                lanes=settings.num_replica_fetchers,
+            ),
+            nonces=count(1),
+        )
+
+    def _commands(self, topic_settings: TopicSettings) -> Commands:
+        return Commands(
+            standing=self._means.standing,
             replicas=self.replicas,
-            logs=logs,
+            logs=self.logs,
             settings=topic_settings,
-            carry_out=carrier.carry_out,
-            clock=clock,
+            carry_out=self._carrier.carry_out,
+            clock=self._means.clock,
             in_background=self._in_background,
         )
-        self.serving = Serving(
-            standing=standing,
+
+    def _serving(self) -> Serving:
+        return Serving(
+            standing=self._means.standing,
             replicas=self.replicas,
-            metadata=metadata,
+            metadata=self._means.metadata,
             acks=self.acks,
-            metrics=metrics,
-            carrier=carrier,
-            clock=clock,
+            metrics=self._means.metrics,
+            carrier=self._carrier,
+            clock=self._means.clock,
         )
-        self.maintenance = Maintenance(
-            settings=settings,
-            standing=standing,
+
+    def _maintenance(self) -> Maintenance:
+        return Maintenance(
+            settings=self._means.settings,
+            standing=self._means.standing,
             replicas=self.replicas,
-            logs=logs,
-            clock=clock,
-            carry_out=carrier.carry_out,
+            logs=self.logs,
+            clock=self._means.clock,
+            carry_out=self._carrier.carry_out,
         )
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -138,8 +159,8 @@ class Engine:
     def _isr_committed(
         self, partition: Partition, proposal: IsrProposal, members_before: int
     ) -> None:
-        self._metrics.isr_changed(proposal, members_before)
-        self._heartbeats.isr_changed(partition.topic, partition.partition)
+        self._means.metrics.isr_changed(proposal, members_before)
+        self._means.heartbeats.isr_changed(partition.topic, partition.partition)
         logger.info(
             "ISR changed",
             topic=partition.topic,
@@ -147,12 +168,3 @@ class Engine:
             isr=proposal.isr,
             reason=proposal.reason,
         )
-
-
-def _fetch_settings(settings: BrokerSettings) -> FetchSettings:
-    return FetchSettings(
-        wait_max_ms=settings.replica_fetch_wait_max_ms,
-        min_bytes=settings.replica_fetch_min_bytes,
-        max_bytes=settings.replica_fetch_max_bytes,
-        lanes=settings.num_replica_fetchers,
-    )
