@@ -8,6 +8,7 @@ moment of the disk hits both.
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -59,7 +60,8 @@ def logged(directory: Path, content: bytearray, count: int, flush: bool, checked
         if flush:
             log.flush()
     seconds = time.perf_counter() - began
-    log.delete()
+    log.discard()
+    shutil.rmtree(log.directory)
     return seconds
 
 
@@ -97,7 +99,8 @@ def read_back(directory: Path, content: bytearray, count: int) -> tuple[float, f
     ]
     seconds = time.perf_counter() - began
     assert sum(sizes) == log.size_bytes
-    log.delete()
+    log.discard()
+    shutil.rmtree(log.directory)
     return bare_seconds, seconds
 
 

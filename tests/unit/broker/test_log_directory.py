@@ -109,23 +109,24 @@ def test_a_recreated_topic_finds_no_old_records(start: Start) -> None:
     assert [read_all(log) for log in start().logs()] == [[batch(0, b"new")]]
 
 
-def test_a_replica_can_become_stray_more_than_once(start: Start) -> None:
+def test_a_stray_that_is_wanted_again_is_brought_back(start: Start) -> None:
     directory = start()
-    for _ in range(3):
-        log = directory.open("t", ID_1, 0)
-        log.append(batch(0))
-        directory.to_stray(log)
-    assert list(directory.strays()) == [
-        f"t-0.{ID_1}-stray",
-        f"t-0.{ID_1}.2-stray",
-        f"t-0.{ID_1}.3-stray",
-    ]
+    directory.open("t", ID_1, 0).append(batch(0))
+    directory.to_stray((ID_1, 0))
+    assert read_all(directory.open("t", ID_1, 0)) == [batch(0)]
+    directory.to_stray((ID_1, 0))
+    again = start()
+    assert again.logs() == []
+    assert read_all(again.open("t", ID_1, 0)) == [batch(0)]
+    assert again.strays() == {}
 
 
 def test_a_replica_without_records_leaves_no_stray(start: Start) -> None:
     directory = start()
-    assert directory.to_stray(directory.open("t", ID_1, 0)) is None
-    directory.delete(directory.open("t", ID_1, 1))()
+    directory.open("t", ID_1, 0)
+    directory.to_stray((ID_1, 0))
+    directory.open("t", ID_1, 1)
+    directory.delete((ID_1, 1))()
     assert (directory.logs(), directory.strays()) == ([], {})
 
 
@@ -133,7 +134,7 @@ def test_strays_are_kept_for_the_grace_period(start: Start) -> None:
     directory = start()
     log = directory.open("t", ID_1, 0)
     log.append(batch(0))
-    directory.to_stray(log)
+    directory.to_stray((ID_1, 0))
     ((name, since),) = directory.strays().items()
     assert directory.purge_strays(since + 999, grace_ms=1000) == []
     assert start().strays() == {name: since}
@@ -145,9 +146,8 @@ def test_the_longest_topic_name_can_be_moved_aside(start: Start) -> None:
     directory = start()
     log = directory.open("t" * 245, ID_1, 0)
     log.append(batch(0))
-    moved = directory.to_stray(log)
-    assert moved is not None
-    assert moved.is_dir()
+    directory.to_stray((ID_1, 0))
+    assert len(directory.strays()) == 1
 
 
 def test_a_deleted_replica_is_gone_even_if_the_work_is_never_finished(start: Start) -> None:
@@ -155,7 +155,7 @@ def test_a_deleted_replica_is_gone_even_if_the_work_is_never_finished(start: Sta
     for partition in (0, 1):
         log = directory.open("t", ID_1, partition)
         log.append(batch(0))
-        finish = directory.delete(log)
+        finish = directory.delete((ID_1, partition))
         assert directory.open("t", ID_1, partition).log_end_offset == 0
         if partition == 0:
             finish()
@@ -189,6 +189,17 @@ def test_a_damaged_controller_epoch_stops_the_start(start: Start) -> None:
     flip_last_byte(directory.root / "controller-epoch")
     with pytest.raises(CorruptFile):
         start()
+
+
+def test_a_start_finds_replicas_and_their_high_watermarks(start: Start) -> None:
+    directory = start()
+    for partition in (0, 1):
+        directory.open("t", ID_1, partition).append(batch(0))
+    directory.checkpoint_high_watermarks({(ID_1, 1): 7, (ID_2, 0): 1})
+    again = start()
+    assert again.stored() == [
+        ("t", ID_1, partition, again.open("t", ID_1, partition), partition) for partition in (0, 1)
+    ]
 
 
 def test_high_watermarks_are_kept_unless_damaged(start: Start) -> None:

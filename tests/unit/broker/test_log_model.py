@@ -131,4 +131,4 @@ def epochs_of(headers: list[BatchHeader]) -> EpochHistory:
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLogModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)

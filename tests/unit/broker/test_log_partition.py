@@ -225,13 +225,6 @@ def test_a_closed_log_refuses_further_use(tmp_path: Path) -> None:
             call()
 
 
-def test_deleting_removes_the_directory(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
-    log.append(batch(0))
-    log.delete()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_flipped_byte_of_a_closed_segment_is_refused(tmp_path: Path) -> None:
     """No batch is served that differs from what was appended (I16, S20)."""
     log = open_log(tmp_path, segment_bytes=300)

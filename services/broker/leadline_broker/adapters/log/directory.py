@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -22,6 +23,9 @@ from leadline_client.errors import StorageFailed
 
 STRAY_SUFFIX = "-stray"
 DELETE_SUFFIX = "-delete"
+
+ReplicaKey = tuple[str, int]
+"""Topic id and partition."""
 
 _NAME_MAX = 255
 _LOADERS = 4
@@ -65,7 +69,8 @@ class LogDirectory:
         self.failures: dict[str, StorageFailed] = {}
         self._config = config or LogConfig()
         self._files = files or FileCache()
-        self._logs: dict[tuple[str, int], PartitionLog] = {}
+        self._logs: dict[ReplicaKey, PartitionLog] = {}
+        self._names: dict[str, ReplicaKey] = {}
         self._lock: int | None = root_files.lock_root(root)
         try:
             root_files.claim(root, cluster_id, broker_id)
@@ -96,52 +101,68 @@ class LogDirectory:
             opened = loaders.map(self._open_or_fail, identities)
         for log in opened:
             if log is not None:
-                self._logs[log.identity.topic, log.identity.partition] = log
+                self._add(log)
         return self.logs()
+
+    def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
+        """Return (topic, topic id, partition, log, checkpointed high watermark) of each log.
+
+        A high watermark that was never checkpointed is the log start; none is
+        beyond what the log still holds.
+        """
+        known = self.high_watermarks()
+        return [
+            (
+                log.identity.topic,
+                *key,
+                log,
+                max(log.log_start_offset, min(known.get(key, 0), log.log_end_offset)),
+            )
+            for key, log in self._logs.items()
+        ]
 
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
         """Return the log of a replica, empty if there is none yet.
 
-        A log of another incarnation of the topic is moved to stray first.
+        A log of another incarnation of the topic is moved to stray first; one
+        that was moved to stray itself is brought back.
 
         Raises:
             StorageFailed: the partition on disk could not be opened.
 
         """
         identity = PartitionIdentity(topic, topic_id, partition)
-        log = self._logs.get((topic, partition))
-        if log is not None and log.identity != identity:
-            self.to_stray(log)
-            log = None
-        if log is None:
-            failure = self.failures.get(identity.directory_name)
-            if failure is not None:
-                raise failure
-            self._stray_others(identity)
-            log = PartitionLog(self.root, identity, self._config, self._files)
-            self._logs[topic, partition] = log
+        name = identity.directory_name
+        if self._names.get(name) == identity.key:
+            return self._logs[identity.key]
+        if name in self.failures:
+            raise self.failures[name]
+        if name in self._names:
+            self.to_stray(self._names[name])
+        self._make_way(identity)
+        log = PartitionLog(self.root, identity, self._config, self._files)
+        self._add(log)
         return log
 
-    def to_stray(self, log: PartitionLog) -> Path | None:
-        """Move a replica that should not be here aside; return where it is now.
+    def to_stray(self, key: ReplicaKey) -> None:
+        """Move a replica that should not be here aside; its grace period begins now.
 
-        None if it had nothing on disk. Its age as a stray counts from now.
+        Nothing is left of one without anything on disk.
         """
-        self._logs.pop((log.identity.topic, log.identity.partition), None)
+        log = self._take(key)
         try:
             log.close()
         except StorageFailed:
-            log.discard()  # It is kept as it is; recovery cuts it if anybody wants it back.
-        if not log.directory.exists():
-            return None
-        return self._move_to_stray(log.directory, log.identity.topic_id)
+            log.discard()  # It is kept as it is; recovery cuts it if it is brought back.
+        if log.directory.exists():
+            self._move_to_stray(log.directory, log.identity.topic_id)
 
-    def delete(self, log: PartitionLog) -> Callable[[], None]:
+    def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """Remove a replica for good; return the rest of the work, for any thread.
 
         When this returns the log is gone under its name and cannot come back.
         """
-        self._logs.pop((log.identity.topic, log.identity.partition), None)
+        log = self._take(key)
         log.discard()
         if not log.directory.exists():
             return _nothing
@@ -158,11 +179,16 @@ class LogDirectory:
         }
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
-        """Delete the strays older than `stray.grace.ms`; return their names."""
-        expired = [name for name, since in self.strays().items() if since <= now_ms - grace_ms]
-        for name in expired:
-            shutil.rmtree(self.root / name, ignore_errors=True)
-        return expired
+        """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe."""
+        purged = []
+        for name, since in self.strays().items():
+            if since <= now_ms - grace_ms:
+                doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
+                with contextlib.suppress(OSError):  # `open` may have just brought it back.
+                    self._rename(self.root / name, doomed)
+                    shutil.rmtree(doomed, ignore_errors=True)
+                    purged.append(name)
+        return purged
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Remember the highest controller epoch; durable before it returns."""
@@ -200,6 +226,7 @@ class LogDirectory:
         for log in self.logs():
             log.discard()
         self._logs.clear()
+        self._names.clear()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -223,19 +250,35 @@ class LogDirectory:
             self.failures[identity.directory_name] = error
             return None
 
-    def _stray_others(self, identity: PartitionIdentity) -> None:
-        """Clear the name of a partition of anything that is not this partition."""
+    def _add(self, log: PartitionLog) -> None:
+        self._logs[log.identity.key] = log
+        self._names[log.identity.directory_name] = log.identity.key
+
+    def _take(self, key: ReplicaKey) -> PartitionLog:
+        log = self._logs.pop(key)
+        del self._names[log.identity.directory_name]
+        return log
+
+    def _make_way(self, identity: PartitionIdentity) -> None:
+        """See that nothing or this very partition lies under its name."""
         path = self.root / identity.directory_name
         if path.exists():
             found = self._identity_or_stray(path)
             if found is not None and found != identity:
                 self._move_to_stray(path, found.topic_id)
+        if not path.exists():
+            self._bring_back(path, identity.topic_id)
 
-    def _move_to_stray(self, path: Path, topic_id: str) -> Path:
+    def _bring_back(self, path: Path, topic_id: str) -> None:
+        """Take the latest stray of a partition back under its name, if there is one."""
+        strays = self.root.glob(f"{path.name}.{topic_id}*{STRAY_SUFFIX}")
+        with contextlib.suppress(FileNotFoundError):  # Its grace period ended just now.
+            for stray in sorted(strays, key=lambda found: found.stat().st_mtime_ns)[-1:]:
+                self._rename(stray, path)
+
+    def _move_to_stray(self, path: Path, topic_id: str) -> None:
         os.utime(path)
-        target = self._free_name(path.name, topic_id, STRAY_SUFFIX)
-        self._rename(path, target)
-        return target
+        self._rename(path, self._free_name(path.name, topic_id, STRAY_SUFFIX))
 
     def _free_name(self, name: str, topic_id: str, suffix: str) -> Path:
         for number in itertools.count(1):

@@ -39,6 +39,11 @@ class PartitionIdentity:
         """The name of its directory under the root."""
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic id and partition, which no other replica of a broker ever has."""
+        return self.topic_id, self.partition
+
 
 def offset_name(offset: int, suffix: str) -> str:
     """Return the file name for an offset; names sort as offsets do."""

@@ -294,12 +294,6 @@ class PartitionLog:
         with self._durability.flushing:
             self._release()
 
-    def delete(self) -> None:
-        """Close without flushing and remove the directory."""
-        self.discard()
-        shutil.rmtree(self.directory, ignore_errors=True)
-        fsync_path(self.directory.parent)
-
     def _segment_for(self, size: int) -> Segment:
         """Return the segment to append `size` bytes to, created or rolled if needed."""
         segments = self._state.segments
