@@ -11,7 +11,8 @@ it by effects only.
       '-- deposed, no grant --'
 
 A replica starts FENCED and takes a role only from a grant of the controller
-with a newer leader epoch.
+with a newer leader epoch. One that was fenced again within an epoch may follow
+in that epoch, but never leads in it once more.
 """
 
 from __future__ import annotations
@@ -87,15 +88,21 @@ class Replica:
         """Take the role that the controller grants (seed 1: on_leader_and_isr_command).
 
         Returns the partition's code for the answer, and effects. A repeated
-        grant is success without effect; an older one is refused.
+        grant is success without effect; an older one is refused, as is one to
+        lead again in an epoch that this replica has given up: its ISR proposals
+        may still be under way.
         """
         if self.state.broker_id not in row.replicas:
             return InvalidRequest.code, []
         if row.leader_epoch < self.state.leader_epoch:
             return FencedLeaderEpoch.code, []
+        leads = row.leader == self.state.broker_id
         if row.leader_epoch == self.state.leader_epoch:
-            return NO_ERROR, self._refresh(row)
-        if row.leader == self.state.broker_id:
+            if self.role is not Role.FENCED:
+                return NO_ERROR, self._refresh(row)
+            if leads:
+                return FencedLeaderEpoch.code, []
+        if leads:
             return NO_ERROR, self.become_leader(row, now)
         return NO_ERROR, self.become_follower(row)
 
