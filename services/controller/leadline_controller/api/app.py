@@ -6,9 +6,17 @@ from collections.abc import Iterator
 
 from starlette.middleware import Middleware
 
-from leadline_common.http import Problem, ServiceApp, create_app
+from leadline_client.errors import NoController
+from leadline_common.api.administration import (
+    CLUSTER_TAG,
+    TAGS,
+    Administration,
+    administration_routes,
+)
+from leadline_common.api.metadata import metadata_routes
+from leadline_common.http import Document, Problem, ServiceApp, create_app
 from leadline_common.metrics import Metrics
-from leadline_controller.api import cluster, topics, what_if
+from leadline_controller.api.administration import ControllerAdministration
 from leadline_controller.api.gate import StandbyGate
 from leadline_controller.api.internal import add_internal_routes
 from leadline_controller.runtime.service import ControllerService
@@ -20,16 +28,7 @@ of them is active; the others forward to it, so any of them can be asked.
 
 Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
 """
-_TAGS = (
-    {"name": cluster.TAG, "description": "Who rules, who is live, who leads what."},
-    {"name": topics.TAG, "description": "Creating, reading and deleting topics."},
-    {"name": topics.ELECTIONS_TAG, "description": "Electing leaders by hand."},
-    {
-        "name": what_if.TAG,
-        "description": "The functions that the controller decides with, without any effect.",
-    },
-    {"name": "internal", "description": "What brokers say; not for people."},
-)
+_INTERNAL = {"name": "internal", "description": "What brokers say; not for people."}
 
 
 def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
@@ -39,18 +38,23 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
         for reason, serving in controller.problems():
             yield Problem(reason, serving=serving)
 
+    async def read_metadata(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
+        view = await controller.metadata(after, wait_ms)
+        return Document(view.document(names), view.etag())
+
     app = create_app(
         title="Leadline controller",
         version=VERSION,
         description=_DESCRIPTION,
-        tags=_TAGS,
+        tags=[*TAGS, _INTERNAL],
         metrics=metrics,
         checks=[check],
         max_body_bytes=max_body_bytes,
     )
-    app.include_router(cluster.cluster_routes(controller))
-    app.include_router(topics.topic_routes(controller))
-    app.include_router(what_if.what_if_routes())
+    answering: Administration = ControllerAdministration(controller)
+    app.state.administration = answering
+    app.include_router(administration_routes())
+    app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
     add_internal_routes(app, controller)
     # Innermost: within the layer that gives cause ids and counts requests.
     app.user_middleware.append(

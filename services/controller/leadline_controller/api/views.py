@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from leadline_client.wire import NO_LEADER
+from leadline_common.api import models
 from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import BrokerRegistration
-from leadline_controller.api import models
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.runtime.service import (

@@ -202,13 +202,15 @@ class ClusterImage:
 
         What is known already, or older than what is known, changes nothing.
         """
-        news = []
+        news: list[Change] = []
+        zxid = self.zxid
         for change in changes:
-            if self._apply_one(change):
+            if self._set_state(change) if isinstance(change, StateSet) else self._set(change):
                 news.append(change)
-            self.zxid = max(self.zxid, change.zxid)
+            zxid = max(zxid, change.zxid)
+        self.zxid = zxid
         if news:
-            self.version = max(self.version + 1, self.zxid)
+            self.version = max(self.version + 1, zxid)
             self._stamp(news)
         return news
 
@@ -218,35 +220,27 @@ class ClusterImage:
             self.version = version + 1
 
     def _stamp(self, news: list[Change]) -> None:
-        """Note at which version each topic changed."""
-        for change in news:
-            match change:
-                case TopicGone(topic=name):
-                    self.gone[name] = self.version
-                case BrokerUp() | BrokerDown():
-                    continue
-                case _ if change.topic in self.topics:
-                    self.topics[change.topic].changed_at = self.version
+        """Note at which version each topic changed, or went."""
+        for name in {c.topic for c in news if not isinstance(c, BrokerUp | BrokerDown)}:
+            if name in self.topics:
+                self.topics[name].changed_at = self.version
+            else:
+                self.gone[name] = self.version
 
-    def _apply_one(self, change: Change) -> bool:
+    def _set(self, change: Change) -> bool:
         match change:
-            case StateSet():
-                return self._set_state(change)
             case BrokerUp() | BrokerDown():
                 return self._set_broker(change)
-            case TopicGone():
-                return self._forget_topic(change)
-            case _:
-                return self._set_topic_fact(change)
-
-    def _set_topic_fact(self, change: TopicSet | ConfigsSet | DeletionPending) -> bool:
-        match change:
             case TopicSet():
                 return self._set_topic(change)
             case ConfigsSet():
                 return self._set_configs(change)
             case DeletionPending():
                 return self._set_deleting(change)
+            case TopicGone():
+                return self._forget_topic(change)
+            case StateSet():
+                return self._set_state(change)
 
     def _set_state(self, change: StateSet) -> bool:
         topic = self.topics.get(change.topic)

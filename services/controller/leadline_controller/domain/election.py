@@ -24,34 +24,13 @@ those who left on the way there still hold every committed record.
 from __future__ import annotations
 
 from collections.abc import Collection
-from enum import StrEnum
 
 import msgspec
 
 from leadline_client.wire import NO_LEADER
+from leadline_common.elections import ElectionKind, ElectionReason
 
-
-class ElectionKind(StrEnum):
-    """Why a leader is chosen."""
-
-    NEW_PARTITION = "new_partition"
-    OFFLINE = "offline"
-    REPLICA_OFFLINE = "replica_offline"
-    REASSIGN = "reassign"
-    PREFERRED = "preferred"
-    CONTROLLED_SHUTDOWN = "controlled_shutdown"
-
-
-class ElectionReason(StrEnum):
-    """Why this one leads: what the audit, the log and the what-if API say."""
-
-    NEW = "new"
-    ISR = "isr"
-    PREFERRED = "preferred"
-    REASSIGNED = "reassigned"
-    UNCLEAN = "unclean"
-    NONE = "none"
-    UNCHANGED = "unchanged"
+__all__ = ["Election", "ElectionKind", "ElectionReason", "elect", "eligible_after"]
 
 
 class Election(msgspec.Struct, frozen=True):

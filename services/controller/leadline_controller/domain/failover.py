@@ -38,8 +38,16 @@ from leadline_controller.domain.election import (
 FIRST_EPOCH = 0
 """The leader epoch of a new partition."""
 
-IsStale: TypeAlias = Callable[[int, PartitionImage], bool]
-"""Tells whether a live broker registered anew after a partition's state was written."""
+FindStale: TypeAlias = Callable[[PartitionImage], frozenset[int]]
+"""Finds the live brokers that registered anew after a partition's state was written."""
+
+_Roles: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Leader, ISR, eligible."""
+_Case: TypeAlias = tuple[tuple[int, ...], _Roles | None, frozenset[int], bool, int]
+"""Replicas, roles, stale brokers, may records be lost, min.insync.replicas."""
+_Outcome: TypeAlias = tuple[Election, tuple[int, ...]]
+"""The election, and who is eligible after it."""
+_NOBODY: frozenset[int] = frozenset()
 
 
 class StateDecision(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +93,8 @@ def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]
     touched: dict[TopicPartition, None] = {}
     for broker in (*failed, *bounced, *started):
         touched.update(dict.fromkeys(image.hosted_by(broker)))
-    decisions = decide_all(image, touched, live.keys(), lambda broker, _: broker in bounced)
+    returned = frozenset(bounced)
+    decisions = decide_all(image, touched, live.keys(), lambda _: returned)
     return BrokerChange(failed, bounced, started, decisions)
 
 
@@ -119,26 +128,30 @@ def on_controller_failover(image: ClusterImage) -> list[StateDecision]:
     )
 
 
-def registered_since(image: ClusterImage) -> IsStale:
-    """Judge staleness by transaction ids: did the broker register after the state was written."""
+def registered_since(image: ClusterImage) -> FindStale:
+    """Judge staleness by transaction ids: who registered after the state was written."""
     registered_at = image.registered_at
+    newest = max(registered_at.values(), default=0)
 
-    def is_stale(broker: int, partition: PartitionImage) -> bool:
-        return registered_at.get(broker, 0) > partition.zxid
+    def find_stale(partition: PartitionImage) -> frozenset[int]:
+        if partition.zxid >= newest:
+            return _NOBODY
+        return frozenset(broker for broker, at in registered_at.items() if at > partition.zxid)
 
-    return is_stale
+    return find_stale
 
 
-def never_stale(_broker: int, _partition: PartitionImage) -> bool:
+def never_stale(_partition: PartitionImage) -> frozenset[int]:
     """Judge that no broker is a new incarnation."""
-    return False
+    return _NOBODY
 
 
 def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
     """Move leadership to the first assigned replica where it is live and in sync."""
     decisions: list[StateDecision] = []
     for name in names:
-        topic, partition = _known(image, name)
+        topic = image.topics.get(name.topic)
+        partition = topic.partitions.get(name.partition) if topic else None
         if topic is None or partition is None or partition.state is None or topic.deleting:
             continue
         state = partition.state
@@ -149,7 +162,9 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
             image.live,
             leader=state.leader,
         )
-        _keep(decisions, image, topic, name, partition, chosen)
+        if chosen.leader != state.leader:
+            outcome = (chosen, state.eligible)
+            decisions.append(_decision(name, partition, outcome, image.controller_epoch))
     return decisions
 
 
@@ -167,20 +182,34 @@ def decide_all(
     image: ClusterImage,
     names: Iterable[TopicPartition],
     live: Collection[int],
-    is_stale: IsStale,
+    find_stale: FindStale,
     *,
     unclean: bool = False,
 ) -> list[StateDecision]:
     """Decide for each partition what its state must become, given who is live."""
     decisions: list[StateDecision] = []
+    outcomes: dict[_Case, _Outcome | None] = {}
+    topic: TopicImage | None = None
+    may_lose, floor = False, 0
     for name in names:
-        topic, partition = _known(image, name)
-        if topic is None or partition is None or topic.deleting or not topic.topic_id:
+        if topic is None or topic.name != name.topic:
+            topic = image.topics.get(name.topic)
+            if topic is None:
+                continue
+            may_lose = unclean or image.unclean_allowed(topic)
+            floor = image.min_insync_replicas(topic)
+        partition = topic.partitions.get(name.partition)
+        if partition is None or topic.deleting or not topic.topic_id:
             continue
-        may_lose = unclean or image.unclean_allowed(topic)
-        chosen = _choose(partition, live, is_stale, may_lose)
-        if chosen is not None:
-            _keep(decisions, image, topic, name, partition, chosen)
+        # Partitions by the thousand are alike: each case is decided once.
+        state = partition.state
+        roles = None if state is None else (state.leader, state.isr, state.eligible)
+        case = (partition.replicas, roles, find_stale(partition), may_lose, floor)
+        if case not in outcomes:
+            outcomes[case] = _decide_case(case, live)
+        outcome = outcomes[case]
+        if outcome is not None:
+            decisions.append(_decision(name, partition, outcome, image.controller_epoch))
     return decisions
 
 
@@ -191,78 +220,54 @@ def told_about(image: ClusterImage, decision: StateDecision) -> tuple[int, ...]:
     return tuple(broker for broker in replicas if broker in image.brokers)
 
 
-def _known(
-    image: ClusterImage, name: TopicPartition
-) -> tuple[TopicImage | None, PartitionImage | None]:
-    topic = image.topics.get(name.topic)
-    return topic, topic.partitions.get(name.partition) if topic else None
+def _decide_case(case: _Case, live: Collection[int]) -> _Outcome | None:
+    """Decide for all partitions of one case; None where their state stands as it is."""
+    replicas, roles, stale, may_lose, floor = case
+    if roles is None:
+        first = elect(ElectionKind.NEW_PARTITION, replicas, (), live)
+        return None if first.leader == NO_LEADER else (first, ())
+    leader, isr, eligible = roles
+    if leader in live and not stale.intersection(isr) and all(b in live for b in isr):
+        return None
+    chosen = _choose(replicas, roles, stale, live, may_lose)
+    unchanged = (chosen.leader, chosen.isr) == (leader, isr)
+    # The same broker may lead again as a new incarnation: then only the epoch changes.
+    if unchanged and (chosen.leader == NO_LEADER or chosen.reason is ElectionReason.UNCHANGED):
+        return None
+    return chosen, eligible_after(replicas, isr, eligible, chosen, floor)
 
 
 def _choose(
-    partition: PartitionImage, live: Collection[int], is_stale: IsStale, may_lose: bool
-) -> Election | None:
-    """Choose for one partition; None where its state stands as it is."""
-    state, replicas = partition.state, partition.replicas
-    if state is None:
-        return elect(ElectionKind.NEW_PARTITION, replicas, (), live)
-    roles = state.isr if state.leader == NO_LEADER else (*state.isr, state.leader)
-    stale = {broker for broker in roles if broker in live and is_stale(broker, partition)}
-    if state.leader != NO_LEADER and not stale and all(broker in live for broker in roles):
-        return None
+    replicas: tuple[int, ...],
+    roles: _Roles,
+    stale: frozenset[int],
+    live: Collection[int],
+    may_lose: bool,
+) -> Election:
+    leader, isr, eligible = roles
     standing = [broker for broker in replicas if broker in live and broker not in stale]
-    kind = ElectionKind.REPLICA_OFFLINE if state.leader in standing else ElectionKind.OFFLINE
-    chosen = elect(kind, replicas, state.isr, standing, leader=state.leader)
+    kind = ElectionKind.REPLICA_OFFLINE if leader in standing else ElectionKind.OFFLINE
+    chosen = elect(kind, replicas, isr, standing, leader=leader)
     if chosen.leader != NO_LEADER:
         return chosen
     # Nobody stands: whoever returned may lead under a new epoch, and only then an outsider.
-    return elect(
-        ElectionKind.OFFLINE,
-        replicas,
-        state.isr,
-        live,
-        unclean=may_lose,
-        eligible=state.eligible,
+    return elect(ElectionKind.OFFLINE, replicas, isr, live, unclean=may_lose, eligible=eligible)
+
+
+def _decision(
+    name: TopicPartition, partition: PartitionImage, outcome: _Outcome, controller_epoch: int
+) -> StateDecision:
+    """Turn an outcome into what is to be written: the leader epoch rises by one."""
+    chosen, eligible = outcome
+    before = partition.state
+    after = PartitionState(
+        chosen.leader,
+        FIRST_EPOCH if before is None else before.leader_epoch + 1,
+        chosen.isr,
+        controller_epoch,
+        eligible,
+        None if before is None else before.extra,
     )
-
-
-def _keep(
-    decisions: list[StateDecision],
-    image: ClusterImage,
-    topic: TopicImage,
-    name: TopicPartition,
-    partition: PartitionImage,
-    chosen: Election,
-) -> None:
-    """Turn an election into a decision, unless there is nothing to do."""
-    state = partition.state
-    if state is None:
-        if chosen.leader == NO_LEADER:
-            return
-        after = PartitionState(chosen.leader, FIRST_EPOCH, chosen.isr, image.controller_epoch)
-    else:
-        if chosen.leader == state.leader and chosen.isr == state.isr and not _returned(chosen):
-            return
-        after = PartitionState(
-            leader=chosen.leader,
-            leader_epoch=state.leader_epoch + 1,
-            isr=chosen.isr,
-            controller_epoch=image.controller_epoch,
-            eligible=eligible_after(
-                partition.replicas,
-                state.isr,
-                state.eligible,
-                chosen,
-                image.min_insync_replicas(topic),
-            ),
-            extra=state.extra,
-        )
-    decisions.append(
-        StateDecision(
-            *name, before=state, after=after, version=partition.version, reason=chosen.reason
-        )
+    return StateDecision(
+        name.topic, name.partition, before, after, partition.version, chosen.reason
     )
-
-
-def _returned(chosen: Election) -> bool:
-    """Tell whether the same broker leads again as a new incarnation: only the epoch changes."""
-    return chosen.leader != NO_LEADER and chosen.reason is not ElectionReason.UNCHANGED

@@ -51,7 +51,7 @@ class Delivery:
         for broker_id in granted:
             if broker_id in self._image.brokers and broker_id not in self._senders:
                 self._begin(self._image.brokers[broker_id], cause)
-        self.progressed()
+        self.metadata()
 
     def _begin(self, broker: BrokerRegistration, cause: str) -> None:
         sender = self._make_sender(broker)
@@ -81,21 +81,21 @@ class Delivery:
 
     def roles(self, changes: Iterable[StateSet], cause: str) -> None:
         """Tell the replicas of these partitions their roles, and everybody the metadata."""
-        by_broker: dict[int, dict[str, list[int]]] = {}
+        by_broker: dict[int, dict[str, list[int]]] = {b: {} for b in self._senders}
         for change in changes:
             topic = self._image.topics.get(change.topic)
             partition = topic.partitions.get(change.partition) if topic else None
             if partition is None:
                 continue
-            self._digests.touch(TopicPartition(change.topic, change.partition))
+            self._digests.touch(change.topic, change.partition)
             for broker in partition.replicas:
-                if broker in self._senders:
-                    topics = by_broker.setdefault(broker, {})
+                topics = by_broker.get(broker)
+                if topics is not None:
                     topics.setdefault(change.topic, []).append(change.partition)
         for broker, topics in by_broker.items():
             sender = self._senders[broker]
-            sender.cause = cause
             for name, partitions in topics.items():
+                sender.cause = cause
                 sender.owe_roles(name, partitions)
         self.metadata()
 
@@ -108,7 +108,7 @@ class Delivery:
                 sender.cause = cause
                 sender.owe_stop(topic, hosted)
         for partition in found.partitions:
-            self._digests.touch(TopicPartition(topic, partition))
+            self._digests.touch(topic, partition)
         self.metadata()
 
     def metadata(self) -> None:
@@ -130,7 +130,7 @@ class Delivery:
     def forget(self, names: Iterable[TopicPartition]) -> None:
         """Expect no broker to have these partitions any more, without telling anybody."""
         for name in names:
-            self._digests.touch(name)
+            self._digests.touch(*name)
 
     # -- how far it is ---------------------------------------------------------
 
@@ -147,6 +147,10 @@ class Delivery:
     def settled(self) -> bool:
         """Tell whether no live broker is owed a role."""
         return not any(sender.owes_roles for sender in self._senders.values())
+
+    def idle(self) -> bool:
+        """Tell whether no live broker is owed anything, and nothing more is being written."""
+        return not self.holds_metadata and all(s.idle for s in self._senders.values())
 
     def heard_of(self, topic: str, version: int) -> bool:
         """Tell whether every live broker acknowledged a topic's roles, and this metadata."""
@@ -187,13 +191,15 @@ class _Digests:
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._prints: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
+        self._prints: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
         self._sums: dict[int, tuple[int, int]] = {}
-        self._touched = dict.fromkeys(name for name, _ in image.partitions())
+        self._touched: dict[tuple[str, int], None] = dict.fromkeys(
+            (name.topic, name.partition) for name, _ in image.partitions()
+        )
 
-    def touch(self, name: TopicPartition) -> None:
+    def touch(self, topic: str, partition: int) -> None:
         """Note that a partition has changed; the arithmetic is done when somebody asks."""
-        self._touched[name] = None
+        self._touched[topic, partition] = None
 
     def of(self, broker_id: int) -> tuple[int, int]:
         """Return how many replicas a broker should have, and their digest."""
@@ -201,19 +207,19 @@ class _Digests:
         for name in touched:
             fingerprint, replicas = self._prints.pop(name, (0, ()))
             self._add(fingerprint, replicas, -1)
-            found = self._fingerprint(name)
+            found = self._fingerprint(*name)
             if found is not None:
                 self._prints[name] = found
                 self._add(*found, 1)
         return self._sums.get(broker_id, (0, 0))
 
-    def _fingerprint(self, name: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
-        topic = self._image.topics.get(name.topic)
-        partition = topic.partitions.get(name.partition) if topic else None
+    def _fingerprint(self, name: str, number: int) -> tuple[int, tuple[int, ...]] | None:
+        topic = self._image.topics.get(name)
+        partition = topic.partitions.get(number) if topic else None
         if topic is None or partition is None or partition.state is None or not is_visible(topic):
             return None
         epoch = partition.state.leader_epoch
-        return rpc.replica_fingerprint(topic.topic_id, name.partition, epoch), partition.replicas
+        return rpc.replica_fingerprint(topic.topic_id, number, epoch), partition.replicas
 
     def _add(self, fingerprint: int, replicas: tuple[int, ...], one: int) -> None:
         for broker in replicas:

@@ -1,0 +1,150 @@
+"""Administration, done: from bodies to the runtime, and from its answers to bodies."""
+
+from __future__ import annotations
+
+from leadline_client.errors import InvalidRequest
+from leadline_client.wire import NewTopic
+from leadline_common.api import models
+from leadline_controller.api import views
+from leadline_controller.domain.cluster import TopicPartition
+from leadline_controller.domain.election import elect
+from leadline_controller.domain.placement import assign_replicas
+from leadline_controller.runtime.service import ControllerService
+
+
+class ControllerAdministration:
+    """Answers `leadline_common.api.administration.Administration` from one controller."""
+
+    def __init__(self, controller: ControllerService) -> None:
+        self._controller = controller
+
+    def this_controller(self) -> models.ThisController:
+        """Tell which controller this is, and which one rules."""
+        return models.ThisController(
+            id=self._controller.id,
+            url=self._controller.url,
+            active=self._controller.is_active,
+            controller=views.controller_view(self._controller.active),
+        )
+
+    def cluster(self) -> models.Cluster:
+        """Return the cluster in numbers."""
+        return views.cluster_view(
+            self._controller.image(), self._controller.cluster_id(), self._controller.active
+        )
+
+    def brokers(self) -> models.Brokers:
+        """Return the live brokers, by id."""
+        image = self._controller.image()
+        found = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
+        return models.Brokers(brokers=views.broker_views(image, found))
+
+    def broker(self, broker_id: int) -> models.Broker:
+        """Return one live broker."""
+        found = self._controller.broker(broker_id)
+        return views.broker_views(self._controller.image(), [found])[0]
+
+    def topics(self) -> models.Topics:
+        """Return all topics, by name, but for those that are being deleted."""
+        found = self._controller.image().topics
+        shown = [found[name] for name in sorted(found) if not found[name].deleting]
+        return models.Topics(topics=[views.topic_summary(topic) for topic in shown])
+
+    def topic(self, name: str) -> models.Topic:
+        """Return one topic."""
+        return views.topic_view(self._controller.topic(name))
+
+    def partitions(self, name: str) -> models.Partitions:
+        """Return the partitions of a topic."""
+        return models.Partitions(partitions=views.partition_views(self._controller.topic(name)))
+
+    async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
+        """Create a topic, or with `dry_run` say how it would be."""
+        topic_id, assignment = await self._controller.create_topic(
+            _new_topic(new), dry_run=new.dry_run
+        )
+        return models.CreatedTopic(
+            name=new.name,
+            topic_id=topic_id or None,
+            partitions=len(assignment),
+            replication_factor=max(map(len, assignment.values())),
+            replica_assignment={str(p): list(replicas) for p, replicas in assignment.items()},
+            dry_run=new.dry_run,
+        )
+
+    async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
+        """Order a topic's deletion, and wait for it at most `wait_ms`."""
+        topic_id, complete = await self._controller.delete_topic(name, wait_ms)
+        return models.DeletedTopic(name=name, topic_id=topic_id, complete=complete)
+
+    async def elect(self, wanted: models.ElectionBody) -> models.Elections:
+        """Elect leaders."""
+        names = None
+        if wanted.partitions is not None:
+            names = [TopicPartition(name.topic, name.partition) for name in wanted.partitions]
+        decisions = await self._controller.elect(names, unclean=wanted.type == "unclean")
+        return models.Elections(elected=[views.elected_view(decision) for decision in decisions])
+
+    def what_if_election(self, question: models.WhatIfElection) -> models.WhatIfElected:
+        """Decide an election with the controller's own function."""
+        _check_members(question)
+        election = elect(
+            question.kind,
+            tuple(question.assignment),
+            tuple(question.isr),
+            frozenset(question.live),
+            leader=question.leader,
+            unclean=question.unclean,
+            shutting_down=frozenset(question.shutting_down),
+            eligible=frozenset(question.eligible),
+        )
+        return models.WhatIfElected(
+            leader=election.leader, isr=list(election.isr), reason=election.reason
+        )
+
+    def what_if_placement(self, question: models.WhatIfPlacement) -> models.WhatIfPlaced:
+        """Place replicas with the controller's own function."""
+        brokers = {broker.id: broker.rack for broker in question.brokers}
+        if len(brokers) < len(question.brokers):
+            raise InvalidRequest("body.brokers: an id is named twice")
+        placed = assign_replicas(
+            brokers,
+            question.partitions,
+            question.replication_factor,
+            start_index=question.start_index,
+            shift=question.shift,
+            start_partition=question.start_partition,
+        )
+        return models.WhatIfPlaced(
+            assignment={str(partition): list(replicas) for partition, replicas in placed.items()}
+        )
+
+
+def _new_topic(body: models.NewTopicBody) -> NewTopic:
+    assignment = body.replica_assignment
+    return NewTopic(
+        name=body.name,
+        partitions=body.partitions,
+        replication_factor=body.replication_factor,
+        replica_assignment=None
+        if assignment is None
+        else {int(number): tuple(replicas) for number, replicas in assignment.items()},
+        configs={name: _text(value) for name, value in body.configs.items()},
+    )
+
+
+def _text(value: str | int | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_members(question: models.WhatIfElection) -> None:
+    """Refuse lists that no partition can have.
+
+    Raises:
+        InvalidRequest: a broker is named twice.
+
+    """
+    for name in ("assignment", "isr"):
+        brokers = getattr(question, name)
+        if len(set(brokers)) < len(brokers):
+            raise InvalidRequest(f"body.{name}: a broker is named twice")
