@@ -112,7 +112,7 @@ def test_a_long_poll_that_does_not_wake_is_refused_and_does_not_hold_up_the_end(
     assert lines[-1]["event"] == "closed"
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])  # noqa: S104
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])  # noqa: S104 - refused, never bound
 def test_nothing_but_loopback_is_listened_on_without_authentication(host: str) -> None:
     with pytest.raises(UnsafeListener, match="not a loopback address"):
         bind(host, 0)
