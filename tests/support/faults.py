@@ -69,15 +69,18 @@ async def frozen(running: Scenario, name: str, sessions: float) -> None:
     cluster.resume(name)
 
 
-async def out_of_isr(running: Scenario, broker: str) -> None:
-    """Wait until a broker is in no ISR of the topic, by what ZooKeeper says."""
+async def out_of_isr(running: Scenario, broker: str, partitions: list[int]) -> None:
+    """Wait until a broker is out of the ISR of `partitions`, by what ZooKeeper says."""
+    assert partitions, f"{broker} leads everything, so nobody can drop it"
     number = int(broker.rpartition("-")[2])
 
     async def out() -> bool:
-        states = (await running.view()).states.values()
-        return all(number not in state.isr for state, _ in states)
+        states = (await running.view()).states
+        return all(
+            number not in states[running.topic, partition][0].isr for partition in partitions
+        )
 
-    await wait_until(out, f"{broker} has left every ISR")
+    await wait_until(out, f"{broker} has left the ISR of {partitions}")
 
 
 async def _is_stopped(pid: int | None) -> bool:

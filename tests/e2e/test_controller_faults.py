@@ -1,0 +1,83 @@
+"""S6 and S7: the active controller dies or freezes; another one takes over without harm."""
+
+from __future__ import annotations
+
+from leadline_client.wire import NewTopic
+from tests.support.cluster import wait_until
+from tests.support.faults import expired, frozen, kill
+from tests.support.scenario import Scenario, scenario
+
+WIDE_TOPIC = "wide"
+
+
+async def taken_over(running: Scenario, active: str, epoch: int) -> None:
+    """Wait until another controller rules with a later epoch (I12)."""
+    successor = await running.cluster.active_controller(not_in=[active])
+    assert successor != active
+    assert (await running.view()).controller_epoch > epoch
+
+
+async def led(running: Scenario, topic: str, *, without: str) -> None:
+    """Wait until every partition of a topic has a leader other than `without`."""
+    lost = int(without.rpartition("-")[2])
+
+    async def all_led() -> bool:
+        rows = (await running.cluster.client.describe(topic)).partitions
+        return all(row.leader not in {-1, lost} for row in rows)
+
+    await wait_until(all_led, f"every partition of {topic} is led without {without}")
+
+
+async def test_s6_idle_controller_killed() -> None:
+    async with scenario(controllers=2) as running:
+        active = await running.cluster.active_controller()
+        before = await running.view()
+        await kill(running, active)
+        await taken_over(running, active, before.controller_epoch)
+        await running.load.progress()
+        # Nothing failed but the controller: the new one had no decision to take.
+        after = await running.view()
+        assert {key: state.leader_epoch for key, (state, _) in after.states.items()} == {
+            key: state.leader_epoch for key, (state, _) in before.states.items()
+        }
+        # And it does decide when there is something to decide.
+        victim = await running.leader(0)
+        await kill(running, victim)
+        await led(running, running.topic, without=victim)
+
+
+async def test_s6_controller_killed_during_a_failover_of_200_partitions() -> None:
+    async with scenario(controllers=2) as running:
+        await running.cluster.client.create_topic(NewTopic(WIDE_TOPIC, 200, 3))
+        active = await running.cluster.active_controller()
+        epoch = (await running.view()).controller_epoch
+        victim = await running.leader(0)
+        await kill(running, victim)
+        await expired(running, victim)
+        # The session has just ended: the controller is deciding, or about to.
+        await kill(running, active)
+        await taken_over(running, active, epoch)
+        await led(running, WIDE_TOPIC, without=victim)
+        await led(running, running.topic, without=victim)
+        await running.load.progress()
+
+
+async def test_s7_controller_frozen_past_its_session() -> None:
+    async with scenario(controllers=2) as running:
+        active = await running.cluster.active_controller()
+        epoch = (await running.view()).controller_epoch
+        victim = await running.leader(0)
+        # A decision is under way when the controller freezes, and late when it wakes up.
+        await kill(running, victim)
+        await frozen(running, active, 3.0)
+        await taken_over(running, active, epoch)
+        await led(running, running.topic, without=victim)
+        running.cluster.restart(victim)
+        await running.full_isr()
+
+        async def resigned() -> bool:
+            answer = (await running.cluster.get(active, "/v1/controller")).json()
+            return not answer["active"] and answer["controller"]["epoch"] > epoch
+
+        await wait_until(resigned, f"{active} knows that it was succeeded")
+        await running.load.progress()
