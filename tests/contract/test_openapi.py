@@ -24,9 +24,9 @@ def service(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def document(service: str) -> dict[str, Any]:
-    """The document as the code gives it."""
+    """The document that the code gives, as a reader gets it."""
     main = importlib.import_module(f"leadline_{service}.main")
-    found: dict[str, Any] = main.openapi_app().openapi()
+    found: dict[str, Any] = json.loads(json.dumps(main.openapi_app().openapi()))
     return found
 
 

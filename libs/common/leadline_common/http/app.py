@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
-from leadline_client.errors import InvalidRequest
+from leadline_client.errors import BodyTooLarge, InvalidRequest, UnsupportedFormat
 from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
 from leadline_common.http.edge import Edge
@@ -167,15 +167,22 @@ def _with_forwarder(
     return lifespan
 
 
+_ERROR_SCHEMA = {"$ref": "#/components/schemas/ErrorBody"}
+_REFUSALS = (InvalidRequest,)
+_BODY_REFUSALS = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
+
+
 def _use_house_errors(document: dict[str, Any]) -> None:
     """Put the house body of a refused field where FastAPI documents its own."""
-    refused = errors.error_responses(InvalidRequest)[400]
-    del refused["model"]
-    refused["content"]["application/json"]["schema"] = {"$ref": "#/components/schemas/ErrorBody"}
     for operation in operations_of(document):
-        if operation["responses"].pop("422", None) is not None:
-            operation["responses"].setdefault("400", deepcopy(refused))
-            operation["responses"] = dict(sorted(operation["responses"].items()))
+        answers = operation["responses"]
+        if answers.pop("422", None) is not None:
+            refusals = _BODY_REFUSALS if "requestBody" in operation else _REFUSALS
+            for status, refused in errors.error_responses(*refusals).items():
+                del refused["model"]
+                refused["content"]["application/json"]["schema"] = _ERROR_SCHEMA
+                answers[str(status)] = _joined(refused, answers.get(str(status)))
+            operation["responses"] = dict(sorted(answers.items()))
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -184,11 +191,21 @@ def _use_house_errors(document: dict[str, Any]) -> None:
     schemas["ErrorBody"] = definitions
 
 
+def _joined(answer: dict[str, Any], stated: dict[str, Any] | None) -> dict[str, Any]:
+    """Return one answer with the examples of both; the stated ones come first."""
+    if stated is None:
+        return answer
+    shown = stated["content"]["application/json"].get("examples", {})
+    examples = shown | answer["content"]["application/json"]["examples"]
+    content = {"application/json": {"schema": _ERROR_SCHEMA, "examples": examples}}
+    return {**stated, "description": ", ".join(examples), "content": content}
+
+
 def _add_any_other_error(document: dict[str, Any]) -> None:
     """Say of every operation that whatever else fails has the house body too."""
     other = {
         "description": "Any other error of the table",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}},
+        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
     }
     for operation in operations_of(document):
         operation["responses"].setdefault("default", deepcopy(other))

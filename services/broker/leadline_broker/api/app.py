@@ -10,6 +10,7 @@ from leadline_broker.api.forwarded import forwarded_routes
 from leadline_broker.api.internal import add_internal_routes
 from leadline_broker.api.offsets import offsets_routes
 from leadline_broker.runtime.broker import Broker
+from leadline_common.api import administration
 from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import Lifespan, ServiceApp, create_app
 from leadline_common.http.health import Check, Problem
@@ -20,12 +21,14 @@ DESCRIPTION = """
 A broker keeps replicas of partitions, leads some of them, and answers producers and consumers.
 
 Ask the leader of a partition to append or read; any other broker refuses with **421** and says who
-leads. `GET /v1/metadata` tells all leaders at once. Errors share one body; see `ErrorBody`.
+leads. `GET /v1/metadata` tells all leaders at once. What only a controller can answer (brokers,
+topics, elections, what-if) is passed on to the active one.
+
+Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
 """
 TAGS = (
     {"name": "records", "description": "Append and read records, and find offsets."},
-    {"name": "cluster", "description": "This broker, and the cluster as it knows it."},
-    {"name": "administration", "description": "Passed on to the active controller."},
+    *administration.TAGS,
     {"name": "internal", "description": "Spoken between services; not for clients."},
 )
 

@@ -2,67 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter
 from pydantic import BaseModel
-from starlette.responses import Response
 
 from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import BrokerFenced, StoreOutcomeUnknown
 from leadline_client.wire import BrokerInfo, ControllerInfo
+from leadline_common.api.administration import CLUSTER_TAG
+from leadline_common.api.metadata import MetadataBroker, metadata_routes
+from leadline_common.api.models import ActiveController, example
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses, read_only
 
-TAG = "cluster"
-_MAX_WAIT_S = 60.0
-
-
-class BrokerRowBody(BaseModel):
-    """A live broker; `incarnation` changes whenever its process or session does."""
-
-    id: int
-    url: str
-    rack: str | None
-    incarnation: int
-
-
-class ControllerBody(BaseModel):
-    """The active controller; `epoch` rises at every take-over."""
-
-    id: int
-    url: str
-    epoch: int
-
-
-class TopicBody(BaseModel):
-    """A topic's id, and for each partition a row: [partition, leader, leader epoch, ISR, replicas].
-
-    The leader is -1 where there is none; the first replica is the preferred leader.
-    """
-
-    topic_id: str
-    partitions: list[tuple[int, int, int, list[int], list[int]]]
-
-
-class MetadataBody(BaseModel):
-    """One consistent snapshot of the cluster; `version` never goes backwards."""
-
-    cluster_id: str
-    version: int
-    controller: ControllerBody | None
-    brokers: list[BrokerRowBody]
-    topics: dict[str, TopicBody]
+_CONTROLLER = {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 3}
+_BROKER = {"id": 1, "url": "http://127.0.0.1:9091", "rack": None, "incarnation": 1}
 
 
 class ThisBroker(BaseModel):
     """This broker: fenced until `granted`."""
 
+    model_config = example(
+        {
+            "id": 1,
+            "url": "http://127.0.0.1:9091",
+            "incarnation": 1,
+            "granted": True,
+            "controller": _CONTROLLER,
+        }
+    )
+
     id: int
     url: str
     incarnation: int
     granted: bool
-    controller: ControllerBody | None
+    controller: ActiveController | None
 
 
 class ReplicaBody(BaseModel):
@@ -84,76 +57,62 @@ class ReplicaBody(BaseModel):
 class ReplicasBody(BaseModel):
     """Every local replica, by topic and partition."""
 
+    model_config = example(
+        {
+            "replicas": [
+                {
+                    "topic": "orders",
+                    "topic_id": "b1946ac92492d2347c6235b4d2611184",
+                    "partition": 0,
+                    "role": "leader",
+                    "leader_epoch": 5,
+                    "log_start_offset": 0,
+                    "log_end_offset": 42,
+                    "durable_end_offset": 42,
+                    "high_watermark": 42,
+                    "isr": [1, 2],
+                    "log_dir": "/var/lib/leadline/orders-0",
+                }
+            ]
+        }
+    )
+
     replicas: list[ReplicaBody]
 
 
 class ConsultBody(BaseModel):
     """Whom to talk to (seed 3); `coordinator` is null as long as none is elected."""
 
-    brokers: list[BrokerRowBody]
-    coordinator: ControllerBody | None = None
+    model_config = example({"brokers": [_BROKER], "coordinator": None})
+
+    brokers: list[MetadataBroker]
+    coordinator: ActiveController | None = None
 
 
 class ProducerIdBody(BaseModel):
     """An identity for an idempotent producer."""
 
+    model_config = example({"producer_id": 4000, "producer_epoch": 0})
+
     producer_id: int
     producer_epoch: int
 
 
-_METADATA_EXAMPLE = {
-    "cluster_id": "p0xq2m7kTsu3",
-    "version": 4294967340,
-    "controller": {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 1},
-    "brokers": [{"id": 1, "url": "http://127.0.0.1:9091", "rack": None, "incarnation": 1}],
-    "topics": {
-        "orders": {"topic_id": "b1f0…", "partitions": [[0, 1, 0, [1], [1]]]},
-    },
-}
-
-
 def cluster_routes(broker: Broker) -> APIRouter:
     """Return the routes about the broker and the cluster."""
-    router = APIRouter(prefix="/v1", tags=[TAG])
-    _add_metadata(router, broker)
+
+    async def read(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
+        if after is not None:
+            await broker.metadata.wait_newer(after, wait_ms)
+        return Document(broker.metadata.document(names), str(broker.metadata.version))
+
+    router = metadata_routes(CLUSTER_TAG, read)
+    _add_consult(router, broker)
     _add_broker(router, broker)
     return router
 
 
-def _add_metadata(router: APIRouter, broker: Broker) -> None:
-    @router.get(
-        "/metadata",
-        summary="Read who leads what",
-        response_model=MetadataBody,
-        responses={
-            200: {"content": {"application/json": {"example": _METADATA_EXAMPLE}}},
-            304: {"description": "The caller has this version already (`If-None-Match`)"},
-        },
-    )
-    async def metadata(
-        request: Request,
-        topics: Annotated[
-            str | None, Query(description="Only these topics, separated by commas")
-        ] = None,
-        after: Annotated[
-            int | None, Query(ge=0, description="Wait for a version newer than this")
-        ] = None,
-        wait: Annotated[
-            str, Query(description="How long to wait, e.g. `30s` or `500ms`", pattern=_DURATION)
-        ] = "0s",
-    ) -> Response:
-        """Read one consistent snapshot, with a strong ETag.
-
-        With `after`, the answer waits until there is a newer version, at most `wait`;
-        then it is whatever is current. Any broker and any controller serves the
-        same document, though not at the same instant.
-        """
-        if after is not None:
-            await broker.metadata.wait_newer(after, _milliseconds(wait))
-        names = topics.split(",") if topics is not None else None
-        cache = broker.metadata
-        return Document(cache.document(names), str(cache.version)).answer(request)
-
+def _add_consult(router: APIRouter, broker: Broker) -> None:
     @router.post("/consult", summary="Ask any broker whom to talk to")
     @read_only
     async def consult() -> ConsultBody:
@@ -195,20 +154,11 @@ def _add_broker(router: APIRouter, broker: Broker) -> None:
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
 
 
-_DURATION = r"^\d{1,7}(ms|s)?$"
+def _broker_row(broker: BrokerInfo) -> MetadataBroker:
+    return MetadataBroker.model_validate(broker, from_attributes=True)
 
 
-def _milliseconds(duration: str) -> int:
-    number = int(duration.rstrip("ms"))
-    milliseconds = number if duration.endswith("ms") else number * 1000
-    return min(milliseconds, int(_MAX_WAIT_S * 1000))
-
-
-def _broker_row(broker: BrokerInfo) -> BrokerRowBody:
-    return BrokerRowBody.model_validate(broker, from_attributes=True)
-
-
-def _controller(controller: ControllerInfo | None) -> ControllerBody | None:
+def _controller(controller: ControllerInfo | None) -> ActiveController | None:
     if controller is None:
         return None
-    return ControllerBody.model_validate(controller, from_attributes=True)
+    return ActiveController.model_validate(controller, from_attributes=True)

@@ -17,10 +17,19 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import PartitionOffsets
+from leadline_common.api.models import example
 from leadline_common.http.errors import LeaderBody, error_responses, read_only
 
 TAG = "records"
 _MAX_BULK = 100_000
+_OFFSETS = {
+    "log_start_offset": 0,
+    "high_watermark": 42,
+    "log_end_offset": 42,
+    "leader_epoch": 3,
+    "offset": None,
+    "timestamp": None,
+}
 
 
 class OffsetsAnswer(BaseModel):
@@ -29,6 +38,8 @@ class OffsetsAnswer(BaseModel):
     With a timestamp, `offset` and `timestamp` are those of the first committed
     record at or after it, null when there is none.
     """
+
+    model_config = example(_OFFSETS)
 
     log_start_offset: int
     high_watermark: int
@@ -51,12 +62,7 @@ class PartitionQuestion(BaseModel):
 class BulkQuestion(BaseModel):
     """Name whole topics, single partitions, or both."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "example": {"partitions": [{"topic": "orders", "partition": 0, "timestamp": None}]}
-        },
-    )
+    model_config = example({"partitions": [{"topic": "orders", "partition": 0, "timestamp": None}]})
 
     topics: list[str] = Field(default_factory=list, max_length=_MAX_BULK)
     partitions: list[PartitionQuestion] = Field(default_factory=list, max_length=_MAX_BULK)
@@ -84,6 +90,21 @@ class PartitionAnswer(BaseModel):
 
 class BulkAnswer(BaseModel):
     """One answer for each partition asked for, in order."""
+
+    model_config = example(
+        {
+            "partitions": [
+                {
+                    "topic": "orders",
+                    "partition": 0,
+                    "error_code": 0,
+                    "message": None,
+                    "leader": None,
+                    "offsets": _OFFSETS,
+                }
+            ]
+        }
+    )
 
     partitions: list[PartitionAnswer]
 

@@ -1,0 +1,1 @@
+"""APIs that more than one service serves, declared once."""

@@ -1,0 +1,303 @@
+"""The administration of a cluster: its routes, with all that a reader of the API needs.
+
+Declared here once, because every controller serves them and every broker passes
+them on: clients know brokers, and may not reach a controller. `Administration`
+is what a controller does; a broker gives a kind of route that forwards instead
+(see `administration_routes`). So both show the same words, bodies and examples.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Protocol
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from leadline_client.errors import (
+    ConnectionLost,
+    NoController,
+    NotFound,
+    PolicyViolation,
+    RequestTimedOut,
+    StoreOutcomeUnknown,
+    TopicDeletionPending,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_common.api import models
+from leadline_common.http.errors import error_responses, read_only
+
+CLUSTER_TAG = "cluster"
+TOPICS_TAG = "topics"
+ELECTIONS_TAG = "elections"
+WHAT_IF_TAG = "what-if"
+TAGS = (
+    {"name": CLUSTER_TAG, "description": "Who rules, who is live, who leads what."},
+    {"name": TOPICS_TAG, "description": "Creating, reading and deleting topics."},
+    {"name": ELECTIONS_TAG, "description": "Electing leaders by hand."},
+    {
+        "name": WHAT_IF_TAG,
+        "description": "The functions that a controller decides with, without any effect.",
+    },
+)
+_DELETE_WAIT_MS = 10_000
+_MAX_DELETE_WAIT_MS = 60_000
+
+
+class Administration(Protocol):
+    """What a controller answers; each method is one route, and raises its documented errors."""
+
+    def this_controller(self) -> models.ThisController:
+        """Tell which controller this is, and which one rules."""
+
+    def cluster(self) -> models.Cluster:
+        """Return the cluster in numbers."""
+
+    def brokers(self) -> models.Brokers:
+        """Return the live brokers."""
+
+    def broker(self, broker_id: int) -> models.Broker:
+        """Return one live broker."""
+
+    def topics(self) -> models.Topics:
+        """Return all topics."""
+
+    def topic(self, name: str) -> models.Topic:
+        """Return one topic."""
+
+    def partitions(self, name: str) -> models.Partitions:
+        """Return the partitions of a topic."""
+
+    async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
+        """Create a topic, or with `dry_run` say how it would be."""
+
+    async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
+        """Order a topic's deletion, and wait for it at most `wait_ms`."""
+
+    async def elect(self, wanted: models.ElectionBody) -> models.Elections:
+        """Elect leaders."""
+
+    def what_if_election(self, question: models.WhatIfElection) -> models.WhatIfElected:
+        """Decide an election from the question alone."""
+
+    def what_if_placement(self, question: models.WhatIfPlacement) -> models.WhatIfPlaced:
+        """Place replicas from the question alone."""
+
+
+def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
+    """Return the routes; `app.state.administration` answers, unless `kind` does.
+
+    `kind` may replace what a route does with a request, and keeps what it says.
+    """
+    router = APIRouter(prefix="/v1", route_class=kind)
+    _add_cluster(router)
+    _add_brokers(router)
+    _add_topics(router)
+    _add_create(router)
+    _add_delete(router)
+    _add_elections(router)
+    _add_what_if(router)
+    return router
+
+
+def _answering(request: Request) -> Administration:
+    answering: Administration = request.app.state.administration
+    return answering
+
+
+Answering = Annotated[Administration, Depends(_answering)]
+TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
+BrokerId = Annotated[int, Path(ge=0, description="The broker's id", examples=[1])]
+
+
+def _add_cluster(router: APIRouter) -> None:
+    @router.get(
+        "/controller",
+        tags=[CLUSTER_TAG],
+        summary="Which controller is this, and which one rules?",
+        responses=error_responses(NoController),
+    )
+    async def read_controller(answering: Answering) -> models.ThisController:
+        """Answered by each controller itself, active or standby; asked of a broker, by the active.
+
+        Never refused by a controller.
+        """
+        return answering.this_controller()
+
+    @router.get(
+        "/cluster",
+        tags=[CLUSTER_TAG],
+        summary="The cluster in numbers",
+        responses=error_responses(NoController),
+    )
+    async def read_cluster(answering: Answering) -> models.Cluster:
+        """Count brokers, topics, partitions, and partitions that lack something."""
+        return answering.cluster()
+
+
+def _add_brokers(router: APIRouter) -> None:
+    @router.get(
+        "/brokers",
+        tags=[CLUSTER_TAG],
+        summary="The live brokers",
+        responses=error_responses(NoController),
+    )
+    async def list_brokers(answering: Answering) -> models.Brokers:
+        """List the live brokers, by id, with what each leads and holds."""
+        return answering.brokers()
+
+    @router.get(
+        "/brokers/{broker_id}",
+        tags=[CLUSTER_TAG],
+        summary="One live broker",
+        responses=error_responses(NoController, NotFound),
+    )
+    async def read_broker(answering: Answering, broker_id: BrokerId) -> models.Broker:
+        """Read a live broker, with what it leads and holds."""
+        return answering.broker(broker_id)
+
+
+def _add_topics(router: APIRouter) -> None:
+    @router.get(
+        "/topics", tags=[TOPICS_TAG], summary="All topics", responses=error_responses(NoController)
+    )
+    async def list_topics(answering: Answering) -> models.Topics:
+        """List the topics, by name, in numbers."""
+        return answering.topics()
+
+    @router.get(
+        "/topics/{topic}",
+        tags=[TOPICS_TAG],
+        summary="One topic",
+        responses=error_responses(NoController, UnknownTopic),
+    )
+    async def read_topic(answering: Answering, topic: TopicName) -> models.Topic:
+        """Read a topic's id, settings and partitions."""
+        return answering.topic(topic)
+
+    @router.get(
+        "/topics/{topic}/partitions",
+        tags=[TOPICS_TAG],
+        summary="The partitions of a topic",
+        responses=error_responses(NoController, UnknownTopic),
+    )
+    async def list_partitions(answering: Answering, topic: TopicName) -> models.Partitions:
+        """List leaders, ISR and replicas."""
+        return answering.partitions(topic)
+
+
+def _add_create(router: APIRouter) -> None:
+    @router.post(
+        "/topics",
+        tags=[TOPICS_TAG],
+        summary="Create a topic",
+        status_code=201,
+        responses=_also(200, models.CreatedTopic, "What a dry run would create")
+        | error_responses(
+            NoController,
+            PolicyViolation,
+            TopicDeletionPending,
+            RequestTimedOut,
+            StoreOutcomeUnknown,
+            ConnectionLost,
+        ),
+    )
+    async def create_topic(
+        answering: Answering, body: models.NewTopicBody, response: Response
+    ) -> models.CreatedTopic:
+        """Create a topic; answers when every partition has its state and the brokers have it.
+
+        Replicas are placed on live brokers in a rack-aware round robin, or as given.
+        A dry run answers 200 with a placement, and creates nothing.
+        """
+        created = await answering.create_topic(body)
+        if created.dry_run:
+            response.status_code = 200
+        return created
+
+
+def _add_delete(router: APIRouter) -> None:
+    @router.delete(
+        "/topics/{topic}",
+        tags=[TOPICS_TAG],
+        summary="Delete a topic",
+        responses=_also(202, models.DeletedTopic, "Ordered, and not complete yet")
+        | error_responses(
+            NoController, UnknownTopic, TopicDeletionPending, StoreOutcomeUnknown, ConnectionLost
+        ),
+    )
+    async def delete_topic(
+        answering: Answering,
+        topic: TopicName,
+        response: Response,
+        wait_ms: Annotated[
+            int,
+            Query(
+                ge=0, le=_MAX_DELETE_WAIT_MS, description="How long to wait for the completion, ms"
+            ),
+        ] = _DELETE_WAIT_MS,
+    ) -> models.DeletedTopic:
+        """Delete a topic with all its records.
+
+        The order is durable at once, and carried out whatever happens to this
+        controller. 200 means that nothing of the topic is left on live brokers and in
+        ZooKeeper, 202 that it is still under way.
+        """
+        deleted = await answering.delete_topic(topic, wait_ms)
+        if not deleted.complete:
+            response.status_code = 202
+        return deleted
+
+
+def _add_elections(router: APIRouter) -> None:
+    @router.post(
+        "/elections",
+        tags=[ELECTIONS_TAG],
+        summary="Elect leaders",
+        responses=error_responses(
+            NoController, UnknownTopic, UnknownPartition, StoreOutcomeUnknown, ConnectionLost
+        ),
+    )
+    async def elect(answering: Answering, body: models.ElectionBody) -> models.Elections:
+        """Move leadership to the preferred replicas, or give leaderless partitions a leader.
+
+        `preferred` changes only leaders, and only to replicas in the ISR. `unclean`
+        gives each partition without a leader any live replica: committed records that
+        only the members of the old ISR hold may be lost, and the audit entry says so.
+        """
+        return await answering.elect(body)
+
+
+def _add_what_if(router: APIRouter) -> None:
+    @router.post(
+        "/what-if/election",
+        tags=[WHAT_IF_TAG],
+        summary="Who would lead?",
+        responses=error_responses(NoController, ConnectionLost),
+    )
+    @read_only
+    async def what_if_election(
+        answering: Answering, body: models.WhatIfElection
+    ) -> models.WhatIfElected:
+        """Decide an election from the request alone; nothing is read or changed."""
+        return answering.what_if_election(body)
+
+    @router.post(
+        "/what-if/placement",
+        tags=[WHAT_IF_TAG],
+        summary="Where would replicas be placed?",
+        responses=error_responses(PolicyViolation, NoController, ConnectionLost),
+    )
+    @read_only
+    async def what_if_placement(
+        answering: Answering, body: models.WhatIfPlacement
+    ) -> models.WhatIfPlaced:
+        """Place replicas from the request alone: Kafka's rack-aware round robin."""
+        return answering.what_if_placement(body)
+
+
+def _also(status: int, model: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
+    """Document a second kind of success."""
+    return {status: {"model": model, "description": description}}

@@ -1,0 +1,369 @@
+"""Bodies of the administration: what it takes and what it answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from leadline_common.elections import ElectionKind, ElectionReason
+
+BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
+Count = Annotated[int, Field(ge=1, le=200_000, strict=True)]
+Replicas = list[BrokerId]
+PartitionKey = Annotated[str, Field(pattern=r"^(0|[1-9]\d{0,5})$")]
+
+_ID = "b1946ac92492d2347c6235b4d2611184"
+_CONTROLLER = {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 3}
+_BROKER = {
+    "id": 2,
+    "url": "http://127.0.0.1:9092",
+    "host": "127.0.0.1",
+    "port": 9092,
+    "rack": "a",
+    "incarnation": 4,
+    "leaders": 80,
+    "replicas": 240,
+}
+_PARTITION = {
+    "partition": 0,
+    "leader": 2,
+    "leader_epoch": 5,
+    "isr": [2, 3],
+    "replicas": [1, 2, 3],
+    "eligible": [],
+}
+_TOPIC = {
+    "name": "orders",
+    "topic_id": _ID,
+    "partitions": 6,
+    "replication_factor": 3,
+    "offline_partitions": 0,
+    "under_replicated_partitions": 0,
+}
+
+
+def example(value: dict[str, Any]) -> ConfigDict:
+    """Return a model configuration that refuses unknown members and shows an example."""
+    return ConfigDict(extra="forbid", json_schema_extra={"example": value})
+
+
+class ActiveController(BaseModel):
+    """The active controller; `epoch` rises by one at every take-over."""
+
+    id: int
+    url: str
+    epoch: int
+
+
+class ThisController(BaseModel):
+    """The controller that answers, and the one that rules."""
+
+    model_config = example(
+        {
+            "id": 1,
+            "url": "http://127.0.0.1:8081",
+            "active": True,
+            "controller": _CONTROLLER,
+        }
+    )
+
+    id: int
+    url: str
+    active: bool = Field(description="Whether this process is the active controller")
+    controller: ActiveController | None
+
+
+class Cluster(BaseModel):
+    """The cluster in numbers."""
+
+    model_config = example(
+        {
+            "cluster_id": "3f0c6cbe4e6b4f6f8a8e0f0d8f4b6f11",
+            "version": 1042,
+            "controller": _CONTROLLER,
+            "brokers": 3,
+            "topics": 12,
+            "partitions": 240,
+            "offline_partitions": 0,
+            "under_replicated_partitions": 2,
+        }
+    )
+
+    cluster_id: str
+    version: int = Field(description="The version of the metadata that these numbers are of")
+    controller: ActiveController | None
+    brokers: int = Field(description="Live brokers")
+    topics: int
+    partitions: int
+    offline_partitions: int = Field(description="Partitions without a leader")
+    under_replicated_partitions: int = Field(description="Partitions whose ISR lacks a replica")
+
+
+class Broker(BaseModel):
+    """A live broker, and what it carries."""
+
+    model_config = example(_BROKER)
+
+    id: int
+    url: str
+    host: str
+    port: int
+    rack: str | None
+    incarnation: int = Field(description="Rises with every start of the broker")
+    leaders: int = Field(description="Partitions that it leads")
+    replicas: int = Field(description="Partitions that it holds a replica of")
+
+
+class Brokers(BaseModel):
+    """The live brokers, by id."""
+
+    model_config = example({"brokers": [_BROKER]})
+
+    brokers: list[Broker]
+
+
+class Partition(BaseModel):
+    """Who leads a partition and who follows."""
+
+    model_config = example(_PARTITION)
+
+    partition: int
+    leader: int = Field(description="-1 where there is none")
+    leader_epoch: int = Field(description="-1 where there never was a leader")
+    isr: list[int]
+    replicas: list[int] = Field(description="In order of preference")
+    eligible: list[int] = Field(
+        description="Outside the ISR, but still holding every committed record"
+    )
+
+
+class Partitions(BaseModel):
+    """The partitions of a topic."""
+
+    model_config = example({"partitions": [_PARTITION]})
+
+    partitions: list[Partition]
+
+
+class TopicSummary(BaseModel):
+    """A topic in numbers."""
+
+    model_config = example(_TOPIC)
+
+    name: str
+    topic_id: str
+    partitions: int
+    replication_factor: int
+    offline_partitions: int
+    under_replicated_partitions: int
+
+
+class Topics(BaseModel):
+    """All topics, by name."""
+
+    model_config = example({"topics": [_TOPIC]})
+
+    topics: list[TopicSummary]
+
+
+class Topic(BaseModel):
+    """A topic with its settings and partitions."""
+
+    model_config = example(
+        {
+            "name": "orders",
+            "topic_id": _ID,
+            "configs": {"retention.ms": "86400000"},
+            "partitions": [_PARTITION],
+        }
+    )
+
+    name: str
+    topic_id: str
+    configs: dict[str, str]
+    partitions: list[Partition]
+
+
+class NewTopicBody(BaseModel):
+    """A topic to create: by counts, or by an explicit assignment; what is left out has defaults."""
+
+    model_config = example({"name": "orders", "partitions": 6, "replication_factor": 3})
+
+    name: str = Field(description="1 to 249 characters of a-z, A-Z, 0-9, '.', '_' and '-'")
+    partitions: Count | None = None
+    replication_factor: Annotated[int, Field(ge=1, le=32_767, strict=True)] | None = None
+    replica_assignment: dict[PartitionKey, Replicas] | None = Field(
+        default=None,
+        description="Partition to replicas, preferred leader first; numbered from 0 without gaps",
+    )
+    configs: dict[str, str | int | bool] = Field(
+        default_factory=dict, description="The topic's own settings, e.g. retention.ms"
+    )
+    dry_run: bool = Field(default=False, description="Only check and place; create nothing")
+
+
+class CreatedTopic(BaseModel):
+    """A topic that was created (or, on a dry run, would be)."""
+
+    model_config = example(
+        {
+            "name": "orders",
+            "topic_id": _ID,
+            "partitions": 2,
+            "replication_factor": 2,
+            "replica_assignment": {"0": [1, 2], "1": [2, 3]},
+            "dry_run": False,
+        }
+    )
+
+    name: str
+    topic_id: str | None = Field(description="null on a dry run")
+    partitions: int
+    replication_factor: int
+    replica_assignment: dict[str, list[int]]
+    dry_run: bool
+
+
+class DeletedTopic(BaseModel):
+    """A topic whose deletion is ordered; `complete` once nothing of it is left in the cluster."""
+
+    model_config = example({"name": "orders", "topic_id": _ID, "complete": True})
+
+    name: str
+    topic_id: str
+    complete: bool
+
+
+class PartitionName(BaseModel):
+    """A partition's name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: str
+    partition: Annotated[int, Field(ge=0, strict=True)]
+
+
+class ElectionBody(BaseModel):
+    """Leaders to elect; `partitions` null means every partition."""
+
+    model_config = example(
+        {"type": "preferred", "partitions": [{"topic": "orders", "partition": 0}]}
+    )
+
+    type: Literal["preferred", "unclean"]
+    partitions: list[PartitionName] | None = None
+
+
+class ElectedPartition(BaseModel):
+    """What an election changed in one partition."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    previous_leader: int
+    previous_isr: list[int]
+    reason: ElectionReason
+
+
+class Elections(BaseModel):
+    """The partitions whose leader changed; all others stand as they were."""
+
+    model_config = example(
+        {
+            "elected": [
+                {
+                    "topic": "orders",
+                    "partition": 0,
+                    "leader": 1,
+                    "leader_epoch": 7,
+                    "isr": [2, 1],
+                    "previous_leader": 2,
+                    "previous_isr": [2, 1],
+                    "reason": "preferred",
+                }
+            ]
+        }
+    )
+
+    elected: list[ElectedPartition]
+
+
+class WhatIfElection(BaseModel):
+    """A partition, and what happens to it."""
+
+    model_config = example(
+        {
+            "kind": "offline",
+            "assignment": [1, 2, 3],
+            "isr": [1, 2],
+            "live": [2, 3],
+            "unclean": False,
+            "shutting_down": [],
+        }
+    )
+
+    kind: ElectionKind
+    assignment: Replicas = Field(min_length=1, description="In order of preference")
+    isr: Replicas = Field(default_factory=list)
+    live: Replicas
+    unclean: bool = Field(default=False, description="May a replica outside the ISR lead?")
+    shutting_down: Replicas = Field(default_factory=list)
+    eligible: Replicas = Field(
+        default_factory=list, description="Preferred among replicas outside the ISR"
+    )
+    leader: Annotated[int, Field(ge=-1, strict=True)] = Field(
+        default=-1, description="The present leader; it stays where nothing needs to change"
+    )
+
+
+class WhatIfElected(BaseModel):
+    """What the election would decide; `leader` -1 where nobody may lead."""
+
+    model_config = example({"leader": 2, "isr": [2], "reason": "isr"})
+
+    leader: int
+    isr: list[int]
+    reason: ElectionReason
+
+
+class WhatIfBroker(BaseModel):
+    """A broker to place replicas on."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: BrokerId
+    rack: str | None = None
+
+
+class WhatIfPlacement(BaseModel):
+    """Partitions to place, with the start that a service would draw by chance."""
+
+    model_config = example(
+        {
+            "brokers": [{"id": 0}, {"id": 1}, {"id": 2}],
+            "partitions": 3,
+            "replication_factor": 2,
+            "start_index": 0,
+            "shift": 0,
+        }
+    )
+
+    brokers: list[WhatIfBroker]
+    partitions: Annotated[int, Field(ge=1, le=200_000)]
+    replication_factor: Annotated[int, Field(ge=1, le=32_767)]
+    start_index: Annotated[int, Field(ge=0)] = 0
+    shift: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="Distance of the second replicas; start_index where left out"
+    )
+    start_partition: Annotated[int, Field(ge=0)] = 0
+
+
+class WhatIfPlaced(BaseModel):
+    """Where the replicas would be, preferred leader first."""
+
+    model_config = example({"assignment": {"0": [0, 1], "1": [1, 2], "2": [2, 0]}})
+
+    assignment: dict[str, list[int]]

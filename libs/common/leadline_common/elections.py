@@ -1,0 +1,31 @@
+"""The words for elections: in decisions, audit entries and logs, and in the API that asks for them.
+
+The decisions themselves are the controller's (`leadline_controller.domain.election`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ElectionKind(StrEnum):
+    """Why a leader is chosen."""
+
+    NEW_PARTITION = "new_partition"
+    OFFLINE = "offline"
+    REPLICA_OFFLINE = "replica_offline"
+    REASSIGN = "reassign"
+    PREFERRED = "preferred"
+    CONTROLLED_SHUTDOWN = "controlled_shutdown"
+
+
+class ElectionReason(StrEnum):
+    """Why this one leads: what the audit, the log and the what-if API say."""
+
+    NEW = "new"
+    ISR = "isr"
+    PREFERRED = "preferred"
+    REASSIGNED = "reassigned"
+    UNCLEAN = "unclean"
+    NONE = "none"
+    UNCHANGED = "unchanged"
