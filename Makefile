@@ -11,7 +11,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
-	format openapi docs lock soak bench clean
+	format openapi lock soak bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -58,10 +58,8 @@ format: setup ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-openapi: setup ## Write openapi/*.json anew from the services
+openapi: setup ## Write openapi/*.json and the generated pages of docs/ anew from the code
 	$(BIN)/python scripts/openapi.py
-
-docs: setup ## Write the generated pages of docs/ anew
 	$(BIN)/python scripts/generate_docs.py
 
 lock: setup ## Resolve requirements.lock anew (ARGS=--upgrade for newer versions)

@@ -118,7 +118,7 @@ def main(arguments: list[str]) -> int:
         if path.exists() and path.read_text(encoding="utf-8") == page:
             continue
         if arguments == ["--check"]:
-            print(f"docs/{name} differs from the code: run python scripts/generate_docs.py")
+            print(f"docs/{name} differs from the code: run make openapi")
             stale = 1
         else:
             DOCS.mkdir(exist_ok=True)
