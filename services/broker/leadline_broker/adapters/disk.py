@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import structlog
 
 from leadline_broker.adapters.lazy_log import LazyLog
 from leadline_broker.adapters.log.config import LogConfig
-from leadline_broker.adapters.log.directory import STRAY_SUFFIX, LogDirectory
-from leadline_broker.adapters.log.durable import fsync_path
+from leadline_broker.adapters.log.directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
@@ -19,6 +19,7 @@ from leadline_common.settings import BrokerSettings
 logger = structlog.get_logger(__name__)
 
 _Key = tuple[str, int]
+_ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
 
 
 class DiskLogs:
@@ -44,7 +45,7 @@ class DiskLogs:
         )
         loaded = self._directory.load_all()
         self._logs: dict[_Key, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
-        self._occupied = {path.name for path in self._directory.root.iterdir()}
+        self._occupied = set(map(_occupied_name, self._directory.root.iterdir()))
         self._report(loaded)
 
     def _report(self, loaded: list[PartitionLog]) -> None:
@@ -73,19 +74,14 @@ class DiskLogs:
 
     def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
         """Return the replicas that are open, with their checkpointed high watermarks."""
-        marks = self._directory.high_watermarks()
-        return [
-            (log.identity.topic, *_key(log), log, marks.get(_key(log), 0))
-            for log in self._directory.logs()
-        ]
+        return self._directory.stored()
 
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog | LazyLog:
         """Return the log of a replica; see `LogDirectory.open`.
 
-        One that was moved to stray is brought back: the controller knows it after all.
+        Where nothing was ever written under its name, no file is looked at.
         """
         identity = PartitionIdentity(topic, topic_id, partition)
-        self._bring_back(identity)
         log: PartitionLog | LazyLog
         if identity.directory_name in self._occupied:
             log = self._directory.open(topic, topic_id, partition)
@@ -98,39 +94,22 @@ class DiskLogs:
         self._occupied.add(identity.directory_name)
         return self._directory.open(identity.topic, identity.topic_id, identity.partition)
 
-    def _bring_back(self, identity: PartitionIdentity) -> None:
-        """Give a stray of this very replica its place again, unless it is taken."""
-        name = identity.directory_name
-        stray = f"{name}.{identity.topic_id}{STRAY_SUFFIX}"
-        if stray not in self._occupied:
-            return
-        source, target = self._directory.root / stray, self._directory.root / name
-        if source.exists() and not target.exists():
-            source.rename(target)
-            fsync_path(self._directory.root)
-            self._occupied.add(name)
-            logger.warning("stray replica brought back", name=stray)
-
     def to_stray(self, key: _Key) -> None:
         """Move a replica aside; see `LogDirectory.to_stray`."""
-        log = self._written(key)
-        if log is not None:
-            path = self._directory.to_stray(log)
-            if path is not None:
-                self._occupied.add(path.name)
+        if self._was_written(key):
+            self._directory.to_stray(key)
 
     def delete(self, key: _Key) -> Callable[[], None]:
         """Remove a replica for good; see `LogDirectory.delete`."""
-        log = self._written(key)
-        return _nothing if log is None else self._directory.delete(log)
+        return self._directory.delete(key) if self._was_written(key) else _nothing
 
-    def _written(self, key: _Key) -> PartitionLog | None:
-        """Let go of a replica; return its log if anything was ever written."""
+    def _was_written(self, key: _Key) -> bool:
+        """Let go of a replica; tell whether the directory knows of it."""
         log = self._logs.pop(key, None)
-        if not isinstance(log, LazyLog):
-            return log
-        log.drop()
-        return log.written()
+        if isinstance(log, LazyLog):
+            log.drop()
+            return log.written() is not None
+        return log is not None
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Remember the highest controller epoch; durable before it returns."""
@@ -151,6 +130,17 @@ class DiskLogs:
 
 def _key(log: PartitionLog) -> _Key:
     return log.identity.topic_id, log.identity.partition
+
+
+def _occupied_name(path: Path) -> str:
+    """Return the partition's directory name that an entry of the root belongs to.
+
+    Strays and what is being deleted have further parts: the topic id, perhaps a
+    number, and what they are.
+    """
+    if not path.name.endswith((STRAY_SUFFIX, DELETE_SUFFIX)):
+        return path.name
+    return _ASIDE.sub("", path.name)
 
 
 def _nothing() -> None:

@@ -1,0 +1,345 @@
+"""Brokers in one process: real runtime, real logs; the network and ZooKeeper are objects.
+
+The test is the controller: it decides who leads, and grants roles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import msgspec
+
+from leadline_broker.adapters.disk import DiskLogs
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.state import PublishedState
+from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.ports import IsrOutcome, PartitionName
+from leadline_client import batches
+from leadline_client.errors import ConnectionLost
+from leadline_client.wire import Acks, ControllerInfo, ProduceResult
+from leadline_common import rpc
+from leadline_common.clock import SystemClock
+from leadline_common.metrics import Metrics
+from leadline_common.settings import BrokerSettings
+from leadline_common.zk.errors import ConnectionLoss
+from tests.support.zookeeper import until
+
+TOPIC = "t"
+TOPIC_ID = "1" * 32
+
+
+@dataclass(frozen=True)
+class NewRecord:
+    """A record to produce."""
+
+    value: bytes
+    key: bytes | None = None
+    timestamp: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+def batch(*values: str, producer: tuple[int, int, int] | None = None) -> bytearray:
+    """Return a v2 batch; `producer` is (id, epoch, base sequence)."""
+    identity, epoch, sequence = producer or (-1, -1, -1)
+    return bytearray(
+        batches.encode(
+            [NewRecord(value.encode()) for value in values],
+            now_ms=1,
+            producer_id=identity,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+        )
+    )
+
+
+def values(records: bytes) -> list[str]:
+    """Return the values of stored batches."""
+    return [(record.value or b"").decode() for record in batches.decode(records)]
+
+
+@dataclass
+class StateNodes:
+    """The state nodes and live incarnations that all brokers see."""
+
+    states: dict[tuple[str, int], PublishedState] = field(default_factory=dict)
+    incarnations: dict[int, int] = field(default_factory=dict)
+    live: set[int] = field(default_factory=set)
+    next_producer_id: int = 0
+
+
+class NodeStore:
+    """A `ClusterStore` over `StateNodes`.
+
+    Writes of ISRs wait while `writing` is clear; `lost_answers` of them are applied and
+    then lose their answer, `refused_joiners` are refused.
+    """
+
+    session_timeout_ms = 2_000
+
+    def __init__(self, broker_id: int, nodes: StateNodes) -> None:
+        self.broker_id = broker_id
+        self.nodes = nodes
+        self.lease = True
+        self.writing = asyncio.Event()
+        self.writing.set()
+        self.lost_answers = 0
+        self.refused_joiners = 0
+        self.written: list[IsrProposal] = []
+        self.lose_session: Callable[[], None] = lambda: None
+
+    def is_connected(self) -> bool:
+        return self.lease
+
+    def lease_valid(self) -> bool:
+        return self.lease
+
+    def lease_left_ms(self) -> float:
+        return 1_000.0 if self.lease else -1.0
+
+    async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
+        del on_hint
+        self.lose_session = on_lost
+
+    async def cluster_id(self) -> str:
+        return "cluster"
+
+    async def register(self, url: str, rack: str | None) -> int:
+        del url, rack
+        incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
+        self.nodes.incarnations[self.broker_id] = incarnation
+        self.nodes.live.add(self.broker_id)
+        return incarnation
+
+    async def registration(self) -> str:
+        return "ours"
+
+    async def controller(self) -> ControllerInfo | None:
+        return ControllerInfo(9, "http://c/9", 0)
+
+    async def write_isrs(
+        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+    ) -> list[IsrOutcome]:
+        await self.writing.wait()
+        return [self._write(name, proposal) for name, proposal in changes]
+
+    def _write(self, name: PartitionName, proposal: IsrProposal) -> IsrOutcome:
+        topic, _, partition = name
+        state = self.nodes.states[topic, partition]
+        self.written.append(proposal)
+        if proposal.joiners and self.refused_joiners:
+            self.refused_joiners -= 1
+            return IsrWriteResult.JOINER_REFUSED, -1
+        fits = (state.leader, state.leader_epoch) == (self.broker_id, proposal.leader_epoch)
+        if not fits or state.state_version != proposal.state_version:
+            return IsrWriteResult.CONFLICT, -1
+        version = state.state_version + 1
+        self.nodes.states[topic, partition] = PublishedState(
+            state.leader, state.leader_epoch, proposal.isr, proposal.eligible, version
+        )
+        if self.lost_answers:
+            self.lost_answers -= 1
+            return IsrWriteResult.UNKNOWN, -1
+        return IsrWriteResult.COMMITTED, version
+
+    async def read_states(self, partitions: Sequence[PartitionName]) -> list[PublishedState | None]:
+        if not self.lease:
+            raise ConnectionLoss
+        return [self.nodes.states.get((topic, number)) for topic, _, number in partitions]
+
+    async def claim_producer_ids(self, count: int) -> int:
+        first = self.nodes.next_producer_id
+        self.nodes.next_producer_id += count
+        return first
+
+    async def close(self) -> None:
+        self.nodes.live.discard(self.broker_id)
+
+
+class Wire:
+    """`Peers` that call other brokers directly, by way of the real encoding."""
+
+    def __init__(self, cluster: SmallCluster) -> None:
+        self._cluster = cluster
+        self.heartbeats: list[rpc.HeartbeatRequest] = []
+
+    async def fetch(
+        self, url: str, request: rpc.ReplicaFetchRequest, timeout_ms: int
+    ) -> rpc.ReplicaFetchResponse:
+        del timeout_ms
+        leader = self._cluster.reachable(url, request.broker_id)
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=rpc.ReplicaFetchRequest)
+        answer = await leader.replica_fetch(sent)
+        self._cluster.reachable(url, request.broker_id)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=rpc.ReplicaFetchResponse)
+
+    async def heartbeat(
+        self, url: str, request: rpc.HeartbeatRequest, timeout_ms: int
+    ) -> rpc.HeartbeatResponse:
+        del url, timeout_ms
+        self.heartbeats.append(request)
+        return rpc.HeartbeatResponse(0, 1)
+
+    async def close(self) -> None:
+        return
+
+
+class SmallCluster:
+    """Some brokers; the test grants them their roles."""
+
+    def __init__(self, root: Path, **settings: int) -> None:
+        self.root = root
+        self.settings: dict[str, int] = {
+            "replica_fetch_wait_max_ms": 20,
+            "replica_lag_time_max_ms": 400,
+            "heartbeat_interval_ms": 20,
+            **settings,
+        }
+        self.nodes = StateNodes()
+        self.brokers: dict[int, Broker] = {}
+        self.stores: dict[int, NodeStore] = {}
+        self.wires: dict[int, Wire] = {}
+        self.cut: set[int] = set()
+        self.controller_epoch = 1
+
+    async def __aenter__(self) -> SmallCluster:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for broker in self.brokers.values():
+            await broker.close()
+
+    def reachable(self, url: str, sender: int) -> Broker:
+        """Return the broker at `url`, unless it or the sender is cut off."""
+        number = int(url.rpartition("/")[2])
+        if number not in self.brokers or {number, sender} & self.cut:
+            raise ConnectionLost(f"{url} is cut off")
+        return self.brokers[number]
+
+    async def start(self, *numbers: int) -> None:
+        """Start brokers without any role."""
+        for number in numbers:
+            settings = BrokerSettings.model_validate(
+                {"broker_id": number, "log_dir": str(self.root / str(number)), **self.settings}
+            )
+            store = self.stores[number] = NodeStore(number, self.nodes)
+            wire = self.wires[number] = Wire(self)
+            broker = Broker(
+                settings,
+                store=store,
+                peers=wire,
+                open_logs=partial(DiskLogs, settings),
+                clock=SystemClock(),
+                metrics=Metrics(process=False),
+                random=Random(number),
+            )
+            await broker.start(f"http://b/{number}")
+            self.brokers[number] = broker
+
+    async def stop(self, number: int) -> None:
+        """Stop a broker in good order."""
+        await self.brokers.pop(number).close()
+
+    def publish(
+        self, leader: int, epoch: int, isr: Sequence[int], topic: str = TOPIC, partition: int = 0
+    ) -> PublishedState:
+        """Write a state node as the controller would."""
+        known = self.nodes.states.get((topic, partition))
+        version = known.state_version + 1 if known else 0
+        state = PublishedState(leader, epoch, tuple(isr), (), version)
+        self.nodes.states[topic, partition] = state
+        return state
+
+    def request(
+        self,
+        to: int,
+        replicas: Sequence[int] = (1, 2, 3),
+        *,
+        init: bool = False,
+        topic: str = TOPIC,
+        topic_id: str = TOPIC_ID,
+        partitions: Sequence[int] = (0,),
+        **configs: str,
+    ) -> rpc.LeaderAndIsrRequest:
+        """Return LeaderAndISR with what is published of some partitions."""
+        rows = []
+        for number in partitions:
+            state = self.nodes.states[topic, number]
+            rows.append(
+                rpc.PartitionRow(
+                    number,
+                    state.leader,
+                    state.leader_epoch,
+                    state.isr,
+                    tuple(replicas),
+                    state.state_version,
+                    state.eligible,
+                )
+            )
+        topics = [rpc.TopicRows(topic, topic_id, configs, rows)] if rows else []
+        addresses = [
+            rpc.BrokerRow(number, f"http://b/{number}", None, self.brokers[number].incarnation)
+            for number in self.brokers
+        ]
+        return rpc.LeaderAndIsrRequest(
+            controller_id=0,
+            controller_epoch=self.controller_epoch,
+            broker_id=to,
+            incarnation=self.brokers[to].incarnation,
+            is_init=init,
+            ack_timeout_ms=1_000,
+            cause="test",
+            brokers=addresses,
+            topics=topics,
+        )
+
+    def grant(self, *to: int, init: bool = False, **options: object) -> list[list[list[int]]]:
+        """Send LeaderAndISR to brokers; return the codes of each."""
+        return [
+            self.brokers[number]
+            .leader_and_isr(self.request(number, init=init, **options))  # type: ignore[arg-type]  # options of request
+            .codes
+            for number in to
+        ]
+
+    async def produce(
+        self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000
+    ) -> ProduceResult:
+        """Produce one batch to a broker."""
+        return await self.brokers[to].produce(
+            TOPIC, 0, batch(*records), acks=acks, timeout_ms=timeout_ms
+        )
+
+    async def read(self, at: int, offset: int = 0, wait_ms: int = 0) -> list[str]:
+        """Return the committed values from an offset, from the batch that holds it."""
+        fetched = await self.brokers[at].fetch(
+            TOPIC, 0, offset, max_bytes=1 << 20, min_bytes=1, wait_ms=wait_ms
+        )
+        return values(fetched.records)
+
+    def end(self, at: int) -> int:
+        """Return the log end of a replica."""
+        return self.brokers[at].replicas()[0].log_end_offset
+
+    def stored(self, at: int, directory: str = f"{TOPIC}-0") -> bytes:
+        """Return the bytes of a replica's segments."""
+        path = self.root / str(at) / directory
+        return b"".join(file.read_bytes() for file in sorted(path.glob("*.log")))
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition."""
+        await until(condition, what, 10.0)
+
+
+async def three(root: Path, **settings: int) -> SmallCluster:
+    """Return brokers 1, 2, 3 with partition t-0 led by 1, all in sync."""
+    cluster = SmallCluster(root, **settings)
+    await cluster.start(1, 2, 3)
+    cluster.publish(1, 0, (1, 2, 3))
+    cluster.grant(1, 2, 3, init=True)
+    return cluster

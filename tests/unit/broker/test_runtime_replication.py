@@ -1,0 +1,253 @@
+"""Followers, fetch sessions and ISR changes, by brokers that replicate for real."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leadline_client.errors import FetchSessionUnknown, LeadershipLost, UnknownPartition
+from leadline_common import rpc
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path) as running:
+        yield running
+
+
+def isr(cluster: SmallCluster) -> tuple[int, ...]:
+    return cluster.nodes.states[TOPIC, 0].isr
+
+
+async def test_a_new_leader_serves_all_that_was_acknowledged(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a", "b")
+    cluster.cut = {1}
+    cluster.publish(2, 1, (2, 3))
+    cluster.grant(2, 3)
+
+    result = await cluster.produce(2, "c")
+
+    assert (result.base_offset, result.leader_epoch) == (2, 1)
+    assert await cluster.read(2) == ["a", "b", "c"]
+
+
+async def test_a_deposed_leader_drops_what_was_never_committed(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a")
+    cluster.cut = {1}
+    lost = asyncio.create_task(cluster.produce(1, "x", "y"))
+    await cluster.until(lambda: cluster.end(1) == 3, "the old leader appends")
+    cluster.publish(2, 1, (2, 3))
+    cluster.grant(2, 3)
+    await cluster.produce(2, "b")
+
+    cluster.cut = set()
+    cluster.grant(1)
+
+    with pytest.raises(LeadershipLost):
+        await lost
+    await cluster.until(lambda: cluster.stored(1) == cluster.stored(2), "the logs are one")
+    await cluster.until(lambda: 1 in isr(cluster), "it is in sync again")
+    assert await cluster.read(2) == ["a", "b"]
+
+
+async def test_a_silent_follower_leaves_the_isr_and_comes_back(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a")
+    cluster.cut = {3}
+
+    await cluster.produce(1, "b")
+    assert isr(cluster) == (1, 2)
+    cluster.cut = set()
+
+    await cluster.until(lambda: isr(cluster) == (1, 2, 3), "it is in sync again")
+    assert [proposal.reason for proposal in cluster.stores[1].written] == ["lagging", "caught up"]
+    assert cluster.stored(1) == cluster.stored(3)
+
+
+async def test_a_refused_joiner_is_asked_again(cluster: SmallCluster) -> None:
+    cluster.cut = {3}
+    await cluster.produce(1, "a")
+    cluster.stores[1].refused_joiners = 2
+
+    cluster.cut = set()
+
+    await cluster.until(lambda: isr(cluster) == (1, 2, 3), "it is in sync again")
+    assert cluster.stores[1].refused_joiners == 0
+
+
+async def test_an_isr_write_of_unknown_outcome_is_settled_by_reading(
+    cluster: SmallCluster,
+) -> None:
+    cluster.stores[1].lost_answers = 1
+    cluster.cut = {3}
+
+    await cluster.produce(1, "a")
+
+    assert isr(cluster) == (1, 2)
+    assert cluster.brokers[1].replicas()[0].isr == (1, 2)
+
+
+async def test_a_leader_that_was_succeeded_steps_down_by_what_it_reads(
+    cluster: SmallCluster,
+) -> None:
+    cluster.cut = {2, 3}
+    produce = asyncio.create_task(cluster.produce(1, "a"))
+    cluster.publish(2, 1, (2, 3))
+
+    with pytest.raises(LeadershipLost):
+        await produce
+
+    assert cluster.brokers[1].replicas()[0].role == "fenced"
+    await cluster.until(
+        lambda: cluster.wires[1].heartbeats[-1].replicas == 0, "the heartbeat tells it"
+    )
+
+
+async def test_the_commit_waits_for_a_proposed_member(cluster: SmallCluster) -> None:
+    cluster.cut = {3}
+    await cluster.produce(1, "a")
+    cluster.stores[1].writing.clear()
+    cluster.cut = set()
+    await cluster.until(
+        lambda: cluster.end(3) == 1, "the follower has the record, its admission is being written"
+    )
+    cluster.cut = {3}
+
+    produce = asyncio.create_task(cluster.produce(1, "b", timeout_ms=10_000))
+    await cluster.until(lambda: cluster.end(2) == 2, "the other follower has the record")
+    cluster.stores[1].writing.set()
+
+    await produce
+    assert isr(cluster) == (1, 2)
+
+
+async def test_followers_learn_the_high_watermark(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a")
+
+    await cluster.until(
+        lambda: all(b.replicas()[0].high_watermark == 1 for b in cluster.brokers.values()),
+        "everybody knows the high watermark",
+    )
+
+
+async def test_partitions_added_to_a_parked_fetcher_do_not_wait_for_it(tmp_path: Path) -> None:
+    async with await three(tmp_path, replica_fetch_wait_max_ms=60_000) as cluster:
+        await cluster.produce(1, "a")
+        cluster.publish(1, 0, (1, 2, 3), partition=1)
+        cluster.grant(1, 2, 3, partitions=(1,))
+
+        result = await cluster.brokers[1].produce(
+            TOPIC, 1, batch("b"), acks="all", timeout_ms=10_000
+        )
+
+        assert result.base_offset == 0
+
+
+async def test_an_idle_partition_is_not_in_the_answer(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a")
+    session = Session(cluster)
+
+    first = await session.ask(0, rows=[rpc.FetchRow(0, 0, 0, -1)])
+    second = await session.ask(1, rows=[rpc.FetchRow(0, 0, 1, 0)])
+    third = await session.ask(2)
+
+    assert [row.records != b"" for row in session.rows(first)] == [True]
+    assert [row.records for row in session.rows(second)] in ([], [b""])
+    assert session.rows(third) == []
+
+
+async def test_what_does_not_fit_comes_with_the_next_answer(cluster: SmallCluster) -> None:
+    cluster.publish(1, 0, (1, 2, 3), partition=1)
+    cluster.grant(1, 2, 3, partitions=(1,))
+    for partition in (0, 1):
+        await cluster.brokers[1].produce(TOPIC, partition, batch("a"), acks="all", timeout_ms=5_000)
+    session = Session(cluster)
+
+    first = await session.ask(
+        0, rows=[rpc.FetchRow(0, 0, 0, -1), rpc.FetchRow(1, 0, 0, -1)], max_bytes=1
+    )
+    second = await session.ask(1, max_bytes=1)
+
+    rows = [*session.rows(first), *session.rows(second)]
+    served = [row.partition for row in rows if row.records]
+    assert served == [0, 1]
+
+
+async def test_an_unknown_session_is_refused(cluster: SmallCluster) -> None:
+    session = Session(cluster)
+
+    answer = await session.ask(5)
+
+    assert answer.error_code == FetchSessionUnknown.code
+
+
+async def test_a_repeated_request_is_refused(cluster: SmallCluster) -> None:
+    session = Session(cluster)
+    await session.ask(0, rows=[rpc.FetchRow(0, 0, 0, -1)])
+    await session.ask(1)
+
+    again = await session.ask(1)
+
+    assert again.error_code == FetchSessionUnknown.code
+
+
+async def test_a_newer_request_ends_the_wait_of_an_older_one(cluster: SmallCluster) -> None:
+    session = Session(cluster)
+    await session.ask(0, rows=[rpc.FetchRow(0, 0, 0, -1)])
+    parked = asyncio.create_task(session.ask(1, wait_ms=60_000))
+    await asyncio.sleep(0)
+
+    newer = asyncio.create_task(session.ask(2, wait_ms=60_000))
+    await asyncio.sleep(0)
+    await cluster.produce(1, "a", acks="1")
+
+    assert session.rows(await asyncio.wait_for(parked, 5)) == []
+    assert [row.records != b"" for row in session.rows(await asyncio.wait_for(newer, 5))] == [True]
+
+
+async def test_an_unknown_partition_is_named_in_the_answer(cluster: SmallCluster) -> None:
+    session = Session(cluster)
+
+    answer = await session.ask(0, rows=[rpc.FetchRow(9, 0, 0, -1)])
+
+    assert [row.error_code for row in session.rows(answer)] == [UnknownPartition.code]
+
+
+class Session:
+    """A follower's session with broker 1, spoken by hand as broker 3 (which is cut off)."""
+
+    FIRST = 1_000_000
+
+    def __init__(self, cluster: SmallCluster) -> None:
+        cluster.cut = {3}
+        self._leader = cluster.brokers[1]
+
+    async def ask(
+        self,
+        step: int,
+        *,
+        rows: list[rpc.FetchRow] | None = None,
+        max_bytes: int = 1 << 20,
+        wait_ms: int = 1,
+    ) -> rpc.ReplicaFetchResponse:
+        """Send the request number `step` of the session; number 0 opens it."""
+        return await self._leader.replica_fetch(
+            rpc.ReplicaFetchRequest(
+                broker_id=3,
+                incarnation=1,
+                session=self.FIRST,
+                nonce=self.FIRST + step,
+                wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                topics=[rpc.FetchTopic(TOPIC_ID, rows)] if rows else [],
+            )
+        )
+
+    @staticmethod
+    def rows(answer: rpc.ReplicaFetchResponse) -> list[rpc.FetchedRow]:
+        """Return the rows of an answer."""
+        return [row for topic in answer.topics for row in topic.partitions]

@@ -1,0 +1,283 @@
+"""What the controller orders, and what a broker refuses: grants, stops, incarnations, metadata."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leadline_client.errors import (
+    BrokerFenced,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    LeadershipLost,
+    StaleControllerEpoch,
+    StaleIncarnation,
+    StaleVersion,
+)
+from leadline_common import rpc
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+
+OTHER_ID = "2" * 32
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path) as running:
+        yield running
+
+
+def stop(
+    cluster: SmallCluster, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
+) -> int:
+    answer = cluster.brokers[to].stop_replica(
+        rpc.StopReplicaRequest(
+            controller_id=0,
+            controller_epoch=cluster.controller_epoch,
+            broker_id=to,
+            incarnation=cluster.brokers[to].incarnation,
+            ack_timeout_ms=1_000,
+            cause="test",
+            delete=delete,
+            topics=[rpc.StopTopic(TOPIC, topic_id, [rpc.StopRow(0, epoch)])],
+        )
+    )
+    return answer.codes[0][0]
+
+
+def metadata(
+    cluster: SmallCluster, version: int, *, base: int = -1, partitions: int = 1
+) -> rpc.UpdateMetadataRequest:
+    rows = [rpc.PartitionRow(n, 1, 0, (1, 2, 3), (1, 2, 3), 0) for n in range(partitions)]
+    return rpc.UpdateMetadataRequest(
+        cluster_id="cluster",
+        controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
+        broker_id=1,
+        incarnation=cluster.brokers[1].incarnation,
+        version=version,
+        base_version=base,
+        full=base < 0,
+        cause="test",
+        brokers=[rpc.BrokerRow(1, "http://b/1", "r", 1)],
+        topics=[rpc.TopicRows(TOPIC, TOPIC_ID, {}, rows)],
+    )
+
+
+async def test_roles_are_told_in_heartbeats(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    broker.update_metadata(metadata(cluster, 5))
+    expected = rpc.digest_of([(TOPIC_ID, 0, 0)])
+
+    await cluster.until(
+        lambda: any(
+            (beat.granted, beat.replicas, beat.digest, beat.metadata_version)
+            == (True, 1, expected, 5)
+            for beat in cluster.wires[1].heartbeats
+        ),
+        "a heartbeat tells the applied role",
+    )
+
+
+async def test_a_grant_for_another_incarnation_is_refused(cluster: SmallCluster) -> None:
+    request = cluster.request(1)
+    cluster.brokers[1]._standing.incarnation += 1
+
+    with pytest.raises(StaleIncarnation):
+        cluster.brokers[1].leader_and_isr(request)
+
+
+async def test_a_grant_for_another_broker_is_refused(cluster: SmallCluster) -> None:
+    with pytest.raises(InvalidRequest):
+        cluster.brokers[1].leader_and_isr(cluster.request(2))
+
+
+async def test_a_deposed_controller_is_refused_even_after_a_restart(
+    cluster: SmallCluster,
+) -> None:
+    cluster.controller_epoch = 7
+    cluster.grant(1)
+    await cluster.stop(1)
+    await cluster.start(1)
+    cluster.controller_epoch = 6
+
+    with pytest.raises(StaleControllerEpoch):
+        cluster.grant(1, init=True)
+
+
+async def test_roles_come_with_the_full_grant_only(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+        cluster.publish(1, 0, (1,))
+
+        with pytest.raises(BrokerFenced):
+            cluster.grant(1, replicas=(1,))
+
+        assert cluster.grant(1, init=True, replicas=(1,)) == [[[rpc.NO_ERROR]]]
+        assert (await cluster.produce(1, "v")).base_offset == 0
+
+
+async def test_a_partition_that_is_not_assigned_here_is_not_started(
+    cluster: SmallCluster,
+) -> None:
+    cluster.publish(2, 0, (2,), partition=1)
+
+    codes = cluster.grant(1, partitions=(1,), replicas=(2, 3))
+
+    assert codes == [[[InvalidRequest.code]]]
+    assert len(cluster.brokers[1].replicas()) == 1
+
+
+async def test_what_the_full_grant_does_not_name_is_set_aside_and_comes_back(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "v", "w")
+    before = cluster.stored(1)
+
+    cluster.grant(1, init=True, partitions=())
+
+    assert cluster.brokers[1].replicas() == []
+    assert cluster.stored(1) == b""
+    assert cluster.stored(1, f"{TOPIC}-0.{TOPIC_ID}-stray") == before
+    cluster.grant(1)
+    assert cluster.stored(1) == before
+    assert cluster.end(1) == 2
+
+
+async def test_a_recreated_topic_begins_empty_and_the_old_one_is_kept_aside(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "old")
+
+    cluster.publish(1, 0, (1, 2, 3))
+    codes = cluster.grant(1, 2, 3, topic_id=OTHER_ID)
+
+    assert codes == [[[rpc.NO_ERROR]]] * 3
+    assert cluster.end(1) == 0
+    assert cluster.stored(1, f"{TOPIC}-0.{TOPIC_ID}-stray")
+    assert (await cluster.produce(1, "new")).base_offset == 0
+    assert await cluster.read(1) == ["new"]
+
+
+async def test_a_stopped_replica_is_deleted_and_a_late_grant_does_not_bring_it_back(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "v")
+
+    assert stop(cluster, 1, 0) == rpc.NO_ERROR
+
+    assert cluster.brokers[1].replicas() == []
+    assert cluster.stored(1) == b""
+    assert cluster.grant(1) == [[[FencedLeaderEpoch.code]]]
+    assert stop(cluster, 1, 0) == rpc.NO_ERROR
+
+
+async def test_an_old_order_to_stop_is_refused(cluster: SmallCluster) -> None:
+    cluster.publish(1, 4, (1, 2, 3))
+    cluster.grant(1)
+
+    assert stop(cluster, 1, 3) == FencedLeaderEpoch.code
+    assert stop(cluster, 1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
+    assert len(cluster.brokers[1].replicas()) == 1
+
+
+async def test_a_produce_that_waits_fails_as_unknown_when_leadership_moves(
+    cluster: SmallCluster,
+) -> None:
+    cluster.cut = {2, 3}
+    produce = asyncio.create_task(cluster.produce(1, "v"))
+    await cluster.until(lambda: cluster.end(1) == 1, "the record is appended")
+    cluster.publish(2, 1, (1, 2, 3))
+
+    cluster.grant(1)
+
+    with pytest.raises(LeadershipLost):
+        await produce
+
+
+async def test_a_lost_session_fences_until_the_next_incarnation_is_granted(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "v")
+
+    cluster.stores[1].lose_session()
+
+    with pytest.raises(BrokerFenced):
+        await cluster.produce(1, "w")
+    assert cluster.brokers[1].replicas()[0].role == "fenced"
+    await cluster.until(lambda: cluster.brokers[1].incarnation == 2, "it registers anew")
+    with pytest.raises(BrokerFenced):
+        await cluster.produce(1, "w")
+    cluster.publish(1, 1, (1, 2, 3))
+    cluster.grant(1, 2, 3, init=True)
+    assert (await cluster.produce(1, "w")).leader_epoch == 1
+    assert await cluster.read(1) == ["v", "w"]
+
+
+async def test_a_restart_keeps_records_and_high_watermark(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "v")
+    await cluster.stop(1)
+
+    await cluster.start(1)
+
+    row = cluster.brokers[1].replicas()[0]
+    assert (row.role, row.log_end_offset, row.high_watermark) == ("fenced", 1, 1)
+    assert cluster.brokers[1].incarnation == 2
+
+
+async def test_metadata_is_the_document_of_the_design(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+
+    broker.update_metadata(metadata(cluster, 5))
+
+    assert json.loads(broker.metadata.document()) == {
+        "cluster_id": "cluster",
+        "version": 5,
+        "controller": {"id": 9, "url": "http://c/9", "epoch": 1},
+        "brokers": [{"id": 1, "url": "http://b/1", "rack": "r", "incarnation": 1}],
+        "topics": {TOPIC: {"topic_id": TOPIC_ID, "partitions": [[0, 1, 0, [1, 2, 3], [1, 2, 3]]]}},
+    }
+    assert json.loads(broker.metadata.document(["no"]))["topics"] == {}
+
+
+async def test_metadata_takes_deltas_on_its_own_version_only(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    broker.update_metadata(metadata(cluster, 5))
+
+    with pytest.raises(StaleVersion):
+        broker.update_metadata(metadata(cluster, 8, base=4))
+    with pytest.raises(StaleVersion):
+        broker.update_metadata(metadata(cluster, 4))
+    broker.update_metadata(metadata(cluster, 8, base=5, partitions=2))
+
+    assert broker.metadata.version == 8
+    assert broker.metadata.partition_numbers(TOPIC) == [0, 1]
+
+
+async def test_whoever_waits_for_newer_metadata_gets_it(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    broker.update_metadata(metadata(cluster, 5))
+    waiting = asyncio.create_task(broker.metadata.wait_newer(5, 60_000))
+    await asyncio.sleep(0)
+
+    broker.update_metadata(metadata(cluster, 6))
+
+    assert await asyncio.wait_for(waiting, 5)
+    assert not await broker.metadata.wait_newer(6, 1)
+
+
+async def test_producer_ids_are_never_given_twice(cluster: SmallCluster) -> None:
+    given = [await cluster.brokers[number].allocate_producer_id() for number in (1, 2, 1, 2, 3)]
+
+    assert len({identity for identity, _ in given}) == 5
+    assert {epoch for _, epoch in given} == {0}
+
+
+async def test_a_broker_says_why_it_is_not_ready(cluster: SmallCluster) -> None:
+    assert cluster.brokers[1].readiness() == []
+
+    cluster.stores[1].lease = False
+
+    assert cluster.brokers[1].readiness()

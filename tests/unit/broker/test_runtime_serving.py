@@ -1,0 +1,315 @@
+"""Produce, fetch and offsets, by brokers that replicate for real."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leadline_client.errors import (
+    BodyTooLarge,
+    BrokerFenced,
+    CorruptBatch,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    LeadershipLost,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RequestTimedOut,
+    StorageFailed,
+    UnknownLeaderEpoch,
+    UnknownTopic,
+)
+from tests.unit.broker.small_cluster import TOPIC, SmallCluster, batch, three
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path) as running:
+        yield running
+
+
+async def test_an_acknowledged_record_is_on_every_replica(cluster: SmallCluster) -> None:
+    results = [await cluster.produce(1, f"v{number}") for number in range(5)]
+
+    assert [result.base_offset for result in results] == [0, 1, 2, 3, 4]
+    assert cluster.stored(1)
+    assert cluster.stored(1) == cluster.stored(2) == cluster.stored(3)
+    assert await cluster.read(1) == ["v0", "v1", "v2", "v3", "v4"]
+
+
+async def test_an_acknowledged_record_is_durable_everywhere(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "v")
+
+    durable = [broker.replicas()[0].durable_end_offset for broker in cluster.brokers.values()]
+    assert durable == [1, 1, 1]
+
+
+async def test_many_producers_at_once_get_their_own_offsets(cluster: SmallCluster) -> None:
+    results = await asyncio.gather(*(cluster.produce(1, f"v{n}", "w") for n in range(50)))
+
+    assert sorted(result.base_offset for result in results) == list(range(0, 100, 2))
+    assert cluster.stored(1) == cluster.stored(2) == cluster.stored(3)
+
+
+async def test_acks_1_does_not_wait_for_followers(cluster: SmallCluster) -> None:
+    cluster.cut = {2, 3}
+
+    result = await cluster.produce(1, "v", acks="1")
+
+    assert result.base_offset == 0
+    assert await cluster.read(1) == []
+
+
+async def test_a_follower_refuses_and_says_who_leads(cluster: SmallCluster) -> None:
+    with pytest.raises(NotLeader) as refusal:
+        await cluster.produce(2, "v")
+
+    assert refusal.value.leader is not None
+    assert (refusal.value.leader.id, refusal.value.leader.url) == (1, "http://b/1")
+    assert cluster.end(2) == 0
+
+
+async def test_an_unknown_topic_is_refused(cluster: SmallCluster) -> None:
+    with pytest.raises(UnknownTopic):
+        await cluster.brokers[1].produce("no", 0, batch("v"), acks="1", timeout_ms=10)
+
+
+@pytest.mark.parametrize(("stated", "error"), [(-1, FencedLeaderEpoch), (7, UnknownLeaderEpoch)])
+async def test_a_stated_epoch_must_be_the_leader_s(
+    cluster: SmallCluster, stated: int, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        await cluster.brokers[1].produce(
+            TOPIC, 0, batch("v"), acks="1", timeout_ms=10, leader_epoch=stated
+        )
+
+    assert cluster.end(1) == 0
+
+
+async def test_without_a_grant_nothing_is_served(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+
+        with pytest.raises(BrokerFenced):
+            await cluster.produce(1, "v")
+
+
+async def test_without_a_lease_nothing_is_appended(cluster: SmallCluster) -> None:
+    cluster.stores[1].lease = False
+
+    with pytest.raises(BrokerFenced):
+        await cluster.produce(1, "v", acks="1")
+    with pytest.raises(BrokerFenced):
+        await cluster.read(1)
+
+    assert cluster.end(1) == 0
+
+
+async def test_a_lease_that_ends_before_the_ack_leaves_the_outcome_unknown(
+    cluster: SmallCluster,
+) -> None:
+    cluster.cut = {2, 3}
+    produce = asyncio.create_task(cluster.produce(1, "v"))
+    await cluster.until(lambda: cluster.end(1) == 1, "the record is appended")
+    cluster.stores[1].lease = False
+    cluster.cut = set()
+
+    with pytest.raises(LeadershipLost):
+        await produce
+
+
+async def test_too_few_in_sync_refuse_before_the_append(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1, 2, 3)
+        cluster.publish(1, 0, (1,))
+        cluster.cut = {2, 3}
+        cluster.grant(1, init=True)
+
+        with pytest.raises(NotEnoughReplicas):
+            await cluster.produce(1, "v")
+
+        assert cluster.end(1) == 0
+
+
+async def test_too_few_in_sync_after_the_append_is_said(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "v")
+    cluster.cut = {2, 3}
+
+    with pytest.raises(NotEnoughReplicasAfterAppend):
+        await cluster.produce(1, "w", timeout_ms=2_500)
+
+    assert cluster.nodes.states[TOPIC, 0].isr == (1,)
+    assert await cluster.read(1) == ["v"]
+
+
+async def test_a_slow_follower_makes_a_produce_time_out(cluster: SmallCluster) -> None:
+    cluster.cut = {2}
+
+    with pytest.raises(RequestTimedOut):
+        await cluster.produce(1, "v", timeout_ms=100)
+
+    assert cluster.end(1) == 1
+
+
+async def test_the_high_watermark_bounds_what_is_read(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "v")
+    cluster.cut = {2, 3}
+    await cluster.produce(1, "w", acks="1")
+
+    assert await cluster.read(1) == ["v"]
+    assert await cluster.read(1, offset=1) == []
+    assert await cluster.read(1, offset=2) == []
+    with pytest.raises(OffsetOutOfRange) as refusal:
+        await cluster.read(1, offset=3)
+    assert refusal.value.details == {"log_start_offset": 0, "high_watermark": 1}
+
+
+async def test_a_long_poll_ends_with_the_commit(cluster: SmallCluster) -> None:
+    reading = asyncio.create_task(cluster.read(1, wait_ms=60_000))
+    await asyncio.sleep(0)
+
+    await cluster.produce(1, "v")
+
+    assert await asyncio.wait_for(reading, 5) == ["v"]
+
+
+async def test_a_long_poll_ends_when_leadership_goes(cluster: SmallCluster) -> None:
+    reading = asyncio.create_task(cluster.read(1, wait_ms=60_000))
+    await asyncio.sleep(0)
+
+    cluster.publish(2, 1, (1, 2, 3))
+    cluster.grant(1)
+
+    with pytest.raises(NotLeader):
+        await asyncio.wait_for(reading, 5)
+
+
+async def test_a_fetch_tells_where_to_read_on(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a", "b")
+    await cluster.produce(1, "c")
+
+    first = await cluster.brokers[1].fetch(TOPIC, 0, 1, max_bytes=1, min_bytes=1, wait_ms=0)
+
+    assert (first.next_offset, first.high_watermark, first.leader_epoch) == (2, 3, 0)
+    assert (
+        await cluster.brokers[1].fetch(TOPIC, 0, 3, max_bytes=1, min_bytes=1, wait_ms=0)
+    ).next_offset == 3
+
+
+async def test_a_repeated_idempotent_batch_is_answered_as_before(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    sent = batch("a", "b", producer=(7, 0, 0))
+    first = await broker.produce(TOPIC, 0, bytearray(sent), acks="all", timeout_ms=5_000)
+
+    again = await broker.produce(TOPIC, 0, bytearray(sent), acks="all", timeout_ms=5_000)
+
+    assert (first.base_offset, first.duplicate) == (0, False)
+    assert (again.base_offset, again.duplicate, again.count) == (0, True, 2)
+    assert cluster.end(1) == 2
+
+
+async def test_a_duplicate_waits_until_the_original_is_committed(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    cluster.cut = {2, 3}
+    await broker.produce(TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="1", timeout_ms=10)
+
+    with pytest.raises(RequestTimedOut):
+        await broker.produce(TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=50)
+
+
+async def test_the_next_leader_knows_the_producer(cluster: SmallCluster) -> None:
+    await cluster.brokers[1].produce(
+        TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=5_000
+    )
+    cluster.publish(2, 1, (1, 2, 3))
+    cluster.grant(1, 2, 3)
+    broker = cluster.brokers[2]
+
+    again = await broker.produce(
+        TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=5_000
+    )
+
+    assert again.duplicate
+    with pytest.raises(OutOfOrderSequence):
+        await broker.produce(TOPIC, 0, batch("c", producer=(7, 0, 2)), acks="all", timeout_ms=9)
+
+
+async def test_bad_bodies_append_nothing(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    flipped = batch("v")
+    flipped[-1] ^= 1
+    two = batch("a", producer=(7, 0, 0)) + batch("b", producer=(7, 0, 1))
+    huge = batch("x" * 2_000_000)
+
+    for data, error in ((flipped, CorruptBatch), (two, InvalidRequest), (huge, BodyTooLarge)):
+        with pytest.raises(error):
+            await broker.produce(TOPIC, 0, data, acks="all", timeout_ms=10)
+
+    assert cluster.end(1) == 0
+
+
+async def test_offsets_wait_for_what_the_predecessor_committed(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "v")
+    assert cluster.brokers[1].offsets(TOPIC, 0).high_watermark == 1
+    cluster.cut = {1, 3}
+    cluster.brokers[2]._running().replicas.all()[0].replica.state.high_watermark = 0
+    cluster.publish(2, 1, (1, 2, 3))
+    cluster.grant(2)
+
+    with pytest.raises(OffsetNotAvailable):
+        cluster.brokers[2].offsets(TOPIC, 0)
+
+    cluster.cut = set()
+    cluster.grant(1, 3)
+    await cluster.until(
+        lambda: cluster.brokers[2].replicas()[0].high_watermark == 1, "the leader has caught up"
+    )
+    assert cluster.brokers[2].offsets(TOPIC, 0).high_watermark == 1
+
+
+async def test_a_full_disk_is_a_definite_refusal(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.produce(1, "v")
+
+    def no_room(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", no_room)
+        with pytest.raises(StorageFailed) as refusal:
+            await cluster.produce(1, "w")
+
+    assert refusal.value.outcome == "refused"
+    assert (await cluster.produce(1, "x")).base_offset == 1
+    assert await cluster.read(1) == ["v", "x"]
+
+
+async def test_a_failed_fsync_ends_the_broker(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = cluster.brokers[1]
+    real = os.fdatasync
+
+    def failing(fd: int) -> None:
+        if "/1/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(errno.EIO, "broken")
+        real(fd)
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+
+    with pytest.raises(LeadershipLost):
+        await cluster.produce(1, "v")
+    with pytest.raises(StorageFailed):
+        await asyncio.wait_for(leader.failed(), 5)
+    with pytest.raises(BrokerFenced):
+        await cluster.produce(1, "w")
