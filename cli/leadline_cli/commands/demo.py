@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,7 +20,8 @@ from leadline_cli.plan import ClusterOptions
 from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_client.errors import LeadlineError
 
-_SETTINGS = {"zookeeper.session.timeout.ms": "2000"}
+EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+_SETTINGS: Final = {"zookeeper.session.timeout.ms": "2000"}
 
 
 def demo(
@@ -41,6 +42,8 @@ def demo(
     except (ClusterProblem, LeadlineError) as problem:
         err.print(f"the demo could not be finished: {problem}", style="red", markup=False)
         raise typer.Exit(EXIT_REFUSED) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(EXIT_TERMINATED) from None
     finally:
         if not keep:
             shutil.rmtree(data_dir, ignore_errors=True)

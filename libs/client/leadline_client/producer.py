@@ -134,11 +134,24 @@ class AsyncProducer:
         if self._identity is not None:
             self._identity.cancel()
 
+    async def abort(self) -> None:
+        """End at once: whatever is not acknowledged yet is cancelled, its fate unknown."""
+        senders = list(self._senders.values())
+        for sender in senders:
+            sender.cancel()
+        await asyncio.gather(*senders, return_exceptions=True)
+        for lane in self._lanes.values():
+            while lane:
+                _cancel(lane.take())
+
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            await self.aclose()
+        else:
+            await self.abort()
 
     async def _count(self, topic: str) -> int:
         count = len((await self._client.describe(topic)).partitions)
@@ -215,8 +228,7 @@ class AsyncProducer:
             _fail(batch, error)
             return
         except asyncio.CancelledError:
-            for future in batch.tokens:
-                future.cancel()
+            _cancel(batch)
             raise
         if lane.numbering is not None:
             lane.numbering.advance(len(batch.records))
@@ -267,6 +279,11 @@ class AsyncProducer:
 
     async def _new_identity(self) -> ProducerIdentity:
         return await self._client.new_producer_id()
+
+
+def _cancel(batch: _Batch) -> None:
+    for future in batch.tokens:
+        future.cancel()
 
 
 def _fail(batch: _Batch, error: Exception) -> None:

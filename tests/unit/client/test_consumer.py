@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import pytest
@@ -12,6 +13,7 @@ from leadline_client.consumer import AsyncConsumer, Consumer, PartitionReader
 from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.reading import ReadLimits
+from leadline_client.transport import Request, Response
 from leadline_client.wire import Record
 from tests.unit.client.standin import StandInCluster
 
@@ -138,6 +140,53 @@ async def test_a_failing_partition_does_not_cost_records_of_another(
             except OffsetOutOfRange:
                 failures += 1
     assert found == list(range(10))
+
+
+class Instant:
+    """A transport that answers at once: partition 0 with one record, partition 1 with a refusal."""
+
+    async def send(self, request: Request) -> Response:
+        if request.url.endswith("/metadata"):
+            rows = [[0, 1, 0, [1], [1]], [1, 1, 0, [1], [1]]]
+            document = {
+                "cluster_id": "c",
+                "version": 1,
+                "controller": None,
+                "brokers": [{"id": 1, "url": "http://b", "rack": None, "incarnation": 1}],
+                "topics": {"t": {"topic_id": "id", "partitions": rows}},
+            }
+            return Response(200, {}, json.dumps(document).encode())
+        if "/partitions/1/" in request.url:
+            return Response(416, {}, json.dumps(OffsetOutOfRange("no").body()).encode())
+        offset = int(request.params["offset"])
+        batch = bytearray(batches.encode([OutgoingRecord(b"7")], now_ms=0))
+        batches.stamp(batch, batches.header_at(batch), offset, 0)
+        names = ("high-watermark", "log-start-offset", "leader-epoch", "next-offset")
+        facts = zip(names, (offset + 1, 0, 0, offset + 1), strict=True)
+        headers = {f"x-leadline-{name}": str(value) for name, value in facts}
+        return Response(200, headers, bytes(batch))
+
+    async def aclose(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_a_read_that_failed_together_with_one_that_succeeded_costs_no_record(
+    order: tuple[int, int],
+) -> None:
+    """Both reads end in the same instant, so one poll finds both."""
+    client = AsyncLeadlineClient("http://b", transport=Instant())
+    async with client, AsyncConsumer(client) as consumer:
+        await consumer.assign([("t", number) for number in order], start=0)
+        offsets: list[int] = []
+        failures = 0
+        while len(offsets) < 5:
+            try:
+                offsets += [one.record.offset for one in await consumer.poll()]
+            except OffsetOutOfRange:
+                failures += 1
+    assert offsets == list(range(len(offsets)))
+    assert failures > 0
 
 
 def test_the_blocking_consumer_seeks_and_reads(cluster: StandInCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -124,6 +125,18 @@ async def test_sending_waits_while_the_buffer_is_full(cluster: StandInCluster) -
         await first
         await (await second)
         await producer.aclose()
+
+
+async def test_leaving_by_an_exception_does_not_wait_for_acknowledgements(
+    cluster: StandInCluster,
+) -> None:
+    cluster.partitions[0].faults.extend([NotEnoughReplicas("")] * 1000)
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        with suppress(ZeroDivisionError):
+            async with AsyncProducer(client, SMALL) as producer:
+                futures = [await producer.send("t", b"x" * 99, partition=0) for _ in range(9)]
+                raise ZeroDivisionError
+        assert all(future.cancelled() for future in futures)
 
 
 def test_the_blocking_producer_gives_places(cluster: StandInCluster) -> None:
