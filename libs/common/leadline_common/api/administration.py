@@ -42,8 +42,32 @@ TAGS = (
         "description": "The functions that a controller decides with, without any effect.",
     },
 )
-_DELETE_WAIT_MS = 10_000
-_MAX_DELETE_WAIT_MS = 60_000
+_DRY_RUN = models.CreatedTopic(
+    name="orders",
+    topic_id=None,
+    partitions=2,
+    replication_factor=2,
+    replica_assignment={"0": [1, 2], "1": [2, 3]},
+    dry_run=True,
+)
+_UNDER_WAY = models.DeletedTopic(
+    name="orders", topic_id="b1946ac92492d2347c6235b4d2611184", complete=False
+)
+
+_CREATE_ERRORS = error_responses(
+    NoController,
+    PolicyViolation,
+    TopicDeletionPending,
+    RequestTimedOut,
+    StoreOutcomeUnknown,
+    ConnectionLost,
+)
+_DELETE_ERRORS = error_responses(
+    NoController, UnknownTopic, TopicDeletionPending, StoreOutcomeUnknown, ConnectionLost
+)
+_DELETE_WAIT = Query(
+    ge=0, le=60_000, description="How long to wait for the deletion to be complete, in ms"
+)
 
 
 class Administration(Protocol):
@@ -194,15 +218,9 @@ def _add_create(router: APIRouter) -> None:
         tags=[TOPICS_TAG],
         summary="Create a topic",
         status_code=201,
-        responses=_also(200, models.CreatedTopic, "What a dry run would create")
-        | error_responses(
-            NoController,
-            PolicyViolation,
-            TopicDeletionPending,
-            RequestTimedOut,
-            StoreOutcomeUnknown,
-            ConnectionLost,
-        ),
+        response_description="Every partition has its state, and every live broker knows it",
+        responses=_also(200, models.CreatedTopic, "What a dry run would create", _DRY_RUN)
+        | _CREATE_ERRORS,
     )
     async def create_topic(
         answering: Answering, body: models.NewTopicBody, response: Response
@@ -223,21 +241,15 @@ def _add_delete(router: APIRouter) -> None:
         "/topics/{topic}",
         tags=[TOPICS_TAG],
         summary="Delete a topic",
-        responses=_also(202, models.DeletedTopic, "Ordered, and not complete yet")
-        | error_responses(
-            NoController, UnknownTopic, TopicDeletionPending, StoreOutcomeUnknown, ConnectionLost
-        ),
+        response_description="Complete: nothing of the topic is left in the cluster",
+        responses=_also(202, models.DeletedTopic, "Ordered, and not complete yet", _UNDER_WAY)
+        | _DELETE_ERRORS,
     )
     async def delete_topic(
         answering: Answering,
         topic: TopicName,
         response: Response,
-        wait_ms: Annotated[
-            int,
-            Query(
-                ge=0, le=_MAX_DELETE_WAIT_MS, description="How long to wait for the completion, ms"
-            ),
-        ] = _DELETE_WAIT_MS,
+        wait_ms: Annotated[int, _DELETE_WAIT] = 10_000,
     ) -> models.DeletedTopic:
         """Delete a topic with all its records.
 
@@ -298,6 +310,9 @@ def _add_what_if(router: APIRouter) -> None:
         return answering.what_if_placement(body)
 
 
-def _also(status: int, model: type[BaseModel], description: str) -> dict[int | str, dict[str, Any]]:
+def _also(
+    status: int, model: type[BaseModel], description: str, example: BaseModel
+) -> dict[int | str, dict[str, Any]]:
     """Document a second kind of success."""
-    return {status: {"model": model, "description": description}}
+    content = {"application/json": {"example": example.model_dump()}}
+    return {status: {"model": model, "description": description, "content": content}}

@@ -16,9 +16,9 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
-from leadline_client.errors import BodyTooLarge, InvalidRequest, UnsupportedFormat
 from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
+from leadline_common.http.document import add_any_other_error, in_house_style
 from leadline_common.http.edge import Edge
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
@@ -70,10 +70,10 @@ class ServiceApp(FastAPI):
         parsed = super().openapi()
         if self._parsed is not parsed:
             document = deepcopy(parsed)
-            _use_house_errors(document)
+            in_house_style(document)
             for operation in self._operations:
                 add_operation(document, operation)
-            _add_any_other_error(document)
+            add_any_other_error(document)
             document["paths"] = dict(sorted(document["paths"].items()))
             self._parsed, self._document = parsed, document
         return self._document
@@ -165,52 +165,3 @@ def _with_forwarder(
             await app.forwarder.close()
 
     return lifespan
-
-
-_ERROR_SCHEMA = {"$ref": "#/components/schemas/ErrorBody"}
-_REFUSALS = (InvalidRequest,)
-_BODY_REFUSALS = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
-
-
-def _use_house_errors(document: dict[str, Any]) -> None:
-    """Put the house body of a refused field where FastAPI documents its own."""
-    for operation in operations_of(document):
-        answers = operation["responses"]
-        if answers.pop("422", None) is not None:
-            refusals = _BODY_REFUSALS if "requestBody" in operation else _REFUSALS
-            for status, refused in errors.error_responses(*refusals).items():
-                del refused["model"]
-                refused["content"]["application/json"]["schema"] = _ERROR_SCHEMA
-                answers[str(status)] = _joined(refused, answers.get(str(status)))
-            operation["responses"] = dict(sorted(answers.items()))
-    schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
-    definitions = errors.ErrorBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(definitions.pop("$defs"))
-    schemas["ErrorBody"] = definitions
-
-
-def _joined(answer: dict[str, Any], stated: dict[str, Any] | None) -> dict[str, Any]:
-    """Return one answer with the examples of both; the stated ones come first."""
-    if stated is None:
-        return answer
-    shown = stated["content"]["application/json"].get("examples", {})
-    examples = shown | answer["content"]["application/json"]["examples"]
-    content = {"application/json": {"schema": _ERROR_SCHEMA, "examples": examples}}
-    return {**stated, "description": ", ".join(examples), "content": content}
-
-
-def _add_any_other_error(document: dict[str, Any]) -> None:
-    """Say of every operation that whatever else fails has the house body too."""
-    other = {
-        "description": "Any other error of the table",
-        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
-    }
-    for operation in operations_of(document):
-        operation["responses"].setdefault("default", deepcopy(other))
-
-
-def operations_of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every operation object of an OpenAPI document."""
-    return [operation for item in document["paths"].values() for operation in item.values()]

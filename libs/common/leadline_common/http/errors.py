@@ -22,12 +22,15 @@ from starlette.types import Scope
 
 from leadline_client.errors import (
     BodyTooLarge,
+    FencedLeaderEpoch,
     Forbidden,
     InternalError,
     InvalidRequest,
+    LeaderHint,
     LeadlineError,
     MethodNotAllowed,
     NotFound,
+    NotLeader,
     StoreOutcomeUnknown,
     Unauthorized,
     UnsupportedFormat,
@@ -69,7 +72,10 @@ class FieldProblem(BaseModel):
 class ErrorBody(BaseModel):
     """The body of every refusal and failure."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={"example": InternalError("internal error").body()},
+    )
 
     error_code: int = Field(description="Stable code; its first three digits are the HTTP status")
     message: str
@@ -169,6 +175,14 @@ def allowed_methods(request: Request) -> list[str]:
     return [*found, "OPTIONS"]
 
 
+_DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
+    InvalidRequest: {"fields": [{"field": "body.partitions", "message": "must be at least 1"}]},
+    NotLeader: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
+    FencedLeaderEpoch: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
+}
+"""What the examples of some errors carry besides."""
+
+
 def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route that may answer with these errors.
 
@@ -179,8 +193,8 @@ def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, A
     for error in errors:
         status = error("").status
         entry = responses.setdefault(status, _documented(status))
-        meaning = (error.__doc__ or "").strip().partition("\n")[0]
-        example = {"summary": meaning, "value": error(meaning).body()}
+        meaning = (error.__doc__ or "").strip().partition("\n")[0].replace("`", "")
+        example = {"summary": meaning, "value": error(meaning, **_DETAILS.get(error, {})).body()}
         entry["content"]["application/json"]["examples"][error.__name__] = example
         names = entry["content"]["application/json"]["examples"]
         entry["description"] = ", ".join(names)
