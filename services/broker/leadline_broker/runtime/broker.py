@@ -141,7 +141,6 @@ class Broker:
 
     async def close(self) -> None:
         """Stop in good order: logs flushed, marker left, registration gone at once."""
-        incarnation = self._standing.incarnation
         self.stop_serving()
         engine = self._engine
         if engine is not None:
@@ -152,6 +151,7 @@ class Broker:
         if engine is not None:
             await engine.finish_background()
             await engine.maintenance.checkpoint()
+            incarnation = self._standing.last_incarnation
             clean = await asyncio.to_thread(engine.logs.close, incarnation)
             logger.info("logs closed", clean=clean, incarnation=incarnation)
         await self._store.close()

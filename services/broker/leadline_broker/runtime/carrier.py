@@ -26,7 +26,7 @@ from leadline_broker.domain.effects import (
 from leadline_broker.runtime.acks import PendingAcks
 from leadline_broker.runtime.partition import Partition
 from leadline_client.batches import parse_headers
-from leadline_client.errors import CorruptBatch, StorageFailed, UnknownLeaderEpoch
+from leadline_client.errors import StorageFailed, UnknownLeaderEpoch
 
 
 class Flusher(Protocol):
@@ -139,8 +139,6 @@ class EffectCarrier:
         for header in parse_headers(effect.records):
             if header.leader_epoch > epoch:
                 raise UnknownLeaderEpoch(f"a batch of epoch {header.leader_epoch} in epoch {epoch}")
-            if header.record_count < 0:
-                raise CorruptBatch(f"{header.record_count} records at {header.base_offset}")
         partition.log.append(effect.records)
         self.carry_out(partition, partition.replica.on_fetched(effect.leader_high_watermark))
 

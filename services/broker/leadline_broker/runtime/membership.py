@@ -81,7 +81,7 @@ class Membership:
             if self._lost:
                 continue
             self._backoff.reset()
-            self._standing.incarnation = incarnation
+            self._standing.registered(incarnation)
             logger.info("registered", incarnation=incarnation, url=self._standing.url)
             self._wake.set()
             self._on_registered()

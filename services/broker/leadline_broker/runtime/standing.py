@@ -26,13 +26,18 @@ class Standing:
         self.broker_id = broker_id
         self.url = ""
         self.incarnation = NO_INCARNATION
+        self.last_incarnation = NO_INCARNATION
         self.granted = False
         self.stopping = False
         self._lease_valid = lease_valid
         self._addresses: dict[int, BrokerRow] = {}
 
+    def registered(self, incarnation: int) -> None:
+        """Take up a new registration, without any grant yet."""
+        self.incarnation = self.last_incarnation = incarnation
+
     def fence(self) -> None:
-        """Lose registration and grant."""
+        """Lose registration and grant; `last_incarnation` remembers which it was."""
         self.incarnation = NO_INCARNATION
         self.granted = False
 

@@ -1,0 +1,204 @@
+"""Registration and ISR writes against a real ZooKeeper (rules R1, R6, R7, R9)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from leadline_broker.adapters.zookeeper import ZkBrokerStore
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.state import PublishedState
+from leadline_common import znodes
+from leadline_common.clock import ManualClock
+from leadline_common.zk.session import ZkSession
+from leadline_common.znodes import PartitionState, StateChange, TopicAssignment
+from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+
+NAME = ("t", "id-1", 0)
+
+
+class Told:
+    """What a store tells its owner."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self.hints = 0
+
+    def on_lost(self) -> None:
+        self.lost += 1
+
+    def on_hint(self) -> None:
+        self.hints += 1
+
+
+@asynccontextmanager
+async def store_of(
+    broker_id: int, hosts: str, told: Told | None = None
+) -> AsyncIterator[ZkBrokerStore]:
+    told = told or Told()
+    store = ZkBrokerStore(broker_id, hosts, SESSION_TIMEOUT_MS, ManualClock())
+    await store.connect(told.on_lost, told.on_hint)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+async def zk(zk_session: ZkSession) -> ZkSession:
+    """A session on a tree with one topic whose partition 0 is led by broker 1."""
+    for path in znodes.PERSISTENT_PATHS:
+        await zk_session.ensure_path(path)
+    assignment = TopicAssignment("id-1", {0: (1, 2, 3)})
+    await zk_session.create(znodes.topic_path("t"), znodes.encode_topic(assignment))
+    await zk_session.ensure_path(znodes.partition_path("t", 0))
+    state = PartitionState(1, 5, (1, 2, 3), 7, extra={"note": "kept"})
+    await zk_session.create(znodes.state_path("t", 0), znodes.encode_state(state))
+    return zk_session
+
+
+def proposal(
+    *isr: int, version: int = 0, epoch: int = 5, joiners: tuple[tuple[int, int], ...] = ()
+) -> IsrProposal:
+    return IsrProposal(1, epoch, isr, (), version, joiners, "lagging")
+
+
+async def test_each_registration_is_a_new_incarnation(zk: ZkSession, zk_chroot: str) -> None:
+    async with store_of(1, zk_chroot) as store:
+        first = await store.register("http://127.0.0.1:1", "rack")
+    assert await zk.exists(znodes.broker_id_path(1)) is None
+    async with store_of(1, zk_chroot) as store:
+        second = await store.register("http://127.0.0.1:1", None)
+        data, _ = await zk.get(znodes.broker_id_path(1))
+
+    assert second == first + 1
+    assert znodes.decode_broker(data).incarnation == second
+
+
+async def test_what_a_dead_process_left_behind_is_replaced_at_once(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    told = Told()
+    async with store_of(1, zk_chroot, told) as left_behind:
+        first = await left_behind.register("http://127.0.0.1:1", None)
+        assert await left_behind.registration() == "ours"
+        async with store_of(1, zk_chroot) as store:
+            second = await store.register("http://127.0.0.1:2", None)
+
+            data, _ = await zk.get(znodes.broker_id_path(1))
+            assert (first + 1, "http://127.0.0.1:2") == (second, znodes.decode_broker(data).url)
+            await until(lambda: told.hints > 0, "the other process is told")
+            assert await left_behind.registration() == "another's"
+            assert await store.registration() == "ours"
+
+
+async def test_a_shrink_keeps_all_else_and_leaves_an_audit_entry(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    async with store_of(1, zk_chroot) as store:
+        await store.register("http://127.0.0.1:1", None)
+
+        outcome = await store.write_isrs([(NAME, proposal(1, 2))])
+
+        assert outcome == [(IsrWriteResult.COMMITTED, 1)]
+    data, stat = await zk.get(znodes.state_path("t", 0))
+    assert stat.version == 1
+    assert znodes.decode_state(data) == PartitionState(1, 5, (1, 2), 7, extra={"note": "kept"})
+    (entry,) = await zk.get_children(znodes.AUDIT)
+    audit = znodes.decode_audit((await zk.get(f"{znodes.AUDIT}/{entry}"))[0])
+    assert (audit.kind, audit.actor, audit.reason) == ("isr_change", "broker 1", "lagging")
+    assert audit.changes == (StateChange("t", 0, "lagging", (1, 5, (1, 2, 3)), (1, 5, (1, 2)), 1),)
+
+
+@pytest.mark.parametrize(
+    "stale",
+    [proposal(1, version=3), proposal(1, epoch=4)],
+    ids=["version", "epoch"],
+)
+async def test_a_write_from_an_old_view_changes_nothing(
+    zk: ZkSession, zk_chroot: str, stale: IsrProposal
+) -> None:
+    async with store_of(1, zk_chroot) as store:
+        await store.register("http://127.0.0.1:1", None)
+
+        assert await store.write_isrs([(NAME, stale)]) == [(IsrWriteResult.CONFLICT, -1)]
+
+    assert (await zk.get(znodes.state_path("t", 0)))[1].version == 0
+
+
+async def test_a_recreated_topic_is_not_written_for_the_old_one(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    async with store_of(1, zk_chroot) as store:
+        await store.register("http://127.0.0.1:1", None)
+        old = ("t", "another-id", 0)
+
+        assert await store.write_isrs([(old, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
+        assert await store.read_states([old]) == [None]
+
+
+async def test_a_succeeded_incarnation_writes_nothing(zk: ZkSession, zk_chroot: str) -> None:
+    async with store_of(1, zk_chroot) as zombie, store_of(1, zk_chroot) as store:
+        await zombie.register("http://127.0.0.1:1", None)
+        await store.register("http://127.0.0.1:1", None)
+
+        assert await zombie.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
+        assert await store.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.COMMITTED, 1)]
+
+
+async def test_a_joiner_must_be_live_in_the_counted_incarnation(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    refused = [(IsrWriteResult.JOINER_REFUSED, -1)]
+    async with store_of(1, zk_chroot) as store:
+        await store.register("http://127.0.0.1:1", None)
+        async with store_of(2, zk_chroot) as follower:
+            counted = await follower.register("http://127.0.0.1:2", None)
+            grown = proposal(1, 2, joiners=((2, counted),))
+            other = proposal(1, 2, joiners=((2, counted + 1),))
+            assert await store.write_isrs([(NAME, other)]) == refused
+        assert await store.write_isrs([(NAME, grown)]) == refused
+        async with store_of(2, zk_chroot) as follower:
+            counted = await follower.register("http://127.0.0.1:2", None)
+            assert await store.write_isrs([(NAME, grown)]) == refused
+            grown = proposal(1, 2, joiners=((2, counted),))
+            assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.COMMITTED, 1)]
+
+
+async def test_states_are_read_as_published(zk: ZkSession, zk_chroot: str) -> None:
+    async with store_of(1, zk_chroot) as store:
+        states = await store.read_states([NAME, ("no", "id", 0)])
+
+    assert states == [PublishedState(1, 5, (1, 2, 3), (), 0), None]
+
+
+async def test_blocks_of_producer_ids_do_not_overlap(zk: ZkSession, zk_chroot: str) -> None:
+    async with store_of(1, zk_chroot) as one, store_of(2, zk_chroot) as two:
+        blocks = [await store.claim_producer_ids(1000) for store in (one, two, one)]
+
+    assert blocks == [0, 1000, 2000]
+
+
+async def test_the_controller_is_followed_by_hints(zk: ZkSession, zk_chroot: str) -> None:
+    told = Told()
+    async with store_of(1, zk_chroot, told) as store:
+        assert await store.controller() is None
+        value = znodes.encode_controller(znodes.ControllerRegistration(3, "http://c", 0))
+        await zk.create(znodes.CONTROLLER, value, ephemeral=True)
+        await until(lambda: told.hints > 0, "a hint comes")
+
+        found = await store.controller()
+
+    assert found is not None
+    assert (found.id, found.url) == (3, "http://c")
+
+
+async def test_the_lease_ends_with_the_session(zk: ZkSession, zk_chroot: str) -> None:
+    async with store_of(1, zk_chroot) as store:
+        assert store.lease_valid()
+        assert store.lease_left_ms() > 0
+        await store.close()
+        assert not store.lease_valid()
