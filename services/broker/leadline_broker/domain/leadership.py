@@ -28,6 +28,7 @@ from leadline_broker.domain.isr import (
 from leadline_broker.domain.state import (
     NO_LEADER_EPOCH,
     NO_STATE_VERSION,
+    PublishedState,
     ReplicaState,
 )
 from leadline_broker.domain.watermark import committed_end
@@ -292,6 +293,20 @@ class Leadership:
             self.pending = None
             return self.advance_high_watermark()
         return [ReadState()]
+
+    def on_state_read(self, state: PublishedState) -> list[Effect]:
+        """Take a state of this epoch that was read; what was read earlier changes nothing (R3).
+
+        A later version than the known one is this leader's own write. The known
+        version says only that a pending proposal was not applied *yet*: it may
+        be under way still, or lost, so it stays pending and is written again,
+        which its version makes harmless.
+        """
+        if state.state_version > self._state.state_version:
+            return self.adopt(state.isr, state.eligible, state.state_version)
+        if self.pending is not None and state.state_version == self.pending.state_version:
+            return [WriteIsr(self.pending)]
+        return []
 
     def _forget_joiners(self, proposal: IsrProposal) -> list[Effect]:
         self.pending = None

@@ -242,9 +242,7 @@ class Replica:
             return []
         if state is None or state.leader_epoch > self.state.leader_epoch:
             return self.step_down()
-        if state.state_version < self.state.state_version:
-            return []
-        return self.leadership.adopt(state.isr, state.eligible, state.state_version)
+        return self.leadership.on_state_read(state)
 
     def fetch_row(self) -> FetchRow | None:
         """Return where to fetch from, or None while there is nothing to ask."""
