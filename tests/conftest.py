@@ -1,3 +1,3 @@
 """Fixtures for all tests; each lives in a module of tests/support."""
 
-pytest_plugins = ["tests.support.zookeeper"]
+pytest_plugins = ["tests.support.zookeeper", "tests.support.controller_rig"]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
@@ -22,7 +22,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.http import Listener, bind
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import NodeExists
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, Op, OpResult, SetOp
+from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.brokers import HttpBrokers
@@ -82,6 +82,10 @@ class RecordingBroker:
     @property
     def url(self) -> str:
         return self._listener.url
+
+    @property
+    def is_registered(self) -> bool:
+        return self._session is not None
 
     async def start(self) -> None:
         routes = [
@@ -207,14 +211,14 @@ class RecordingBroker:
 
 
 class RunningController:
-    """A controller with its API, in this process. `store_of` may wrap its stores."""
+    """A controller with its API, in this process, over stores of `store_type`."""
 
     def __init__(
         self,
         controller_id: int,
         hosts: str,
         *,
-        wrap_store: Callable[[ZkStore], Store] | None = None,
+        store_type: type[ZkStore] = ZkStore,
         **settings: Any,
     ) -> None:
         options = {
@@ -226,9 +230,9 @@ class RunningController:
         self.settings = ControllerSettings.model_validate(options)
         self.listener = bind("127.0.0.1", 0)
         self.gateway = HttpBrokers()
-        self.stores: list[Store] = []
+        self.stores: list[ZkStore] = []
         self._hosts = hosts
-        self._wrap = wrap_store
+        self._store_type = store_type
         means = Means(
             open_store=self._open_store,
             gateway=self.gateway,
@@ -244,11 +248,10 @@ class RunningController:
         self._stack = contextlib.AsyncExitStack()
 
     async def _open_store(self) -> Store:
-        store = ZkStore()
+        store = self._store_type()
         await store.start(self._hosts, self.settings.zookeeper_session_timeout_ms)
-        wrapped = self._wrap(store) if self._wrap else store
-        self.stores.append(wrapped)
-        return wrapped
+        self.stores.append(store)
+        return store
 
     async def start(self) -> None:
         await self._stack.enter_async_context(served(self.app, self.listener))
@@ -291,24 +294,21 @@ async def read_state(session: ZkSession, topic: str, partition: int) -> Partitio
     return znodes.decode_state(data)
 
 
-async def delete_tree(session: ZkSession, path: str) -> None:
-    for name in await session.get_children(path):
-        await delete_tree(session, f"{path}/{name}")
-    await session.delete(path, ANY_VERSION)
+class MortalStore(ZkStore):
+    """A store that ends its process, so to speak, just before or just after its k-th write.
 
+    `writes_left` counts down from k; a negative number never gets there.
+    """
 
-class CountedWrites:
-    """A store that fails, as if the process died, before or after its k-th write."""
-
-    def __init__(self, inner: ZkStore) -> None:
-        self.inner = inner
-        self.left = -1
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes_left = -1
+        self.dies_after_sending = False
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
-        if self.left == 0:
-            raise asyncio.CancelledError
-        self.left -= 1
-        return self.inner.submit(ops)
+        self.writes_left -= 1
+        if self.writes_left != 0:
+            return super().submit(ops)
+        if self.dies_after_sending:
+            super().submit(ops).add_done_callback(lambda answer: answer.exception())
+        raise asyncio.CancelledError

@@ -13,7 +13,7 @@ from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
 from leadline_controller.runtime.desk import Desk
 from leadline_controller.runtime.topics import TopicKeeper
-from leadline_controller.runtime.writer import StaleView, Why
+from leadline_controller.runtime.writer import Deposed, StaleView, Why
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,7 @@ class Upkeep:
         self._desk.delivery.meet_brokers(self._desk.image.brokers, cause)
         await self._brokers.watch(list(self._desk.image.brokers))
         await self._topics.look_for_deletions(cause)
+        await self._check_office()
         # What changed between loading and watching is found by looking once more.
         self._desk.hint(events.BrokersChanged, cause)
         self._desk.hint(events.TopicsChanged, cause)
@@ -55,6 +56,7 @@ class Upkeep:
         """Read everything, take in what is news, and decide wherever something is due."""
         clock = self._desk.office.clock
         begun = clock.monotonic_ms()
+        await self._check_office()
         await self._brokers.on_broker_change(event)
         await self._topics.on_topic_change(event)
         names = [name for name, _ in self._desk.image.partitions()]
@@ -65,6 +67,18 @@ class Upkeep:
         await self._topics.on_deletions(event)
         await self._trim_audit()
         self._last_ms = clock.monotonic_ms() - begun
+
+    async def _check_office(self) -> None:
+        """Resign if `/controller` is not this session's: nobody may go on ruling beside another.
+
+        Writes are fenced anyway (rule R11); this is for what is only served.
+        """
+        holder = await self._store.holder(self._suspect)
+        if holder is None or holder.session_id != self._store.session_id:
+            raise Deposed("/controller is not held by this session any more")
+
+    def _suspect(self) -> None:
+        self._desk.hint(events.Reconcile)
 
     async def _repair(self, cause: str, kind: str) -> None:
         decisions = on_controller_failover(self._desk.image)
