@@ -110,6 +110,20 @@ def test_no_partition_is_half_created_on_a_full_disk(small_disk: Path) -> None:
     assert open_log(small_disk).log_end_offset == 1
 
 
+def test_a_flush_without_room_for_the_epochs_can_be_tried_again(small_disk: Path) -> None:
+    log = open_log(small_disk)
+    log.append(batch(0, epoch=3))
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"):
+        ballast.write_bytes(b"x" * 1_000_000)
+    with pytest.raises(DiskFull):
+        log.flush()
+    assert (log.failed, log.durable_end_offset) == (False, 0)
+    ballast.unlink()
+    assert log.flush() == 1
+    assert (log.directory / "leader-epoch-checkpoint").read_bytes().endswith(b"3 0\n")
+
+
 @pytest.mark.parametrize("call", ["fdatasync", "fsync"])
 def test_a_failed_fsync_fails_the_log_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

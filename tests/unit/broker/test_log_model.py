@@ -14,7 +14,7 @@ from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batches import BatchHeader, header_at
 from tests.unit.broker.log_support import batch, open_log, read_all
 
-SEGMENT_BYTES = 500
+SEGMENT_BYTES = 1500
 
 
 class LogModel(RuleBasedStateMachine):

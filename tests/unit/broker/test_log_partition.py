@@ -245,6 +245,41 @@ def test_every_flipped_byte_of_a_closed_segment_is_refused(tmp_path: Path) -> No
         damaged.discard()
 
 
+def test_damage_to_a_closed_segment_is_seen_while_the_log_is_open(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    for number in range(9):
+        log.append(batch(number, b"x" * 40))
+    closed = sorted(log.directory.glob("*.log"))[1]
+    content = closed.read_bytes()
+    closed.write_bytes(content[:-1] + b"y")
+    with pytest.raises(CorruptStoredBatch):
+        log.read(int(closed.stem), 1 << 20, 9)
+
+
+def test_a_closed_segment_without_its_last_batch_is_refused(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    for number in range(9):
+        log.append(batch(number, b"x" * 40))
+    log.close()
+    closed = sorted(log.directory.glob("*.log"))[1]
+    closed.write_bytes(closed.read_bytes()[: -len(batch(0, b"x" * 40))])
+    damaged = open_log(tmp_path, clean=True, segment_bytes=300)
+    with pytest.raises(CorruptStoredBatch):
+        damaged.read(int(closed.stem), 1 << 20, 9)
+
+
+def test_an_index_follows_a_cut_inside_a_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for number in range(40):
+        log.append(batch(number, b"x" * 40))
+    log.truncate_to(11)
+    for number in range(11, 40):
+        log.append(batch(number, b"y" * (number % 7) * 30, epoch=1))
+    for number in range(11, 40):
+        expected = batch(number, b"y" * (number % 7) * 30, epoch=1)
+        assert log.read(number, 1, 40) == expected
+
+
 def test_a_damaged_closed_segment_is_repaired_by_cutting_and_copying(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=300)
     for number in range(9):

@@ -137,3 +137,20 @@ def test_an_old_index_does_not_hide_newer_batches(tmp_path: Path) -> None:
     again = open_log(tmp_path)
     assert read_all(again) == BATCHES
     assert again.durable_end_offset == 5
+
+
+def test_a_snapshot_of_batches_that_were_cut_is_forgotten(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for content in BATCHES:
+        log.append(content)
+    log.close()
+    segment = log.directory / f"{0:020d}.log"
+    segment.write_bytes(segment.read_bytes()[:-1])
+    log = open_log(tmp_path)
+    log.append(batch(4, epoch=2, producer=(8, 0, 0)))
+    log.discard()
+    again = open_log(tmp_path)
+    assert again.producers.get(8) is not None
+    known = again.producers.get(9)
+    assert known is not None
+    assert known.expected_sequence == 4
