@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from leadline_client.wire import NewTopic
 from tests.support.cluster import wait_until
-from tests.support.faults import expired, frozen, kill
-from tests.support.scenario import Scenario, scenario
+from tests.support.faults import frozen, kill, kill_at_expiry_of
+from tests.support.scenario import Scenario, rounds, scenario
 
 WIDE_TOPIC = "wide"
 
@@ -46,20 +46,27 @@ async def test_s6_idle_controller_killed() -> None:
         await led(running, running.topic, without=victim)
 
 
-async def test_s6_controller_killed_during_a_failover_of_200_partitions() -> None:
+@rounds(quick=2)
+async def test_s6_controller_killed_during_a_failover_of_200_partitions(rounds: int) -> None:
     async with scenario(controllers=2) as running:
         await running.cluster.client.create_topic(NewTopic(WIDE_TOPIC, 200, 3))
-        active = await running.cluster.active_controller()
-        epoch = (await running.view()).controller_epoch
-        victim = await running.leader(0)
-        await kill(running, victim)
-        await expired(running, victim)
-        # The session has just ended: the controller is deciding, or about to.
-        await kill(running, active)
-        await taken_over(running, active, epoch)
-        await led(running, WIDE_TOPIC, without=victim)
-        await led(running, running.topic, without=victim)
-        await running.load.progress()
+        for number in range(rounds):
+            active = await running.cluster.active_controller()
+            epoch = (await running.view()).controller_epoch
+            victim = await running.leader(number % 6)
+            log_end = len(running.cluster.log(active))
+            await kill_at_expiry_of(running, victim, active, delay_s=0.004 * (number % 6))
+            if number % 6 == 0:
+                finished = "led anew and acknowledged" in running.cluster.log(active)[log_end:]
+                assert not finished, "void: the controller died after the failover"
+            await taken_over(running, active, epoch)
+            await led(running, WIDE_TOPIC, without=victim)
+            await led(running, running.topic, without=victim)
+            await running.load.progress()
+            running.cluster.restart(active)
+            running.cluster.restart(victim)
+            await running.full_isr()
+            await running.cluster.in_sync(WIDE_TOPIC, 3)
 
 
 async def test_s7_controller_frozen_past_its_session() -> None:

@@ -11,7 +11,9 @@ import signal
 import time
 from pathlib import Path
 
-from tests.support.cluster import wait_until
+from leadline_common import znodes
+from leadline_common.zk.session import ZkSession
+from tests.support.cluster import DEADLINE_S, wait_until
 from tests.support.scenario import SESSION_MS, Scenario
 
 KILLED = -signal.SIGKILL
@@ -32,6 +34,30 @@ async def expired(running: Scenario, broker: str) -> None:
         return number not in (await running.view()).brokers
 
     await wait_until(gone, f"the session of {broker} has expired")
+
+
+async def kill_at_expiry_of(
+    running: Scenario, broker: str, controller: str, delay_s: float
+) -> None:
+    """Kill a broker, and the controller `delay_s` after ZooKeeper told it of that.
+
+    This test hears of the expiry when the controller does, so the controller dies
+    in the middle of what it does about it.
+    """
+    session = ZkSession()
+    await session.start(running.cluster.file.zookeeper, 10_000)
+    changed = asyncio.Event()
+    number = broker.rpartition("-")[2]
+    await kill(running, broker)
+    try:
+        while number in await session.get_children(znodes.BROKER_IDS, watch=changed.set):
+            await asyncio.wait_for(changed.wait(), DEADLINE_S)
+            await asyncio.sleep(delay_s)
+            running.cluster.send_signal(controller, signal.SIGKILL)
+            changed.clear()
+        await kill(running, controller)
+    finally:
+        await session.close()
 
 
 async def moved_away(running: Scenario, broker: str, partitions: list[int]) -> None:
@@ -84,6 +110,10 @@ async def out_of_isr(running: Scenario, broker: str, partitions: list[int]) -> N
 
 
 async def _is_stopped(pid: int | None) -> bool:
-    """Tell whether every thread of the process is in the state `T` (stopped)."""
-    stats = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in stats)
+    return await asyncio.to_thread(_all_threads_stopped, Path(f"/proc/{pid}/task"))
+
+
+def _all_threads_stopped(tasks: Path) -> bool:
+    """Tell whether every thread of a process is in the state `T`."""
+    stats = [stat.read_text() for stat in tasks.glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

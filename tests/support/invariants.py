@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from leadline_client.client import AsyncLeadlineClient
-from leadline_client.errors import LeadlineError
 from tests.support.cluster import Cluster
 from tests.support.history import Anomaly, Read
 from tests.support.load import Ack, Load, read_partition
@@ -40,8 +42,23 @@ async def unsettled(cluster: Cluster, topic: str) -> list[str]:
     return found + await _metadata_problems(cluster, topic, view)
 
 
-async def violations(cluster: Cluster, load: Load) -> list[str]:
-    """Return everything that is wrong with a settled cluster after a stopped load."""
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong: with the cluster and its replicas, and with what readers got."""
+
+    problems: Sequence[str]
+    anomalies: Sequence[Anomaly]
+
+    def lines(self) -> list[str]:
+        """Return everything in words; none if all invariants held."""
+        shown = [str(anomaly) for anomaly in self.anomalies[:_SHOWN]]
+        if len(self.anomalies) > _SHOWN:
+            shown.append(f"... and {len(self.anomalies) - _SHOWN} more anomalies")
+        return [*self.problems, *shown]
+
+
+async def examine(cluster: Cluster, load: Load) -> Findings:
+    """Check a settled cluster after a stopped load: I1-I7, I11 and I14."""
     topic, numbers = load.topic, range(load.partitions)
     view = await read_cluster(cluster.file.zookeeper)
     async with AsyncLeadlineClient(cluster.bootstrap) as client:
@@ -52,16 +69,17 @@ async def violations(cluster: Cluster, load: Load) -> list[str]:
         number: [_files(cluster, broker, topic, number) for broker in assignment[number]]
         for number in numbers
     }
-    return await asyncio.to_thread(_judge, load, view, reads, marks, replicas)
+    return await asyncio.to_thread(judge, load, view, reads, marks, replicas)
 
 
-def _judge(
+def judge(
     load: Load,
     view: ZkView,
     reads: Sequence[Read],
     marks: Sequence[int],
     replicas: Mapping[int, Sequence[Replica]],
-) -> list[str]:
+) -> Findings:
+    """Compare a load's history with final reads, high watermarks, replicas' files and ZooKeeper."""
     found = view.problems()
     for number, copies in replicas.items():
         found += [problem for copy in copies for problem in copy.problems()]
@@ -78,31 +96,24 @@ def _judge(
         found += tail.problems
     watched = [tail.as_read(complete=False) for tail in load.tails]
     stored = [copy.as_read() for copies in replicas.values() for copy in copies]
-    found += _summed_up(load.history.check([*reads, *watched, *stored]))
-    return found
+    return Findings(found, load.history.check([*reads, *watched, *stored]))
 
 
-def stamped_wrongly(
-    acks: Sequence[Ack], replica: Replica, leaders: Mapping[int, int]
-) -> list[str]:
-    """Say which acknowledgements name another epoch than the one their records carry (I7)."""
+def stamped_wrongly(acks: Sequence[Ack], replica: Replica, leaders: Mapping[int, int]) -> list[str]:
+    """Say which acknowledgements name another epoch than the one their records carry (I7).
+
+    Records that are gone altogether are the history's to find.
+    """
     epochs = {batch.base_offset: batch.leader_epoch for batch in replica.batches}
     where = f"{replica.topic}-{replica.partition}"
     found = [
         f"I7: {where}: acknowledged at {ack.base_offset} in epoch {ack.leader_epoch}, "
-        f"stored in epoch {epochs.get(ack.base_offset)}"
+        f"stored in epoch {epochs[ack.base_offset]}"
         for ack in acks
-        if not ack.duplicate and epochs.get(ack.base_offset) != ack.leader_epoch
+        if not ack.duplicate and epochs.get(ack.base_offset, ack.leader_epoch) != ack.leader_epoch
     ]
     strangers = sorted(set(epochs.values()) - {e for e, leader in leaders.items() if leader >= 0})
     return found + [f"I7: {where}: nobody was elected for epoch {epoch}" for epoch in strangers]
-
-
-def _summed_up(anomalies: Sequence[Anomaly]) -> list[str]:
-    lines = [str(anomaly) for anomaly in anomalies[:_SHOWN]]
-    if len(anomalies) > _SHOWN:
-        lines.append(f"... and {len(anomalies) - _SHOWN} more anomalies")
-    return lines
 
 
 def _files(cluster: Cluster, broker: int, topic: str, partition: int) -> Replica:
@@ -117,9 +128,8 @@ async def _replica_rows(cluster: Cluster) -> dict[str, list[dict[str, Any]] | No
     for broker in cluster.supervisor.plan.brokers:
         try:
             answers[broker.name] = await cluster.replicas(broker.name)
-        except (OSError, LeadlineError) as error:
+        except httpx.HTTPError:
             answers[broker.name] = None
-            del error
     return answers
 
 

@@ -49,7 +49,8 @@ class Ack:
 class Load:
     """Writers and tailing readers of one topic, started on entry and stopped on exit.
 
-    `rate` is what is offered, in records per second over all partitions.
+    `rate` is what is offered, in records per second over all partitions. `label`
+    tells the values of one load from those of another.
     """
 
     bootstrap: str | Sequence[str]
@@ -57,6 +58,7 @@ class Load:
     partitions: int
     rate: int = 2400
     batch_size: int = 100
+    label: str = ""
     history: History = field(default_factory=History)
     acks: list[Ack] = field(default_factory=list)
     errors: dict[str, int] = field(default_factory=dict)
@@ -90,7 +92,9 @@ class Load:
         await wait_until(reached, f"{records} more acks in partitions {list(numbers)}")
 
     async def stop(self) -> None:
-        """End the load: what is in flight gets its outcome first."""
+        """End the load: what is in flight gets its outcome first. Idempotent."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         try:
             await asyncio.gather(*self._tasks)
@@ -123,8 +127,7 @@ class Load:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self._stopping.is_set():
-            await self.stop()
+        await self.stop()
 
     def _raise_failures(self) -> None:
         for task in self._tasks:
@@ -182,7 +185,7 @@ class _Writer:
         history = self._load.history
         numbers = range(self._sent, self._sent + self._load.batch_size)
         self._sent = numbers.stop
-        values = [f"{self._partition}/{number}" for number in numbers]
+        values = [f"{self._load.label}{self._partition}/{number}" for number in numbers]
         for value in values:
             history.send(value, self._load.topic, self._partition, self._partition)
         try:

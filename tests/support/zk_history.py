@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from leadline_common import znodes
+from leadline_common.zk.ops import Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import (
     AuditEntry,
@@ -26,7 +27,11 @@ _SESSION_TIMEOUT_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ZkView:
-    """One reading of everything that Leadline keeps in ZooKeeper."""
+    """One reading of everything that Leadline keeps in ZooKeeper.
+
+    `written_in` and `audited_in` are the transactions that last wrote each state
+    node, and that created each audit entry.
+    """
 
     controller: ControllerRegistration | None
     controller_epoch: int
@@ -34,8 +39,10 @@ class ZkView:
     incarnations: Mapping[int, int]
     topics: Mapping[str, TopicAssignment]
     states: Mapping[TopicPartition, tuple[PartitionState, int]]
+    written_in: Mapping[TopicPartition, int]
     deletions: Sequence[str]
     audit: Sequence[AuditEntry]
+    audited_in: Sequence[int]
 
     def changes(self, topic: str, partition: int) -> list[StateChange]:
         """Return a partition's state changes in the order in which they happened.
@@ -64,6 +71,8 @@ class ZkView:
             found += [f"{problem} ({where})" for problem in _state_problems(state, assigned)]
             chain = self.changes(topic, partition)
             found += [f"{problem} ({where})" for problem in _chain_problems(chain, state, version)]
+            if self.written_in[topic, partition] not in self.audited_in:
+                found.append(f"I14: the last change was not audited in its own multi ({where})")
         found += [f"I11: the deletion of {topic} is left over" for topic in self.deletions]
         for broker in self.brokers.values():
             if broker.incarnation != self.incarnations.get(broker.id):
@@ -114,7 +123,7 @@ async def read_cluster(hosts: str) -> ZkView:
 async def _read(session: ZkSession) -> ZkView:
     topics = {
         name: znodes.decode_topic(data)
-        for name, data in (await _children(session, znodes.TOPICS)).items()
+        for name, (data, _) in (await _children(session, znodes.TOPICS)).items()
     }
     brokers = await _children(session, znodes.BROKER_IDS)
     controller = (await session.get_many([znodes.CONTROLLER]))[0]
@@ -122,37 +131,36 @@ async def _read(session: ZkSession) -> ZkView:
     counters = await session.get_many([znodes.broker_epoch_path(int(name)) for name in epochs])
     epoch_node = await session.get(znodes.CONTROLLER_EPOCH)
     audit = await _children(session, znodes.AUDIT)
+    states = await _states(session, topics)
     return ZkView(
         controller=znodes.decode_controller(controller[0]) if controller else None,
         controller_epoch=int(epoch_node[0] or 0),
-        brokers={int(name): znodes.decode_broker(data) for name, data in brokers.items()},
+        brokers={int(name): znodes.decode_broker(data) for name, (data, _) in brokers.items()},
         incarnations={
             int(name): node[1].version
             for name, node in zip(epochs, counters, strict=True)
             if node is not None
         },
         topics=topics,
-        states=await _states(session, topics),
+        states={
+            key: (znodes.decode_state(data), stat.version) for key, (data, stat) in states.items()
+        },
+        written_in={key: stat.mzxid for key, (_, stat) in states.items()},
         deletions=await session.get_children(znodes.DELETE_TOPICS),
-        audit=[znodes.decode_audit(data) for data in audit.values()],
+        audit=[znodes.decode_audit(data) for data, _ in audit.values()],
+        audited_in=[stat.czxid for _, stat in audit.values()],
     )
 
 
-async def _children(session: ZkSession, parent: str) -> dict[str, bytes]:
+async def _children(session: ZkSession, parent: str) -> dict[str, tuple[bytes, Stat]]:
     names = await session.get_children(parent)
     nodes = await session.get_many([f"{parent}/{name}" for name in names])
-    return {
-        name: node[0] for name, node in zip(names, nodes, strict=True) if node is not None
-    }
+    return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
 
 
 async def _states(
     session: ZkSession, topics: Mapping[str, TopicAssignment]
-) -> dict[TopicPartition, tuple[PartitionState, int]]:
+) -> dict[TopicPartition, tuple[bytes, Stat]]:
     keys = [(name, number) for name, topic in topics.items() for number in topic.partitions]
     nodes = await session.get_many([znodes.state_path(*key) for key in keys])
-    return {
-        key: (znodes.decode_state(node[0]), node[1].version)
-        for key, node in zip(keys, nodes, strict=True)
-        if node is not None
-    }
+    return {key: node for key, node in zip(keys, nodes, strict=True) if node is not None}
