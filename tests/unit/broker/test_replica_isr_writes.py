@@ -129,12 +129,11 @@ def test_a_late_read_does_not_settle_a_newer_proposal() -> None:
     made.on_leader_and_isr(row(1, 5, (1, 2), version=1), 0)
     _, effects = third.fetch(1, 5, now=2 * LAG_MS)
     assert the_proposal(effects).isr == AR
-
-    made.on_state_read(read_before_the_next_write)
     log.append([5])
     made.park(2, 77)
     Follower(made, 2, incarnation=1).fetch(2, 5, now=2 * LAG_MS)
 
+    assert acknowledged(made.on_state_read(read_before_the_next_write)) == []
     assert made.state.high_watermark == 1
     assert acknowledged(third.fetch(2, 5, now=2 * LAG_MS)[1]) == [77]
 

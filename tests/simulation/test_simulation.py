@@ -1,0 +1,138 @@
+"""Thousands of simulated clusters, each under faults of its own: nothing acknowledged is lost.
+
+A failing seed is printed with the smallest plan of faults that still fails, its
+trace, and the command that replays it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from leadline_broker.domain.rules import ALL_RULES
+from tests.simulation.checks import LOSSES, LOST, STUCK, TWO_RECORDS
+from tests.simulation.faults import make_plan
+from tests.simulation.run import report, search, shrink, simulate
+
+CHUNK = 100
+SEEDS = 2_000
+SOAK_CHUNK = 2_500
+SOAK_SEEDS = 100_000
+
+MUST_HAPPEN = {
+    "acknowledged",
+    "acks parked over an epoch change",
+    "broker started before its session expired",
+    "controller resigned",
+    "controller's write of unknown outcome adopted",
+    "diverging answer",
+    "diverging answer over more than one epoch",
+    "election: isr",
+    "election: none",
+    "election: unchanged",
+    "fetch of a newer epoch refused",
+    "fetch of an older epoch refused",
+    "grant for another incarnation refused",
+    "ISR grown",
+    "ISR shrunk",
+    "ISR write in conflict",
+    "ISR write of unknown outcome",
+    "ISR write of unknown outcome adopted",
+    "joiner refused",
+    "late fetch answer",
+    "late fetch refused",
+    "leader stepped down after reading",
+    "leadership moved by an operator",
+    "log cut",
+    "power cut lost records",
+    "produce of unknown outcome",
+    "produce refused: NotEnoughReplicas",
+    "session of a live broker expired",
+    "stale controller refused",
+    "zombie controller fenced",
+}
+"""States that the faults must bring about; a run that reaches none of them proves little."""
+
+MUST_NOT_HAPPEN = {"election: unclean", "log reset"}
+
+
+def check_clean(first: int, count: int) -> Counter[str]:
+    reached: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        result = simulate(seed)
+        if result.failed:
+            pytest.fail(report(shrink(result)), pytrace=False)
+        reached += result.sometimes
+    return reached
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_with_every_rule_nothing_is_lost(first: int) -> None:
+    reached = check_clean(first, CHUNK)
+
+    assert reached["acknowledged"] > CHUNK
+    assert not MUST_NOT_HAPPEN & reached.keys()
+
+
+def test_the_faults_reach_what_they_are_meant_to_reach() -> None:
+    """Counted over seeds of their own until all is reached, as tests may run apart."""
+    missing = set(MUST_HAPPEN)
+    for seed in range(SEEDS, 2 * SEEDS):
+        missing -= simulate(seed).sometimes.keys()
+        if not missing:
+            break
+
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected", "first"),
+    [
+        ("r1_identity", LOST, 0),
+        ("r2_reconcile", LOST, 0),
+        ("r3_correlated", LOST, 0),
+        ("r4_durable_ends", LOST, 0),
+        ("r5_proposed_isr", LOST, 0),
+        ("r6_joiner", LOST, 0),
+        ("r7_ambiguous", LOST, 0),
+        ("r8_level_triggered", STUCK, 0),
+        ("r9_incarnation", TWO_RECORDS, 0),
+    ],
+)
+def test_without_a_rule_the_loss_is_found(rule: str, expected: str, first: int) -> None:
+    """The search begins shortly before the first known failure, to be quick."""
+    rules = replace(ALL_RULES, **{rule: False})
+
+    found = search(range(first, first + 400), rules, kind=expected)
+
+    assert found is not None
+    assert found.kind in LOSSES
+    assert not simulate(found.seed).failed
+
+
+def test_a_seed_decides_the_whole_run() -> None:
+    first, second = (simulate(7, tracing=True) for _ in range(2))
+
+    assert first.trace
+    assert (first.trace, first.steps) == (second.trace, second.steps)
+
+
+def test_shrinking_keeps_the_violation_and_leaves_out_what_it_does_not_need() -> None:
+    rules = replace(ALL_RULES, r8_level_triggered=False)
+    found = search(range(400), rules, kind=STUCK)
+    assert found is not None
+
+    small = shrink(found, rules)
+
+    assert small.kind == found.kind
+    assert small.plan is not None
+    assert len(small.plan.faults) <= len(make_plan(found.seed).faults)
+    assert f"--seed {found.seed} --off r8_level_triggered" in report(small, rules)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(SEEDS, SOAK_SEEDS, SOAK_CHUNK))
+def test_soak(first: int) -> None:
+    check_clean(first, SOAK_CHUNK)
