@@ -19,6 +19,7 @@ from tests.support.cluster import is_alive
 
 DEADLINE_S = 60.0
 UP = ("up", "--brokers", "3", "--controllers", "1", "--set", "zookeeper.session.timeout.ms=2000")
+SMALL = ("up", "--brokers", "1", "--controllers", "1")
 
 
 class Up:
@@ -121,18 +122,28 @@ def test_a_cluster_is_used_loses_a_broker_gets_it_back_and_resumes(tmp_path: Pat
         until(lambda: up.ask("topics", "list") == {"topics": []}, "the topic is gone")
 
 
-def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(tmp_path: Path) -> None:
-    with running(tmp_path, "up", "--brokers", "1", "--controllers", "1") as up:
-        many = up.run("topics", "create", "t", "--replication-factor", "9", "--json")
-        assert many.returncode == 1
-        assert json.loads(many.stderr)["error_code"] == 40002
-        assert up.run("topics", "create", "a/b").returncode == 1
-        assert up.run("topics", "create", "t").returncode == 0
-        assert up.run("topics", "create", "t").returncode == 1
-        assert up.run("topics", "delete", "nowhere").returncode == 1
-        beyond = up.run("consume", "t", "--from", "5", "--follow", "--json")
-        assert beyond.returncode == 1
-        assert json.loads(beyond.stderr)["error_code"] == 41650
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with running(tmp_path_factory.mktemp("small"), *SMALL) as up:
+        yield up
+
+
+def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(small: Up) -> None:
+    many = small.run("topics", "create", "t", "--replication-factor", "9", "--json")
+    assert many.returncode == 1
+    assert json.loads(many.stderr)["error_code"] == 40002
+    assert small.run("topics", "create", "t").returncode == 0
+    assert small.run("topics", "create", "t").returncode == 1
+    assert small.run("topics", "delete", "nowhere").returncode == 1
+    beyond = small.run("consume", "t", "--from", "5", "--follow", "--json")
+    assert beyond.returncode == 1
+    assert json.loads(beyond.stderr)["error_code"] == 41650
+
+
+def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
+    second = small.run("up")
+    assert second.returncode == 1
+    assert str(small.process.pid) in second.stderr
 
 
 def test_restart_brings_a_dead_process_back(tmp_path: Path) -> None:
@@ -144,19 +155,12 @@ def test_restart_brings_a_dead_process_back(tmp_path: Path) -> None:
 
 
 def test_no_process_outlives_a_killed_supervisor(tmp_path: Path) -> None:
-    with running(tmp_path, "up", "--brokers", "1", "--controllers", "1") as up:
+    with running(tmp_path, *SMALL) as up:
         pids = [row["pid"] for row in up.rows()]
         assert len(pids) == 3
         assert all(map(is_alive, pids))
         up.end(signal.SIGKILL)
         until(lambda: not any(map(is_alive, pids)), "every process is gone")
-
-
-def test_two_supervisors_do_not_share_a_directory(tmp_path: Path) -> None:
-    with running(tmp_path, "up", "--brokers", "1", "--controllers", "1") as up:
-        second = up.run("up")
-        assert second.returncode == 1
-        assert str(up.process.pid) in second.stderr
 
 
 @pytest.mark.timeout(120)
