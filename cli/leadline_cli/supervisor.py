@@ -24,7 +24,7 @@ from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_common.ports import LOOPBACK
 
-START_DEADLINE_S: Final = 60.0
+START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1
 _RESTART_PAUSE_S: Final = 1.0
 
