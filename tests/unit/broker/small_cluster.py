@@ -92,6 +92,8 @@ class NodeStore:
         self.refused_joiners = 0
         self.written: list[IsrProposal] = []
         self.lose_session: Callable[[], None] = lambda: None
+        self.hint: Callable[[], None] = lambda: None
+        self.registered_as = "ours"
 
     def is_connected(self) -> bool:
         return self.lease
@@ -103,8 +105,7 @@ class NodeStore:
         return 1_000.0 if self.lease else -1.0
 
     async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
-        del on_hint
-        self.lose_session = on_lost
+        self.lose_session, self.hint = on_lost, on_hint
 
     async def cluster_id(self) -> str:
         return "cluster"
@@ -117,7 +118,7 @@ class NodeStore:
         return incarnation
 
     async def registration(self) -> str:
-        return "ours"
+        return self.registered_as
 
     async def controller(self) -> ControllerInfo | None:
         return ControllerInfo(9, "http://c/9", 0)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.runtime.membership import SupersededError
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,
@@ -214,6 +215,24 @@ async def test_a_lost_session_fences_until_the_next_incarnation_is_granted(
     cluster.grant(1, 2, 3, init=True)
     assert (await cluster.produce(1, "w")).leader_epoch == 1
     assert await cluster.read(1) == ["v", "w"]
+
+
+async def test_a_broker_ends_when_another_registers_under_its_id(cluster: SmallCluster) -> None:
+    cluster.stores[1].registered_as = "another's"
+
+    cluster.stores[1].hint()
+
+    with pytest.raises(SupersededError):
+        await asyncio.wait_for(cluster.brokers[1].failed(), 5)
+
+
+async def test_a_registration_that_is_gone_is_made_anew(cluster: SmallCluster) -> None:
+    cluster.stores[1].registered_as = "gone"
+    cluster.stores[1].hint()
+    await cluster.until(lambda: not cluster.brokers[1].granted, "it is fenced")
+    cluster.stores[1].registered_as = "ours"
+
+    await cluster.until(lambda: cluster.brokers[1].incarnation > 1, "it registers anew")
 
 
 async def test_a_restart_keeps_records_and_high_watermark(cluster: SmallCluster) -> None:

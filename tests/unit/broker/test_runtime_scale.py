@@ -1,0 +1,111 @@
+"""What 10,000 partitions may cost a broker while nothing happens in them: counts, not times."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leadline_common import rpc
+from tests.unit.broker.small_cluster import SmallCluster, batch
+
+PARTITIONS = 10_000
+PER_TOPIC = 100
+TASKS_OF_A_BROKER = 16
+
+
+def topic_id(number: int) -> str:
+    return f"{number:032x}"
+
+
+def grant(broker: int, incarnation: int) -> rpc.LeaderAndIsrRequest:
+    """Return 10,000 rows; this broker leads a third of them."""
+    rows = [
+        rpc.PartitionRow(number, 1 + number % 3, 0, (1, 2, 3), (1, 2, 3), 0)
+        for number in range(PER_TOPIC)
+    ]
+    topics = [
+        rpc.TopicRows(f"t{number}", topic_id(number), {}, rows)
+        for number in range(PARTITIONS // PER_TOPIC)
+    ]
+    addresses = [rpc.BrokerRow(number, f"http://b/{number}", None, 1) for number in (1, 2, 3)]
+    return rpc.LeaderAndIsrRequest(
+        controller_id=0,
+        controller_epoch=1,
+        broker_id=broker,
+        incarnation=incarnation,
+        is_init=True,
+        ack_timeout_ms=1_000,
+        cause="test",
+        brokers=addresses,
+        topics=topics,
+    )
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    """Broker 1 alone, with its 10,000 replicas."""
+    async with SmallCluster(tmp_path) as running:
+        await running.start(1)
+        answer = running.brokers[1].leader_and_isr(grant(1, 1))
+        assert all(code == rpc.NO_ERROR for codes in answer.codes for code in codes)
+        yield running
+
+
+def led_rows(offset: int = 0) -> list[rpc.FetchTopic]:
+    """Return a follower's position in every partition that broker 1 leads."""
+    rows = [rpc.FetchRow(number, 0, offset, -1) for number in range(0, PER_TOPIC, 3)]
+    return [rpc.FetchTopic(topic_id(n), rows) for n in range(PARTITIONS // PER_TOPIC)]
+
+
+def request(nonce: int, topics: list[rpc.FetchTopic]) -> rpc.ReplicaFetchRequest:
+    return rpc.ReplicaFetchRequest(
+        broker_id=2,
+        incarnation=1,
+        session=1,
+        nonce=nonce,
+        wait_ms=1,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=topics,
+    )
+
+
+async def test_a_grant_makes_no_files_and_no_tasks_of_its_own(cluster: SmallCluster) -> None:
+    files = [path.name for path in (cluster.root / "1").iterdir() if path.is_dir()]
+
+    assert len(cluster.brokers[1].replicas()) == PARTITIONS
+    assert files == []
+    assert len(asyncio.all_tasks()) <= TASKS_OF_A_BROKER
+
+
+async def test_settled_partitions_are_not_looked_at_for_isr_changes(
+    cluster: SmallCluster,
+) -> None:
+    assert len(cluster.brokers[1]._running().replicas.unsettled) == 0
+
+
+async def test_the_digest_sums_up_every_role(cluster: SmallCluster) -> None:
+    replicas = cluster.brokers[1]._running().replicas
+    expected = rpc.digest_of(
+        (topic_id(topic), number, 0)
+        for topic in range(PARTITIONS // PER_TOPIC)
+        for number in range(PER_TOPIC)
+    )
+
+    assert (replicas.applied_count, replicas.digest) == (PARTITIONS, expected)
+
+
+async def test_only_the_partition_with_news_is_answered(cluster: SmallCluster) -> None:
+    broker = cluster.brokers[1]
+    await broker.replica_fetch(request(1, led_rows()))
+    assert (await broker.replica_fetch(request(2, []))).topics == []
+
+    await broker.produce("t7", 3, batch("v"), acks="1", timeout_ms=10)
+    answer = await broker.replica_fetch(request(3, []))
+
+    assert [(topic.topic_id, len(topic.partitions)) for topic in answer.topics] == [
+        (topic_id(7), 1)
+    ]
