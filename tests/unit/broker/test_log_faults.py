@@ -88,6 +88,7 @@ def test_a_full_disk_is_a_definite_error_and_passes_when_there_is_room(small_dis
             log.append(batch(log.log_end_offset, big, epoch=log.log_end_offset))
     end = log.log_end_offset
     assert end > 1
+    assert (log.directory / f"{0:020d}.log").stat().st_size == log.size_bytes, "nothing is left"
     assert [len(b) for b in read_all(log)] == [len(batch(0, big))] * end
     ballast.unlink()
     assert log.append(batch(end, big, epoch=end)) == end + 1

@@ -154,3 +154,15 @@ def test_a_snapshot_of_batches_that_were_cut_is_forgotten(tmp_path: Path) -> Non
     known = again.producers.get(9)
     assert known is not None
     assert known.expected_sequence == 4
+
+
+def test_a_snapshot_of_batches_that_were_truncated_is_forgotten(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=300)
+    for number in range(8):
+        log.append(batch(number, b"x" * 200, producer=(9, 0, number)))
+    log.truncate_to(1)
+    for number in range(1, 9):
+        log.append(batch(number, epoch=1, producer=(8, 0, number - 1)))
+    expected = log.producers.rows()
+    log.discard()
+    assert open_log(tmp_path, segment_bytes=300).producers.rows() == expected
