@@ -30,8 +30,8 @@ from leadline_client.errors import (
     TopicDeletionPending,
     UnknownPartition,
     UnknownTopic,
+    Unreachable,
 )
-from leadline_client.transport import Unreachable
 
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2

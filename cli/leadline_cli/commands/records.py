@@ -9,7 +9,7 @@ import sys
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -35,12 +35,15 @@ from leadline_client.errors import LeadlineError, OutcomeUnknown
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
 from leadline_client.reading import Start
 
+_STDIN = cast("typer.FileBinaryRead", "-")
+"""What the command line's parser opens as standard input."""
+
 
 def produce(
     topic: str,
     file: Annotated[
-        typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="Lines to send; - is stdin.")
-    ],
+        typer.FileBinaryRead, typer.Argument(metavar="[FILE|-]", help="Lines to send; - is stdin.")
+    ] = _STDIN,
     key_separator: Annotated[
         str | None, typer.Option(help="What comes before it in a line is the key.")
     ] = None,

@@ -11,7 +11,8 @@
     │   ├── StaleVersion 41250, BodyTooLarge 41350, OffsetOutOfRange 41650
     │   ├── NotLeader 42150
     │   └── NoController 50350, LeaderNotAvailable 50351, NotEnoughReplicas 50352,
-    │       BrokerFenced 50353, OffsetNotAvailable 50354, StorageFailed 50355, InternalError 50050
+    │       BrokerFenced 50353, OffsetNotAvailable 50354, StorageFailed 50355,
+    │       Unreachable 50356 (raised by clients only), InternalError 50050
     └── OutcomeUnknown           the write may or may not have happened
         ├── RequestTimedOut 50450, LeadershipLost 50451, NotEnoughReplicasAfterAppend 50452
         └── StoreOutcomeUnknown 50453, ConnectionLost 50454 (raised by clients only)
@@ -284,6 +285,13 @@ class StorageFailed(Refused):
     code = 50355
 
 
+class Unreachable(Refused):
+    """No connection could be made, so nothing was sent (raised by clients only)."""
+
+    code = 50356
+    retriable = True
+
+
 class RequestTimedOut(OutcomeUnknown):
     """Appended, but not replicated within the time allowed."""
 
@@ -303,7 +311,7 @@ class NotEnoughReplicasAfterAppend(OutcomeUnknown):
 
 
 class StoreOutcomeUnknown(OutcomeUnknown):
-    """The connection to ZooKeeper broke during a write."""
+    """The server was cut short in the middle of a change: look before repeating it."""
 
     code = 50453
 

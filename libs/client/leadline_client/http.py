@@ -7,8 +7,8 @@ from functools import cache
 
 import httpx
 
-from leadline_client.errors import ConnectionLost, LeadlineError
-from leadline_client.transport import Request, Response, Unreachable
+from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable
+from leadline_client.transport import Request, Response
 
 # No cap: every long poll holds a connection. Kept for less time than a server keeps an idle one,
 # or a request might meet it being closed.

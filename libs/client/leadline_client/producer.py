@@ -18,11 +18,10 @@ from typing import Self
 from leadline_client import batches
 from leadline_client.background import LoopThread
 from leadline_client.client import AsyncLeadlineClient
-from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition
+from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition, Unreachable
 from leadline_client.lanes import Batch, Lane, Numbering, estimated_size, spoils_numbering
 from leadline_client.partitioner import StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
-from leadline_client.transport import Unreachable
 from leadline_client.wire import Acks, ProduceResult
 
 Headers = Sequence[tuple[str, bytes | None]]

@@ -12,17 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from leadline_client.errors import Refused
-
 JSON = "application/json"
 OCTETS = "application/octet-stream"
-
-
-class Unreachable(Refused):
-    """No connection could be made, so nothing was sent (raised by clients only)."""
-
-    code = 50356
-    retriable = True
 
 
 @dataclass(frozen=True, slots=True)

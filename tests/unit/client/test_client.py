@@ -12,10 +12,10 @@ from leadline_client.errors import (
     OutcomeUnknown,
     UnknownPartition,
     UnknownTopic,
+    Unreachable,
 )
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.retry import RetryPolicy
-from leadline_client.transport import Unreachable
 from leadline_client.wire import NewTopic
 from tests.unit.client.standin import StandInCluster
 

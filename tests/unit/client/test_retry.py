@@ -13,9 +13,9 @@ from leadline_client.errors import (
     NotLeader,
     OutOfOrderSequence,
     UnknownTopic,
+    Unreachable,
 )
 from leadline_client.retry import Attempts, RetryPolicy
-from leadline_client.transport import Unreachable
 
 POLICY = RetryPolicy(timeout_s=10, unknown_topic_s=1, first_pause_s=0.1, longest_pause_s=1)
 

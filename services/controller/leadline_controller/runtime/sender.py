@@ -215,11 +215,9 @@ class BrokerSender:
     async def _send_metadata(self) -> bool:
         body, version = self._commands.metadata(self.broker, self._acked_version, self.cause)
         answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
-        if answer is None:
-            self._acked_version = None  # whatever it has now: the next one is a full one
-            return False
-        self._acked_version = version
-        return True
+        # Whatever a broker has that did not take this one: the next is a full one.
+        self._acked_version = version if answer and _served(answer) >= version else None
+        return self._acked_version is not None
 
     async def _call(self, command: Command, names: _Names, path: str, body: bytes) -> bytes | None:
         """Send a request; None when it was not answered as it should be."""
@@ -256,3 +254,10 @@ class BrokerSender:
             for number, code in zip(numbers, row, strict=True)
             if code not in fine
         ]
+
+
+def _served(answer: bytes) -> int:
+    """Return the metadata version that a broker says that it serves now."""
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(answer, type=rpc.UpdateMetadataResponse).version
+    return -1
