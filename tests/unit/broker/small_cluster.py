@@ -112,6 +112,7 @@ class NodeStore:
 
     async def register(self, url: str, rack: str | None) -> int:
         del url, rack
+        self.registered_as = "ours"
         incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
         self.nodes.incarnations[self.broker_id] = incarnation
         self.nodes.live.add(self.broker_id)
