@@ -5,16 +5,22 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from leadline_broker.api.parameters import refuse
+from leadline_broker.api.parameters import INT64_MAX, refuse
 from leadline_client import batches
 from leadline_client.errors import InvalidRequest
+from leadline_client.lanes import MAX_SEQUENCE
 from leadline_client.wire import Record, RecordFormat
 
 FORMATS = ("string", "json", "base64")
+
+# What a batch header has room for.
+Int64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
+ProducerEpoch = Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
+Sequence = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
 
 
 class JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
@@ -34,15 +40,15 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
     value: Any
     key: Any = None
     headers: list[JsonHeader] | dict[str, str] = []
-    timestamp: int | None = None
+    timestamp: Int64 | None = None
 
 
 class ProducerStamp(msgspec.Struct, forbid_unknown_fields=True):
     """Who produces, for idempotence: `sequence` is that of the first record."""
 
-    id: int
-    epoch: int
-    sequence: int
+    id: Int64
+    epoch: ProducerEpoch
+    sequence: Sequence
 
 
 class ProduceBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -78,6 +84,8 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
         raise refuse(f"body{place.rstrip('`')}", message) from None
     except msgspec.DecodeError as error:
         raise refuse("body", f"not JSON: {error}") from None
+    except RecursionError:
+        raise refuse("body", "nested too deeply") from None
     if not parsed.records:
         raise refuse("body.records", "must hold at least one record")
     return parsed
