@@ -35,9 +35,9 @@ async def run_demo(*arguments: str) -> tuple[int, str]:
 
 def count_of(name: str, output: str) -> int:
     """Return the number that the demo's last table gives for `name`."""
-    found = re.search(rf"\b{name}\W+([\d,]+)", output)
-    assert found, f"no count of {name} in:\n{output}"
-    return int(found[1].replace(",", ""))
+    found = re.findall(rf"^ *{name} (\d+)$", output, re.MULTILINE)
+    assert len(found) == 1, f"no count of {name} in:\n{output}"
+    return int(found[0])
 
 
 async def test_demo_loses_and_doubles_nothing(tmp_path: Path) -> None:
