@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -67,13 +66,12 @@ class RecordingBroker:
         self.leader_and_isr: list[rpc.LeaderAndIsrRequest] = []
         self.stops: list[rpc.StopReplicaRequest] = []
         self.updates: list[rpc.UpdateMetadataRequest] = []
-        self.bytes_taken = 0
+        self.roles_bytes = 0
         self.metadata: dict[str, rpc.TopicRows] = {}
         self.metadata_version = 0
         self.refuse_next: list[int] = []
         self.deaf = False
         self.incarnation = -1
-        self.last_at = 0.0
         self._hosts = hosts
         self._session: ZkSession | None = None
         self._listener = bind("127.0.0.1", 0)
@@ -157,6 +155,7 @@ class RecordingBroker:
         body = await self._body(request)
         if body is None:
             return Response(status_code=503)
+        self.roles_bytes += len(body)
         command = msgspec.json.decode(body, type=rpc.LeaderAndIsrRequest)
         self.leader_and_isr.append(command)
         code = self.refuse_next.pop(0) if self.refuse_next else rpc.NO_ERROR
@@ -202,8 +201,6 @@ class RecordingBroker:
 
     async def _body(self, request: Request) -> bytes | None:
         body = await request.body()
-        self.bytes_taken += len(body)
-        self.last_at = time.perf_counter()
         return None if self.deaf else body
 
     def _answer(self, struct: Any) -> Response:

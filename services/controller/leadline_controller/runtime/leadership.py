@@ -96,7 +96,7 @@ class Leadership:
                 _log.exception("this session is over by a fault")
             finally:
                 self.reign = self.active = self.store = None
-                await store.close()
+                await _close(store)
             await asyncio.sleep(PAUSE_S)
 
     async def _contend(self, store: Store) -> None:
@@ -176,3 +176,13 @@ class Leadership:
         self.reign = Reign(office, image, self._means.gateway)
         self.active = ControllerRow(self.settings.controller_id, self.url, term.epoch)
         await self.reign.run()
+
+
+async def _close(store: Store) -> None:
+    """End a session whatever happens: one that lingers would keep the office from everybody."""
+    closing = asyncio.ensure_future(store.close())
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await closing
+        raise

@@ -1,0 +1,61 @@
+"""Ten thousand partitions: the exact counts of requests that performance goals promise."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from leadline_common.zk.ops import Op, OpResult
+from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.domain.cluster import ClusterPolicy
+from leadline_controller.domain.facts import Term
+from leadline_controller.runtime.loader import load_image
+from tests.support.controller_rig import Rig, create
+from tests.support.zookeeper import until
+
+TOPICS = 10
+PARTITIONS = 1000
+N = TOPICS * PARTITIONS
+
+
+class CountingStore(ZkStore):
+    """A store that remembers how much had been read when it last wrote."""
+
+    reads_before_last_write = 0
+
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+        self.reads_before_last_write = self.reads
+        return super().submit(ops)
+
+
+async def test_counts_of_creation_failure_and_load(rig: Rig) -> None:
+    controller = await rig.up(store_type=CountingStore)
+    store = controller.stores[-1]
+    assert isinstance(store, CountingStore)
+
+    for number in range(TOPICS):
+        writes = store.writes
+        await create(controller, f"t{number}", partitions=PARTITIONS, replication_factor=3)
+        assert store.writes - writes <= 2 * PARTITIONS / 1000 + 5
+    assert all(len(broker.roles) == N for broker in rig.brokers.values())
+
+    await rig.settled(controller)
+    left = [rig.brokers[2], rig.brokers[3]]
+    before = [(len(broker.leader_and_isr), broker.roles_bytes) for broker in left]
+    reads, writes = store.reads, store.writes
+    await rig.brokers[1].leave()
+    await until(
+        lambda: all(r.leader_epoch == 1 for b in left for r in b.roles.values()),
+        "every role is acknowledged",
+        60,
+    )
+    assert store.reads_before_last_write == reads
+    assert store.writes - writes <= N / 500 + 3
+    for broker, (requests, size) in zip(left, before, strict=True):
+        assert len(broker.leader_and_isr) - requests <= 2 + N / 1000
+        assert (broker.roles_bytes - size) / N <= 40
+
+    reads = store.reads
+    loaded = await load_image(store, ClusterPolicy(), Term(1, 1))
+    assert store.reads - reads <= N / 500 + TOPICS / 500 + 10
+    assert sum(1 for _ in loaded.partitions()) == N
