@@ -294,3 +294,13 @@ def test_a_damaged_closed_segment_is_repaired_by_cutting_and_copying(tmp_path: P
     for repaired in content[base:]:
         damaged.append(repaired)
     assert read_all(damaged) == content
+
+
+def test_a_changed_segment_size_holds_from_the_next_append(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes=10_000)
+    log.append(batch(0, b"x" * 100))
+    log.append(batch(1, b"x" * 100))
+    log.roll_at(200)
+    log.append(batch(2, b"x" * 100))
+    names = sorted(path.name for path in log.directory.glob("*.log"))
+    assert names == ["00000000000000000000.log", "00000000000000000002.log"]

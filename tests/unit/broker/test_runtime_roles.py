@@ -300,3 +300,11 @@ async def test_a_broker_says_why_it_is_not_ready(cluster: SmallCluster) -> None:
     cluster.stores[1].lease = False
 
     assert cluster.brokers[1].readiness()
+
+
+async def test_a_topics_own_segment_size_is_obeyed(cluster: SmallCluster) -> None:
+    cluster.grant(1, 2, 3, init=True, **{"segment.bytes": "1024"})
+    for number in range(4):
+        await cluster.produce(1, f"{number}" * 600)
+    directory = Path(cluster.brokers[1].replicas()[0].log_dir)
+    assert len(list(directory.glob("*.log"))) == 4

@@ -23,7 +23,7 @@ Open = Callable[[PartitionIdentity], PartitionLog]
 class LazyLog:
     """See `runtime.ports.Log`. Empty, without anything on disk, until the first write."""
 
-    __slots__ = ("_dropped", "_log", "_open", "_root", "identity")
+    __slots__ = ("_dropped", "_log", "_open", "_root", "_segment_bytes", "identity")
 
     def __init__(self, root: Path, identity: PartitionIdentity, opening: Open) -> None:
         self.identity = identity
@@ -31,6 +31,7 @@ class LazyLog:
         self._open = opening
         self._log: PartitionLog | None = None
         self._dropped = False
+        self._segment_bytes: int | None = None
 
     def written(self) -> PartitionLog | None:
         """Return the log behind it, None if nothing was ever written."""
@@ -45,6 +46,8 @@ class LazyLog:
             if self._dropped:
                 raise LogClosed(f"the log of {self.identity.directory_name} is closed")
             self._log = self._open(self.identity)
+            if self._segment_bytes is not None:
+                self._log.roll_at(self._segment_bytes)
         return self._log
 
     @property
@@ -86,6 +89,12 @@ class LazyLog:
     def failed(self) -> bool:
         """Whether a write or an fsync failed."""
         return self._log is not None and self._log.failed
+
+    def roll_at(self, segment_bytes: int) -> None:
+        """Set the size at which segments are closed; see `PartitionLog`."""
+        self._segment_bytes = segment_bytes
+        if self._log is not None:
+            self._log.roll_at(segment_bytes)
 
     def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
         """Append stamped batches and return the new end; see `PartitionLog`."""

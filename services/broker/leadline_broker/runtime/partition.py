@@ -20,6 +20,7 @@ class PartitionSettings:
 
     replica: ReplicaConfig
     max_message_bytes: int
+    segment_bytes: int
     retention_ms: int
     retention_bytes: int
 
@@ -78,6 +79,7 @@ class Partition:
         self.log = log
         self.replica = replica
         self.settings = settings
+        log.roll_at(settings.segment_bytes)
         self.applied_epoch = NOT_APPLIED
         self.subscribers: dict[Subscriber, None] | None = None
         self._waiting: list[asyncio.Future[None]] | None = None
@@ -91,6 +93,7 @@ class Partition:
         """Take changed settings."""
         self.settings = settings
         self.replica.state.config = settings.replica
+        self.log.roll_at(settings.segment_bytes)
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Tell `subscriber` of news from now on."""

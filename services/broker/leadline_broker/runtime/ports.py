@@ -64,6 +64,9 @@ class Log(LogView, Protocol):
     def reset_to(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`, durably."""
 
+    def roll_at(self, segment_bytes: int) -> None:
+        """Close segments before they would grow beyond `segment_bytes`, from now on."""
+
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
     ) -> int:

@@ -43,6 +43,7 @@ class TopicSettings:
                 replica_lag_time_max_ms=broker.replica_lag_time_max_ms,
             ),
             max_message_bytes=_first(topic.max_message_bytes, broker.message_max_bytes),
+            segment_bytes=_first(topic.segment_bytes, broker.log_segment_bytes),
             retention_ms=_first(topic.retention_ms, broker.log_retention_ms),
             retention_bytes=_first(topic.retention_bytes, broker.log_retention_bytes),
         )

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.config import LogConfig
 from leadline_broker.adapters.log.durability import Durability
 from leadline_broker.adapters.log.durable import fsync_path
-from leadline_broker.adapters.log.errors import (
-    CorruptStoredBatch,
-)
+from leadline_broker.adapters.log.errors import CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
 from leadline_broker.adapters.log.layout import PartitionIdentity, write_identity
 from leadline_broker.adapters.log.scan import admit
@@ -113,6 +112,10 @@ class PartitionLog:
     def failed(self) -> bool:
         """Whether a write or an fsync failed; such a log only raises `LogFailed`."""
         return self._durability.failure is not None
+
+    def roll_at(self, segment_bytes: int) -> None:
+        """Close segments before they grow beyond `segment_bytes` from now on."""
+        self._config = replace(self._config, segment_bytes=segment_bytes)
 
     def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
         """Append whole batches, stamped and contiguous with the log end; return the new end.
