@@ -18,6 +18,7 @@ from tests.simulation.run import report, search, shrink, simulate
 
 CHUNK = 100
 SEEDS = 2_000
+FIND_WITHIN = 4_000
 SOAK_CHUNK = 2_500
 SOAK_SEEDS = 100_000
 
@@ -90,22 +91,22 @@ def test_the_faults_reach_what_they_are_meant_to_reach() -> None:
 @pytest.mark.parametrize(
     ("rule", "expected", "first"),
     [
-        ("r1_identity", LOST, 0),
+        ("r1_identity", LOST, 1900),
         ("r2_reconcile", LOST, 0),
-        ("r3_correlated", LOST, 0),
-        ("r4_durable_ends", LOST, 0),
-        ("r5_proposed_isr", LOST, 0),
-        ("r6_joiner", LOST, 0),
-        ("r7_ambiguous", LOST, 0),
-        ("r8_level_triggered", STUCK, 0),
+        ("r3_correlated", LOST, 310),
+        ("r4_durable_ends", LOST, 100),
+        ("r5_proposed_isr", LOST, 90),
+        ("r6_joiner", LOST, 1550),
+        ("r7_ambiguous", LOST, 530),
+        ("r8_level_triggered", STUCK, 25),
         ("r9_incarnation", TWO_RECORDS, 0),
     ],
 )
 def test_without_a_rule_the_loss_is_found(rule: str, expected: str, first: int) -> None:
-    """The search begins shortly before the first known failure, to be quick."""
+    """The search begins shortly before a known failure, to be quick; a change may move it."""
     rules = replace(ALL_RULES, **{rule: False})
 
-    found = search(range(first, first + 400), rules, kind=expected)
+    found = search(range(first, first + FIND_WITHIN), rules, kind=expected)
 
     assert found is not None
     assert found.kind in LOSSES

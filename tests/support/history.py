@@ -88,7 +88,7 @@ class History:
     acked: dict[Hashable, Send] = field(default_factory=dict)
     refused: dict[Hashable, Send] = field(default_factory=dict)
     unknown: dict[Hashable, Send] = field(default_factory=dict)
-    _answers: list[tuple[Hashable, int]] = field(default_factory=list)
+    _answers: list[Hashable] = field(default_factory=list)
     _sends: dict[Hashable, int] = field(default_factory=dict)
 
     def send(self, value: Hashable, topic: str, partition: int, producer: Hashable = 0) -> None:
@@ -108,7 +108,7 @@ class History:
         send = self.sent[value]
         send.offset = offset
         self.acked[value] = send
-        self._answers.append((value, len(self.sent)))
+        self._answers.append(value)
 
     def refuse(self, value: Hashable) -> None:
         """Note that a value was refused for good: nothing was appended."""
@@ -166,7 +166,7 @@ class History:
         heard = 0
         for value, answered_before in self._sends.items():
             while heard < answered_before:
-                acked, _ = next(answers)
+                acked = next(answers)
                 heard += 1
                 if acked in offsets and self.sent[acked].partition == partition:
                     producer = self.sent[acked].producer
