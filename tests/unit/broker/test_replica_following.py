@@ -20,7 +20,6 @@ from leadline_client.errors import FencedLeaderEpoch, NotLeader, OffsetOutOfRang
 from leadline_common.rpc import FetchedRow, FetchRow
 from tests.unit.broker.replicas import MemoryLog, replica, row
 
-
 NEWS: dict[str, dict[str, Any]] = {
     "records": {"records": b"batch"},
     "divergence": {"diverging_epoch": 0, "diverging_end": 0},
