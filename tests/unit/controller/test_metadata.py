@@ -1,0 +1,70 @@
+"""The metadata document: its shape, and that only what changed is encoded anew."""
+
+from __future__ import annotations
+
+import json
+
+from leadline_client.wire import Metadata
+from leadline_common.rpc import ControllerRow
+from leadline_controller.domain.cluster import DeletionPending, StateSet, TopicGone
+from leadline_controller.runtime.commands import Commands
+from leadline_controller.runtime.metadata import MetadataView
+from tests.unit.controller.images import TOPIC, cluster, state
+
+AR = (1, 2)
+ROW = ControllerRow(7, "http://127.0.0.1:1", 3)
+
+
+def test_the_document_has_the_agreed_shape() -> None:
+    image = cluster(AR, {0: AR, 1: AR}, {0: state(1, AR)})
+    document = json.loads(MetadataView(image, "c1", ROW).document())
+    assert document["version"] == image.version
+    assert document["topics"] == {
+        TOPIC: {
+            "topic_id": "id-1",
+            "partitions": [[0, 1, 4, [1, 2], [1, 2]], [1, -1, -1, [], [1, 2]]],
+        }
+    }
+    found = Metadata.from_json(document)
+    assert found.controller is not None
+    assert (found.controller.id, sorted(found.brokers)) == (7, [1, 2])
+
+
+def test_it_follows_the_image_and_hides_what_is_being_deleted() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    view = MetadataView(image, "c1", ROW)
+    first, tag = view.document(), view.etag()
+    assert view.document() is first
+    image.apply([StateSet(TOPIC, 0, state(2, (2,)), 9, 99)])
+    assert view.etag() != tag
+    assert json.loads(view.document())["topics"][TOPIC]["partitions"][0][1] == 2
+    image.apply([DeletionPending(TOPIC)])
+    assert json.loads(view.document())["topics"] == {}
+    assert json.loads(view.document([TOPIC, "unknown"]))["topics"] == {}
+
+
+def test_brokers_get_deltas_and_whole_documents() -> None:
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    commands = Commands(image, "c1", ROW, 1000)
+    body, version = commands.metadata(image.brokers[1], None, "cause")
+    whole = json.loads(body)
+    assert (whole["full"], version, len(whole["topics"])) == (True, image.version, 1)
+    nothing = json.loads(commands.metadata(image.brokers[1], version, "cause")[0])
+    assert (nothing["full"], nothing["topics"], nothing["deleted"]) == (False, [], [])
+    image.apply([DeletionPending(TOPIC)])
+    deleted = json.loads(commands.metadata(image.brokers[1], version, "cause")[0])
+    assert (deleted["topics"], deleted["deleted"]) == ([], [TOPIC])
+    image.apply([TopicGone(TOPIC)])
+    gone = json.loads(commands.metadata(image.brokers[1], version, "cause")[0])
+    assert gone["deleted"] == [TOPIC]
+
+
+def test_a_broker_that_registered_after_a_state_hears_of_no_leader() -> None:
+    """R9: the old role of an earlier incarnation is never granted."""
+    image = cluster(AR, {0: AR}, {0: state(1, AR)})
+    image.registered_at[1] = 50
+    commands = Commands(image, "c1", ROW, 1000)
+    grant = json.loads(commands.grant(image.brokers[1], "cause").body)
+    assert grant["topics"][0][3][0][:3] == [0, -1, 4]
+    other = json.loads(commands.grant(image.brokers[2], "cause").body)
+    assert other["topics"][0][3][0][:3] == [0, 1, 4]
