@@ -22,6 +22,7 @@ from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,
     NotLeader,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     UnknownLeaderEpoch,
     UnknownPartition,
@@ -48,6 +49,7 @@ _QUERY = (
     "format",
     "max_records",
     "leader_epoch",
+    "replica",
 )
 
 
@@ -155,6 +157,11 @@ OPERATION = Operation(
             "Records to show in JSON at most",
             {"type": "integer", "minimum": 1, "default": 1000},
         ),
+        Parameter(
+            "replica",
+            "`any`: an in-sync follower answers too, up to the high watermark that it knows",
+            {"type": "string", "enum": ["leader", "any"], "default": "leader"},
+        ),
         LEADER_EPOCH_PARAMETER,
     ],
     answer_headers=[
@@ -171,6 +178,7 @@ OPERATION = Operation(
         OffsetOutOfRange,
         NotLeader,
         BrokerFenced,
+        OffsetNotAvailable,
     ],
 )
 
@@ -197,6 +205,7 @@ class FetchEndpoint:
             min_bytes=query.integer("min_bytes", 1),
             wait_ms=query.integer("wait_ms", 0, most=_MAX_WAIT_MS),
             leader_epoch=query.optional_integer("leader_epoch"),
+            any_replica=query.choice("replica", "leader", ("leader", "any")) == "any",
         )
         if OCTETS in Headers(scope=scope).get("accept", ""):
             await send_body(send, data.records, OCTETS.encode(), _facts(data))

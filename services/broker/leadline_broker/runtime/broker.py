@@ -281,14 +281,17 @@ class Broker:
         min_bytes: int,
         wait_ms: int,
         leader_epoch: int | None = None,
+        any_replica: bool = False,
     ) -> FetchedData:
         """Return committed batches from the one that holds `offset`.
 
         Waits up to `wait_ms` for `min_bytes`. At least one batch, if there is
-        one, even if it is larger than `max_bytes`.
+        one, even if it is larger than `max_bytes`. With `any_replica` an in-sync
+        follower answers too, up to the high watermark that it knows (seed 4).
 
         Raises:
             OffsetOutOfRange: before the log start or beyond the log end.
+            OffsetNotAvailable: beyond the log end of a follower.
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
 
@@ -301,6 +304,7 @@ class Broker:
             min_bytes=min_bytes,
             wait_ms=wait_ms,
             leader_epoch=leader_epoch,
+            any_replica=any_replica,
         )
 
     def offsets(self, topic: str, partition: int) -> PartitionOffsets:

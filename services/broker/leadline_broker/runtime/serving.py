@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from leadline_broker.domain.producers import Duplicate
 from leadline_broker.domain.replica import Role
@@ -74,11 +75,35 @@ class Serving:
             raise self._not_led(topic, number, partition)
         self._standing.require_grant()
         current = partition.replica.state.leader_epoch
-        if leader_epoch is not None and leader_epoch != current:
-            hint = self._standing.hint(self._standing.broker_id, current)
-            error = FencedLeaderEpoch if leader_epoch < current else UnknownLeaderEpoch
-            raise error(f"the leader epoch is {current}, not {leader_epoch}", leader=hint)
+        self._require_epoch(leader_epoch, current, self._standing.broker_id)
         return partition
+
+    def _readable(
+        self, topic: str, number: int, leader_epoch: int | None, *, any_replica: bool
+    ) -> Partition:
+        """Return a partition to read from: led here, or followed in sync where that will do.
+
+        Raises:
+            NotLeader: neither; besides, see `_led`.
+
+        """
+        partition = self._replicas.named(topic, number)
+        row = self._metadata.partition(topic, number)
+        if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
+            return self._led(topic, number, leader_epoch)
+        current = partition.replica.state.leader_epoch
+        in_sync = row is not None and self._standing.broker_id in row.isr
+        if not in_sync or row is None or row.leader_epoch != current:
+            return self._led(topic, number, leader_epoch)
+        self._standing.require_grant()
+        self._require_epoch(leader_epoch, current, partition.replica.state.leader)
+        return partition
+
+    def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
+        if stated is not None and stated != current:
+            error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
+            hint = self._standing.hint(leader, current)
+            raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
 
     def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
         """Say where the leader is, by whatever knows of the newer leader epoch."""
@@ -198,18 +223,20 @@ class Serving:
         min_bytes: int,
         wait_ms: int,
         leader_epoch: int | None,
+        any_replica: bool,
     ) -> FetchedData:
         """Return committed batches, waiting up to `wait_ms` for `min_bytes`; see `Broker.fetch`."""
-        partition = self._led(topic, number, leader_epoch)
+        readable = partial(self._readable, topic, number, leader_epoch, any_replica=any_replica)
+        partition = readable()
         records = self._read(partition, offset, max_bytes)
         if len(records) < min_bytes and wait_ms > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     while len(records) < min_bytes:
                         await partition.changed()
-                        partition = self._led(topic, number, leader_epoch)
+                        partition = readable()
                         records = self._read(partition, offset, max_bytes)
-        partition = self._led(topic, number, leader_epoch)
+        partition = readable()
         self._metrics.fetched(len(records))
         state = partition.replica.state
         next_offset = offset
@@ -227,6 +254,9 @@ class Serving:
     def _read(partition: Partition, offset: int, max_bytes: int) -> bytes:
         """Return committed batches; none between high watermark and log end (rule R15)."""
         log, high_watermark = partition.log, partition.replica.state.high_watermark
+        following = partition.replica.role is Role.FOLLOWER
+        if following and offset > log.log_end_offset:
+            raise OffsetNotAvailable("this follower does not have the offset yet; ask the leader")
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is outside {log.log_start_offset} to {high_watermark}",
