@@ -41,7 +41,6 @@ async def _main(settings: ControllerSettings) -> None:
     leadership, service = _build(settings, settings.advertised_url or listener.url, gateway)
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
     office = asyncio.create_task(leadership.run(), name="leadership")
-    gc.freeze()
     try:
         await serve(app, listener, stopping=service.stopping)
     finally:

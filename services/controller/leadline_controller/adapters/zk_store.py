@@ -18,7 +18,7 @@ from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNod
 from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
-from leadline_common.znodes import ControllerRegistration
+from leadline_common.znodes import ControllerRegistration, PartitionState
 from leadline_controller.domain.cluster import (
     BrokerUp,
     Change,
@@ -220,15 +220,18 @@ class ZkStore:
         self, names: Sequence[TopicPartition], known: Sequence[int] | None = None
     ) -> list[StateSet]:
         """Read states. With `known` versions, in the order of `names`, only other ones."""
-        paths = [znodes.state_path(*name) for name in names]
+        paths = [znodes.state_path(topic, partition) for topic, partition in names]
         states = []
+        values: dict[bytes, PartitionState | None] = {}
         for index, node in enumerate(await self._get_many(paths)):
             if node is None:
                 continue
             data, stat = node
             if known is not None and known[index] == stat.version:
                 continue
-            state = _decoded(znodes.decode_state, data, paths[index])
+            if data not in values:  # alike by the thousand
+                values[data] = _decoded(znodes.decode_state, data, paths[index])
+            state = values[data]
             if state is not None:
                 topic, partition = names[index]
                 states.append(StateSet(topic, partition, state, stat.version, stat.mzxid))

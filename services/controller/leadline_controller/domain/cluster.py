@@ -16,7 +16,7 @@ one applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -35,6 +35,10 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+PartitionsByTopic: TypeAlias = Mapping[str, Iterable[int]]
+"""Partition numbers under their topic: names by the thousand, without an object for each."""
 
 
 class ClusterPolicy(msgspec.Struct, frozen=True):
@@ -148,6 +152,8 @@ Change: TypeAlias = (
     StateSet | TopicSet | ConfigsSet | BrokerUp | BrokerDown | DeletionPending | TopicGone
 )
 
+_BROKER_CHANGES = (BrokerUp, BrokerDown)
+
 
 class ClusterImage:
     """Brokers, topics and partitions. Dictionaries keep the order in which things came."""
@@ -161,7 +167,7 @@ class ClusterImage:
         self.registered_at: dict[int, int] = {}
         self.topics: dict[str, TopicImage] = {}
         self.gone: dict[str, int] = {}
-        self._hosted: dict[int, dict[TopicPartition, None]] = {}
+        self._hosted: dict[int, dict[str, list[int]]] = {}
 
     # -- reading ---------------------------------------------------------------
 
@@ -181,9 +187,9 @@ class ClusterImage:
             for number, partition in topic.partitions.items():
                 yield TopicPartition(topic.name, number), partition
 
-    def hosted_by(self, broker_id: int) -> Iterable[TopicPartition]:
+    def hosted_by(self, broker_id: int) -> PartitionsByTopic:
         """Return the partitions assigned to a broker: a failure looks at these alone."""
-        return self._hosted.get(broker_id, {}).keys()
+        return self._hosted.get(broker_id, {})
 
     def min_insync_replicas(self, topic: TopicImage) -> int:
         """Return min.insync.replicas of a topic."""
@@ -221,7 +227,7 @@ class ClusterImage:
 
     def _stamp(self, news: list[Change]) -> None:
         """Note at which version each topic changed, or went."""
-        for name in {c.topic for c in news if not isinstance(c, BrokerUp | BrokerDown)}:
+        for name in {c.topic for c in news if not isinstance(c, _BROKER_CHANGES)}:
             if name in self.topics:
                 self.topics[name].changed_at = self.version
             else:
@@ -270,23 +276,25 @@ class ClusterImage:
 
     def _assign(self, topic: TopicImage, assignment: TopicAssignment) -> None:
         """Take over a topic's replica assignment, and keep the index by broker true."""
+        self._unlist(topic)
         before, topic.partitions = topic.partitions, {}
-        for number, old in before.items():
-            self._unlist(TopicPartition(topic.name, number), old.replicas)
         topic.assignment = assignment
         for number in sorted(assignment.partitions):
             replicas = tuple(assignment.partitions[number])
-            known = before.get(number, PartitionImage(replicas))
-            topic.partitions[number] = PartitionImage(
-                replicas, known.state, known.version, known.zxid
+            known = before.get(number)
+            topic.partitions[number] = (
+                PartitionImage(replicas)
+                if known is None
+                else PartitionImage(replicas, known.state, known.version, known.zxid)
             )
-            name = TopicPartition(topic.name, number)
             for broker in replicas:
-                self._hosted.setdefault(broker, {})[name] = None
+                hosted = self._hosted.setdefault(broker, {})
+                hosted.setdefault(topic.name, []).append(number)
 
-    def _unlist(self, name: TopicPartition, replicas: tuple[int, ...]) -> None:
-        for broker in replicas:
-            self._hosted.get(broker, {}).pop(name, None)
+    def _unlist(self, topic: TopicImage) -> None:
+        """Take a topic out of the index by broker."""
+        for broker in {b for partition in topic.partitions.values() for b in partition.replicas}:
+            self._hosted[broker].pop(topic.name, None)
 
     def _set_configs(self, change: ConfigsSet) -> bool:
         topic = self.topics.get(change.topic)
@@ -316,6 +324,5 @@ class ClusterImage:
         topic = self.topics.pop(change.topic, None)
         if topic is None:
             return False
-        for number, partition in topic.partitions.items():
-            self._unlist(TopicPartition(topic.name, number), partition.replicas)
+        self._unlist(topic)
         return True

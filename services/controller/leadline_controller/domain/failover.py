@@ -24,7 +24,7 @@ from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.domain.cluster import (
     ClusterImage,
     PartitionImage,
-    TopicImage,
+    PartitionsByTopic,
     TopicPartition,
 )
 from leadline_controller.domain.election import (
@@ -90,12 +90,21 @@ def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]
     bounced = tuple(
         sorted(b for b in known.keys() & live.keys() if known[b].incarnation != live[b].incarnation)
     )
-    touched: dict[TopicPartition, None] = {}
-    for broker in (*failed, *bounced, *started):
-        touched.update(dict.fromkeys(image.hosted_by(broker)))
+    touched = _hosted_by_any(image, (*failed, *bounced, *started))
     returned = frozenset(bounced)
-    decisions = decide_all(image, touched, live.keys(), lambda _: returned)
+    decisions = _decide(image, touched, live.keys(), lambda _: returned)
     return BrokerChange(failed, bounced, started, decisions)
+
+
+def _hosted_by_any(image: ClusterImage, brokers: tuple[int, ...]) -> PartitionsByTopic:
+    """Return the partitions that some of these brokers host, each once."""
+    if len(brokers) == 1:
+        return image.hosted_by(brokers[0])
+    touched: dict[str, dict[int, None]] = {}
+    for broker in brokers:
+        for topic, numbers in image.hosted_by(broker).items():
+            touched.setdefault(topic, {}).update(dict.fromkeys(numbers))
+    return touched
 
 
 def init_leaders(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
@@ -123,9 +132,8 @@ def on_controller_failover(image: ClusterImage) -> list[StateDecision]:
     names a live broker was written after that broker registered, or it was meant
     for an earlier incarnation. The periodic reconciliation asks the same question.
     """
-    return decide_all(
-        image, (name for name, _ in image.partitions()), image.live, registered_since(image)
-    )
+    everything = {topic.name: topic.partitions for topic in image.topics.values()}
+    return _decide(image, everything, image.live, registered_since(image))
 
 
 def registered_since(image: ClusterImage) -> FindStale:
@@ -164,7 +172,7 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
         )
         if chosen.leader != state.leader:
             outcome = (chosen, state.eligible)
-            decisions.append(_decision(name, partition, outcome, image.controller_epoch))
+            decisions.append(_decision(*name, partition, outcome, image.controller_epoch))
     return decisions
 
 
@@ -187,29 +195,42 @@ def decide_all(
     unclean: bool = False,
 ) -> list[StateDecision]:
     """Decide for each partition what its state must become, given who is live."""
+    by_topic: dict[str, list[int]] = {}
+    for name in names:
+        by_topic.setdefault(name.topic, []).append(name.partition)
+    return _decide(image, by_topic, live, find_stale, unclean=unclean)
+
+
+def _decide(
+    image: ClusterImage,
+    names: PartitionsByTopic,
+    live: Collection[int],
+    find_stale: FindStale,
+    *,
+    unclean: bool = False,
+) -> list[StateDecision]:
+    """Decide for many partitions: as they are alike by the thousand, each case is decided once."""
     decisions: list[StateDecision] = []
     outcomes: dict[_Case, _Outcome | None] = {}
-    topic: TopicImage | None = None
-    may_lose, floor = False, 0
-    for name in names:
-        if topic is None or topic.name != name.topic:
-            topic = image.topics.get(name.topic)
-            if topic is None:
-                continue
-            may_lose = unclean or image.unclean_allowed(topic)
-            floor = image.min_insync_replicas(topic)
-        partition = topic.partitions.get(name.partition)
-        if partition is None or topic.deleting or not topic.topic_id:
+    for name, numbers in names.items():
+        topic = image.topics.get(name)
+        if topic is None or topic.deleting or not topic.topic_id:
             continue
-        # Partitions by the thousand are alike: each case is decided once.
-        state = partition.state
-        roles = None if state is None else (state.leader, state.isr, state.eligible)
-        case = (partition.replicas, roles, find_stale(partition), may_lose, floor)
-        if case not in outcomes:
-            outcomes[case] = _decide_case(case, live)
-        outcome = outcomes[case]
-        if outcome is not None:
-            decisions.append(_decision(name, partition, outcome, image.controller_epoch))
+        may_lose = unclean or image.unclean_allowed(topic)
+        floor = image.min_insync_replicas(topic)
+        for number in numbers:
+            partition = topic.partitions.get(number)
+            if partition is None:
+                continue
+            state = partition.state
+            roles = None if state is None else (state.leader, state.isr, state.eligible)
+            case = (partition.replicas, roles, find_stale(partition), may_lose, floor)
+            if case not in outcomes:
+                outcomes[case] = _decide_case(case, live)
+            outcome = outcomes[case]
+            if outcome is not None:
+                epoch = image.controller_epoch
+                decisions.append(_decision(name, number, partition, outcome, epoch))
     return decisions
 
 
@@ -255,7 +276,11 @@ def _choose(
 
 
 def _decision(
-    name: TopicPartition, partition: PartitionImage, outcome: _Outcome, controller_epoch: int
+    topic: str,
+    number: int,
+    partition: PartitionImage,
+    outcome: _Outcome,
+    controller_epoch: int,
 ) -> StateDecision:
     """Turn an outcome into what is to be written: the leader epoch rises by one."""
     chosen, eligible = outcome
@@ -268,6 +293,4 @@ def _decision(
         eligible,
         None if before is None else before.extra,
     )
-    return StateDecision(
-        name.topic, name.partition, before, after, partition.version, chosen.reason
-    )
+    return StateDecision(topic, number, before, after, partition.version, chosen.reason)

@@ -6,9 +6,6 @@ broker: they are encoded once per change, and copied into each request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
-
 import msgspec
 
 from leadline_client.wire import NO_LEADER
@@ -23,11 +20,12 @@ from leadline_common.rpc import (
     TopicRows,
 )
 from leadline_common.znodes import BrokerRegistration, PartitionState
-from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
-
-PartitionsByTopic: TypeAlias = Mapping[str, Iterable[int]]
-"""Partition numbers under their topic, in the order in which they are sent."""
-
+from leadline_controller.domain.cluster import (
+    ClusterImage,
+    PartitionImage,
+    PartitionsByTopic,
+    TopicImage,
+)
 
 _NEVER_LED = PartitionState(NO_LEADER, -1, (), 0)
 
@@ -70,10 +68,8 @@ class Commands:
 
     def grant(self, broker: BrokerRegistration, cause: str) -> Sent:
         """Build the full grant: every role of a broker (rule R9; LeaderAndISR with isInit)."""
-        names: dict[str, list[int]] = {}
-        for name in self._image.hosted_by(broker.id):
-            names.setdefault(name.topic, []).append(name.partition)
-        return self._leader_and_isr(broker, names, cause, is_init=True)
+        hosted = self._image.hosted_by(broker.id)
+        return self._leader_and_isr(broker, hosted, cause, is_init=True)
 
     def roles(self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str) -> Sent:
         """Build LeaderAndISR for some partitions."""

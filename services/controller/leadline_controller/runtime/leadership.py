@@ -13,6 +13,7 @@ another session's, and goes when that session does.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -162,6 +163,7 @@ class Leadership:
             self.settings.min_insync_replicas, self.settings.unclean_leader_election_enable
         )
         image = await load_image(store, policy, term)
+        gc.freeze()  # full collections would walk the image again and again, and find nothing
         office = Office(
             store=store,
             registration=self._registration(),

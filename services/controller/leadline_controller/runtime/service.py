@@ -277,10 +277,12 @@ def leaders_of(image: ClusterImage, broker_ids: Iterable[int]) -> dict[int, tupl
     """Return for each broker how many partitions it leads, and how many replicas it has."""
     counts = {}
     for broker_id in broker_ids:
-        hosted = [image.partition(name) for name in image.hosted_by(broker_id)]
-        led = sum(
-            p is not None and p.state is not None and p.state.leader == broker_id for p in hosted
-        )
+        hosted = [
+            image.topics[topic].partitions[number]
+            for topic, numbers in image.hosted_by(broker_id).items()
+            for number in numbers
+        ]
+        led = sum(p.state is not None and p.state.leader == broker_id for p in hosted)
         counts[broker_id] = (led, len(hosted))
     return counts
 

@@ -27,7 +27,7 @@ from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CheckOp, CreateOp, Op, OpResult, SetOp, Stat
-from leadline_common.znodes import AuditEntry, StateChange
+from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet, TopicPartition
 from leadline_controller.domain.facts import Term
 from leadline_controller.domain.failover import StateDecision
@@ -179,8 +179,9 @@ class Writer:
         batch.answer = self._store.submit(ops)
 
     def _state_ops(self, batch: _Batch) -> Iterator[Op]:
+        values: dict[object, bytes] = {}
         for decision in batch.decisions:
-            data = znodes.encode_state(decision.after)
+            data = _encoded(decision.after, values)
             path = znodes.state_path(decision.topic, decision.partition)
             if decision.version != NO_NODE:
                 yield SetOp(path, data, decision.version)
@@ -302,6 +303,16 @@ class _Batch:
         if self.answer is None:
             raise RuntimeError("a batch is awaited before it is submitted")
         return await self.answer
+
+
+def _encoded(state: PartitionState, values: dict[object, bytes]) -> bytes:
+    """Encode a state, once for all that are alike."""
+    if state.extra:
+        return znodes.encode_state(state)
+    key = (state.leader, state.leader_epoch, state.isr, state.controller_epoch, state.eligible)
+    if key not in values:
+        values[key] = znodes.encode_state(state)
+    return values[key]
 
 
 def _audit_row(decision: StateDecision) -> StateChange:
