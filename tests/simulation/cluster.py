@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from leadline_broker.domain.effects import IsrProposal
 from leadline_client.wire import NO_LEADER
-from leadline_common.znodes import PartitionState, TopicAssignment, topic_path
+from leadline_common.znodes import CONTROLLER, PartitionState, TopicAssignment, topic_path
 from tests.simulation.broker_shell import BrokerProcess
 from tests.simulation.checks import Checks
 from tests.simulation.controller_shell import ControllerProcess
@@ -96,6 +96,11 @@ class Cluster:
             self.world.note("%s is killed", node.name)
             node.process.kill()
             node.process = None
+
+    def depose_controller(self) -> None:
+        """Let an operator delete `/controller`: its owner lives on and believes to be active."""
+        if CONTROLLER in self.zookeeper.tree:
+            self.zookeeper.commit({CONTROLLER: None})
 
     def tell_controllers(self, source: BrokerProcess) -> None:
         """Hint that the ISR changed, as heartbeats do."""

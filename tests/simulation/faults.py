@@ -74,6 +74,7 @@ class Faults:
             "kill controller": self._kill_controller,
             "pause controller": self._pause_controller,
             "cut controller from zk": self._cut_controller,
+            "depose controller": lambda _targets, _until: cluster.depose_controller(),
             "move leader": lambda t, _until: cluster.move_leader(t[0]),
         }
         cluster.network.weather = plan.weather
@@ -242,6 +243,7 @@ _KINDS = (
     "kill controller",
     "pause controller",
     "cut controller from zk",
+    "depose controller",
     "move leader",
 )
 
