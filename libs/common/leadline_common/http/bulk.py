@@ -106,6 +106,8 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
             field = "body" + place.rstrip("`").replace("[", ".").replace("]", "")
             problems = [{"field": field, "message": message}]
             raise InvalidRequest(f"{field}: {message}", fields=problems) from None
+        except RecursionError:
+            raise InvalidRequest("body: nested too deeply") from None
 
 
 async def read_body(receive: Receive) -> bytes:

@@ -1,0 +1,15 @@
+"""One cluster for all contract tests: they ask it questions and break nothing."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.support.cluster import Cluster
+
+
+@pytest_asyncio.fixture(scope="package", loop_scope="package")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """Three brokers and two controllers."""
+    async with Cluster(tmp_path_factory.mktemp("cluster"), controllers=2) as running:
+        yield running

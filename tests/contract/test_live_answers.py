@@ -1,0 +1,71 @@
+"""Running services answer as their served documents say: each example, sent as it stands.
+
+The services are asked as a reader of the documents meets them: a broker, the
+active controller, and one that stands by and forwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from tests.support.cluster import Cluster
+from tests.support.openapi import Described, operations_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+FACES = ("broker", "controller", "standby")
+FIRST, LAST = "create_topic", "delete_topic"
+
+
+@dataclass
+class Face:
+    """A kind of service of the cluster, and which of its processes to ask."""
+
+    kind: str
+    cluster: Cluster
+
+    async def url(self) -> str:
+        """Return whom a reader would ask: of brokers the one that leads the examples' partition."""
+        if self.kind == "broker":
+            topics = (await self.cluster.get("broker-1", "/v1/topics")).json()["topics"]
+            leader = await self.cluster.leader_of("orders", 0) if topics else "broker-1"
+            return self.cluster.url(leader)
+        active = await self.cluster.active_controller()
+        standby = next(c.name for c in self.cluster.supervisor.plan.controllers if c.name != active)
+        return self.cluster.url(active if self.kind == "controller" else standby)
+
+    async def operations(self) -> list[Described]:
+        """Return the served document's operations: first the topic's creation, last its end."""
+        document = (await self.get("/openapi.json")).json()
+        found = sorted(operations_of(document), key=lambda one: (one.id == LAST, one.id != FIRST))
+        assert (found[0].id, found[-1].id) == (FIRST, LAST)
+        return found
+
+    async def get(self, path: str) -> httpx.Response:
+        url = await self.url()
+        with client() as asking:
+            return asking.get(url + path).raise_for_status()
+
+
+def client() -> httpx.Client:
+    return httpx.Client(trust_env=False, timeout=60)
+
+
+@pytest.fixture(params=FACES)
+def face(request: pytest.FixtureRequest, cluster: Cluster) -> Face:
+    return Face(str(request.param), cluster)
+
+
+async def test_every_example_is_answered_as_documented(face: Face) -> None:
+    with client() as asking:
+        for operation in await face.operations():
+            if operation.internal and operation.example_body() is None:
+                continue  # What services say to one another, with nothing to try.
+            answer = operation.send(asking, await face.url(), operation.example())
+            what = f"{operation.method} {operation.path}: {answer.status_code} {answer.text}"
+            assert operation.problems_of(answer) == [], what
+            assert operation.internal or answer.is_success, what
+        assert answer.json()["complete"], "the next face begins without the topic"

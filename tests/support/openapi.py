@@ -1,0 +1,142 @@
+"""Reading an OpenAPI document as a client would: what to send, and what may come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+from openapi_schema_validator import OAS31Validator
+
+from leadline_common.http.operation import INTERNAL
+from tests.support.contract import METHODS
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: what to fill in where the document asks for it."""
+
+    path: dict[str, str] = field(default_factory=dict)
+    query: list[tuple[str, str]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """One operation of a document."""
+
+    method: str
+    path: str
+    details: dict[str, Any]
+    document: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        return str(self.details["operationId"])
+
+    @property
+    def tag(self) -> str:
+        return str(self.details["tags"][0])
+
+    @property
+    def internal(self) -> bool:
+        """Whether only services call it."""
+        return self.tag == INTERNAL
+
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.details.get("parameters", [])
+        return found
+
+    def example(self) -> Call:
+        """Return the request that a reader sends who changes nothing of what is filled in."""
+        given = {one["name"]: _filled_in(one) for one in self.parameters}
+        places = {one["name"]: one["in"] for one in self.parameters}
+        body = self.example_body()
+        return Call(
+            path={name: value for name, value in given.items() if value and places[name] == "path"},
+            query=[
+                (name, value) for name, value in given.items() if value and places[name] == "query"
+            ],
+            headers={} if body is None else {"content-type": JSON},
+            content=None if body is None else json.dumps(body).encode(),
+        )
+
+    def example_body(self) -> Any:
+        """Return the body that the document shows, or None where it shows none."""
+        content = self.details.get("requestBody", {}).get("content", {}).get(JSON, {})
+        if "example" in content:
+            return content["example"]
+        return self._resolved(content.get("schema", {})).get("example")
+
+    def send(self, client: httpx.Client, url: str, call: Call) -> httpx.Response:
+        """Send a request to a service."""
+        path = self.path
+        for name, value in call.path.items():
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        return client.request(
+            self.method,
+            url + path,
+            params=httpx.QueryParams(urlencode(call.query)) if call.query else None,
+            headers=call.headers,
+            content=call.content,
+        )
+
+    def problems_of(self, answer: httpx.Response) -> list[str]:
+        """Return how an answer differs from every one that is documented; [] when it does not."""
+        stated = self.details["responses"].get(str(answer.status_code))
+        if stated is None:
+            return [f"the status {answer.status_code} is not documented"]
+        contents = stated.get("content", {})
+        if not contents:
+            return [f"a body that is not documented: {answer.text}"] if answer.content else []
+        # Without blanks: a reader does not tell `text/plain; version=1` by them.
+        types = {name.replace(" ", ""): content for name, content in contents.items()}
+        stated_type = answer.headers.get("content-type", "").replace(" ", "")
+        content = types.get(stated_type) or types.get(stated_type.partition(";")[0])
+        if content is None:
+            return [f"the media type {stated_type} is not documented"]
+        return self._schema_problems(content.get("schema", {}), answer)
+
+    def _schema_problems(self, schema: dict[str, Any], answer: httpx.Response) -> list[str]:
+        if not answer.headers["content-type"].startswith(JSON):
+            return []
+        validator = OAS31Validator({**schema, "components": _strict(self.document["components"])})
+        return [
+            f"{'.'.join(map(str, problem.absolute_path)) or 'the body'}: {problem.message}"
+            for problem in validator.iter_errors(answer.json())
+        ]
+
+    def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
+        name = schema.get("$ref", "").rpartition("/")[2]
+        found: dict[str, Any] = self.document["components"]["schemas"].get(name, schema)
+        return found
+
+
+def operations_of(document: dict[str, Any]) -> Iterator[Described]:
+    """Yield every operation of a document."""
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield Described(method, path, item[method], document)
+
+
+def _filled_in(parameter: dict[str, Any]) -> str | None:
+    value = parameter.get("example", parameter["schema"].get("default"))
+    return None if value is None else str(value)
+
+
+def _strict(components: dict[str, Any]) -> dict[str, Any]:
+    """Refuse members that are not documented, where a schema does not say otherwise."""
+    strict = deepcopy(components)
+    for schema in strict["schemas"].values():
+        if "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+    return strict
