@@ -46,7 +46,7 @@ async def test_s6_idle_controller_killed() -> None:
         await led(running, running.topic, without=victim)
 
 
-@rounds(quick=2)
+@rounds(quick=1)
 async def test_s6_controller_killed_during_a_failover_of_200_partitions(rounds: int) -> None:
     async with scenario(controllers=2) as running:
         await running.cluster.client.create_topic(NewTopic(WIDE_TOPIC, 200, 3))

@@ -6,7 +6,7 @@ from tests.support.faults import expired, kill, out_of_isr
 from tests.support.scenario import rounds, scenario
 
 
-@rounds(quick=3)
+@rounds(quick=2)
 async def test_s3_follower_killed_while_it_appends(rounds: int) -> None:
     async with scenario() as running:
         for number in range(rounds):
