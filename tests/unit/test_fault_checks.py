@@ -1,4 +1,4 @@
-"""The checks behind the fault scenarios find what is planted; one that cannot fail proves nothing."""
+"""The checks behind the fault scenarios find what is planted: else their silence proves nothing."""
 
 from __future__ import annotations
 
