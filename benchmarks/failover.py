@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,28 +130,30 @@ async def be_broker(broker_id: int, hosts: str) -> None:
     os._exit(0)
 
 
-@contextlib.contextmanager
-def broker_process(broker_id: int, hosts: str) -> Iterator[Callable[[], None]]:
-    """Run a broker; yield what ends its session."""
-    command = [sys.executable, __file__, "--broker", str(broker_id), "--hosts", hosts]
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+@contextlib.asynccontextmanager
+async def broker_process(broker_id: int, hosts: str) -> AsyncIterator[Callable[[], None]]:
+    """Run a broker; yield what ends its session. The controller's loop is never held up."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, __file__, "--broker", str(broker_id), "--hosts", hosts),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     assert process.stdin is not None
     assert process.stdout is not None
-    assert process.stdout.readline().strip() == READY
+    assert (await process.stdout.readline()).decode().strip() == READY
     stdin = process.stdin
 
     def end() -> None:
-        with contextlib.suppress(BrokenPipeError):
-            stdin.write("end\n")
-            stdin.flush()
+        if not stdin.is_closing():
+            stdin.write(b"end\n")
+            stdin.close()
 
     try:
         yield end
     finally:
         end()
-        process.wait(10)
+        await asyncio.wait_for(process.wait(), 10)
 
 
 # -- the bare socket ---------------------------------------------------------------------
@@ -420,10 +422,10 @@ def summary(name: str, rows: list[tuple[float, float]], goal: float) -> None:
 async def bench_all(hosts: str, topics: int, partitions: int, rounds: int) -> None:
     """Run everything."""
     bench = Bench(hosts)
-    with contextlib.ExitStack() as stack:
-        async with bench.in_office():
+    async with bench.in_office():
+        async with contextlib.AsyncExitStack() as stack:
             for broker_id in BROKERS:
-                stack.enter_context(broker_process(broker_id, hosts))
+                await stack.enter_async_context(broker_process(broker_id, hosts))
             await bench.settled(len(BROKERS))
             for number in range(topics):
                 await bench.service.create_topic(
@@ -434,23 +436,22 @@ async def bench_all(hosts: str, topics: int, partitions: int, rounds: int) -> No
             gc.set_threshold(50_000, 50, 100)
             await measure_load(bench, rounds)
             await measure_creation(bench, topics * partitions, min(rounds, 3))
-            stack.close()
-            await bench.settled(0)
-            with contextlib.ExitStack() as others:
-                await measure_failures(bench, others, rounds)
+        await bench.settled(0)
+        await measure_failures(bench, rounds)
 
 
-async def measure_failures(bench: Bench, others: contextlib.ExitStack, rounds: int) -> None:
-    """Keep two brokers up, and kill the third again and again."""
-    for broker_id in BROKERS[1:]:
-        others.enter_context(broker_process(broker_id, bench.hosts))
-    rows = [await one_failure(bench, BROKERS[0]) for _ in range(rounds)]
+async def measure_failures(bench: Bench, rounds: int) -> None:
+    """Goal a: keep two brokers up, and kill the third again and again."""
+    async with contextlib.AsyncExitStack() as others:
+        for broker_id in BROKERS[1:]:
+            await others.enter_async_context(broker_process(broker_id, bench.hosts))
+        rows = [await one_failure(bench, BROKERS[0]) for _ in range(rounds)]
     summary("a. broker failure", rows, goal=4)
 
 
 async def one_failure(bench: Bench, victim: int) -> tuple[float, float]:
     """Kill one broker that leads a third and follows the rest."""
-    with broker_process(victim, bench.hosts) as end:
+    async with broker_process(victim, bench.hosts) as end:
         await bench.settled(len(BROKERS))
         await heal(bench)
         affected = len(list(bench.service.image().partitions()))
@@ -459,15 +460,18 @@ async def one_failure(bench: Bench, victim: int) -> tuple[float, float]:
         reads, writes = bench.store.reads, bench.store.writes
         bench.store.fired_at = 0.0
         gc.collect()
+        cpu = time.process_time()
         end()
         await bench.until(lambda: victim not in bench.service.image().brokers)
         await bench.delivery.until(lambda: not bench.delivery.holds_metadata)
         in_path = bench.store.reads_before_last_write - reads
         await bench.delivery.until(bench.delivery.settled)
         took = (bench.gateway.last_ack - bench.store.fired_at) * 1000
+        cpu = (time.process_time() - cpu) * 1000
         per_partition = bench.gateway.bytes / affected / len(bench.gateway.requests)
         print(
             f"a. failure: B {baseline:6.1f} ms, took {took:6.1f} ms = {took / baseline:.2f} B; "
+            f"controller's CPU {cpu:.0f} ms; "
             f"reads {in_path}, writes {bench.store.writes - writes}, requests per broker "
             f"{max(bench.gateway.requests.values())}, bytes per partition {per_partition:.1f}, "
             f"N {affected}, load {os.getloadavg()[0]:.2f}"

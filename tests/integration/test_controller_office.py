@@ -101,6 +101,25 @@ async def test_a_controller_that_is_replaced_notices_without_writing(
     assert answer.json()["error_code"] == 50350
 
 
+class CutOffStore(ZkStore):
+    """A store that may be cut off without being told so."""
+
+    is_cut_off = False
+
+    def lease_valid(self) -> bool:
+        return not self.is_cut_off and super().lease_valid()
+
+
+async def test_a_controller_without_a_lease_resigns(rig: Rig) -> None:
+    """R10: no connection state ever says that the session may have expired."""
+    ruler = await rig.up(brokers=1, store_type=CutOffStore)
+    store = ruler.stores[-1]
+    assert isinstance(store, CutOffStore)
+    store.is_cut_off = True
+    await until(lambda: ruler.is_active and ruler.epoch == 2, "it rules again, newly elected")
+    assert ruler.stores[-1] is not store
+
+
 async def test_an_operator_may_force_an_election(rig: Rig, zk_session: ZkSession) -> None:
     ruler = await rig.up(brokers=1)
     await zk_session.delete(znodes.CONTROLLER, ANY_VERSION)

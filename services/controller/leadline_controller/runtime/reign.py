@@ -34,6 +34,9 @@ from leadline_controller.runtime.writer import Deposed, StaleView
 
 _log = logging.getLogger(__name__)
 
+LEASE_CHECK_S = 0.1
+"""How long this controller may go on serving after its lease has run out; writes ask each time."""
+
 
 class Reign:
     """The active controller. Build it from a loaded image after winning, then `run` it.
@@ -86,10 +89,11 @@ class Reign:
         work = asyncio.create_task(self._work(), name="controller-engine")
         upkeep = asyncio.create_task(self._upkeep.run(), name="controller-upkeep")
         lost = asyncio.create_task(self.office.store.lost.wait(), name="controller-session")
-        tasks = (work, upkeep, lost)
+        lease = asyncio.create_task(self._watch_lease(), name="controller-lease")
+        tasks = (work, upkeep, lost, lease)
         try:
             await asyncio.wait((*tasks, desk.deposed), return_when=asyncio.FIRST_COMPLETED)
-            for future in (desk.deposed, work, upkeep):
+            for future in (desk.deposed, work, upkeep, lease):
                 if future.done():
                     future.result()
             raise Deposed("the ZooKeeper session is over")
@@ -113,6 +117,13 @@ class Reign:
                 await self._handle(await self.desk.next_event())
         except (SessionExpired, ConnectionLoss) as end:
             raise Deposed(f"ZooKeeper was lost: {end}") from end
+
+    async def _watch_lease(self) -> None:
+        """Resign once the session may have expired elsewhere: no news of it may ever come (R10)."""
+        while True:
+            if not self.office.store.lease_valid():
+                raise Deposed("the lease on the ZooKeeper session has run out")
+            await asyncio.sleep(LEASE_CHECK_S)
 
     async def _handle(self, event: Event) -> None:
         clock, metrics = self.office.clock, self.office.metrics
