@@ -33,10 +33,11 @@ up: setup ## Run a cluster in the foreground
 test: unit integration ## Run every test but the long fault runs
 
 unit: setup ## Run the tests that start no cluster, two at a time
-	$(BIN)/python -m pytest -n 2 tests/unit tests/simulation tests/contract $(ARGS)
+	$(BIN)/python -m pytest -n 2 tests/unit tests/simulation $(ARGS)
 
 integration: setup ## Run the tests on real processes, one after another
-	$(BIN)/python -m pytest tests/integration tests/e2e tests/browser $(ARGS)
+	$(BIN)/python -m pytest tests/integration tests/e2e tests/contract \
+		$$($(BIN)/python -m tests.support.chromium) $(ARGS)
 
 check: lint types imports drift ## Lint, formatting, types, import rules, drift of generated files
 

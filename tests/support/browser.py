@@ -1,44 +1,42 @@
-"""A real browser for tests: Chromium as the operating system has it."""
+"""A real browser for tests, which reports whatever it should not have done."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-from playwright.async_api import Page, async_playwright
+from playwright.async_api import Page, Route, async_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+from tests.support.chromium import chromium
 
-
-def chromium() -> str:
-    """Return the path of the browser; without one the test is skipped, but fails under CI."""
-    for name in NAMES:
-        found = shutil.which(name)
-        if found is not None:
-            return found
-    message = f"no browser: none of {', '.join(NAMES)} is on the PATH"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    pytest.skip(message)
+WIDTH, HEIGHT = 1280, 1000
 
 
 @asynccontextmanager
 async def open_page(origin: str) -> AsyncIterator[tuple[Page, list[str]]]:
     """Open a page, and give it together with a growing list of what goes wrong in it.
 
-    Wrong are requests to any origin but `origin`, errors on the console, and
-    uncaught exceptions.
+    Wrong are requests to any origin but `origin`, which are also blocked, errors
+    on the console, and uncaught exceptions.
+
+    Raises:
+        NoBrowserError: there is no browser on this machine.
+
     """
     wrong: list[str] = []
+
+    async def block(route: Route) -> None:
+        wrong.append(f"request to {route.request.url}")
+        await route.abort()
+
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox"]
+            # No name resolves: what would leave the machine fails in the browser itself, too.
+            executable_path=chromium(),
+            args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
         )
-        page = await browser.new_page()
-        page.on("request", lambda request: _note_request(wrong, origin, request.url))
+        page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        await page.route(lambda url: not _is_own(origin, url), block)
         page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         try:
@@ -47,7 +45,6 @@ async def open_page(origin: str) -> AsyncIterator[tuple[Page, list[str]]]:
             await browser.close()
 
 
-def _note_request(wrong: list[str], origin: str, url: str) -> None:
+def _is_own(origin: str, url: str) -> bool:
     # A blob is made by the page itself.
-    if not url.startswith((f"{origin}/", f"blob:{origin}/", "data:")):
-        wrong.append(f"request to {url}")
+    return url.startswith((f"{origin}/", f"blob:{origin}/", "data:"))

@@ -1,0 +1,96 @@
+"""Swagger UI on a running cluster, used as a person would: open, try out, execute.
+
+Each operation is tried with what the page fills in by itself. Screenshots of the
+answers go to the test's temporary folder (pytest --basetemp keeps them in sight).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from playwright.async_api import Locator, Page, expect
+
+from tests.support.browser import open_page
+from tests.support.cluster import Cluster
+from tests.support.openapi import Described, operations_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FACES = ("broker", "controller")
+PATIENCE_MS = 60_000
+FIRST, LAST = "create_topic", "delete_topic"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    async with Cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+async def described(url: str) -> list[Described]:
+    """Return the public operations of a service, the topic's creation first, its end last."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        document = (await client.get(f"{url}/openapi.json")).json()
+    found = [one for one in operations_of(document) if not one.internal]
+    return sorted(found, key=lambda one: (one.id == LAST, one.id != FIRST))
+
+
+async def url_of(face: str, cluster: Cluster) -> str:
+    """Return whom to ask: of brokers the one that leads the partition of the examples."""
+    if face == "controller":
+        return cluster.url("controller-1")
+    topics = (await cluster.get("broker-1", "/v1/topics")).json()["topics"]
+    return cluster.url(await cluster.leader_of("orders", 0) if topics else "broker-1")
+
+
+def block_of(page: Page, operation: Described) -> Locator:
+    return page.locator(f"#operations-{operation.tag}-{operation.id}")
+
+
+@pytest.mark.parametrize("face", FACES)
+async def test_every_operation_tells_what_it_does_and_works_as_it_is_filled_in(
+    face: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    create, *others = await described(await url_of(face, cluster))
+    await try_out([create], await url_of(face, cluster), tmp_path)
+    await try_out(others, await url_of(face, cluster), tmp_path)
+
+
+async def try_out(operations: list[Described], url: str, screenshots: Path) -> None:
+    """Try operations one after another on one page, as they are filled in."""
+    async with open_page(url) as (page, wrong):
+        await page.goto(f"{url}/docs")
+        for operation in operations:
+            block = block_of(page, operation)
+            await check_words(block, operation)
+            status, body = await execute(block)
+            await page.screenshot(path=screenshots / f"{operation.id}.png")
+            what = f"{operation.method} {operation.path}: {status} {body}"
+            assert status.startswith("2"), what
+            assert wrong == [], what
+            await block.locator(".opblock-summary-control").click()
+
+
+async def check_words(block: Locator, operation: Described) -> None:
+    """Open an operation, and see that it shows its words and every answer."""
+    await expect(block.locator(".opblock-summary-description")).to_have_text(
+        operation.details["summary"]
+    )
+    await block.locator(".opblock-summary").click()
+    await expect(block.locator(".opblock-description")).to_be_visible()
+    answers = block.locator(".responses-table tr.response")
+    await expect(answers).to_have_count(len(operation.details["responses"]))
+
+
+async def execute(block: Locator) -> tuple[str, str]:
+    """Press the buttons and return the status and the body that the page then shows."""
+    await block.locator(".try-out__btn").click()
+    await block.locator(".execute").click()
+    live = block.locator(".live-responses-table tbody tr.response").first
+    await live.wait_for(timeout=PATIENCE_MS)
+    status = await live.locator(".response-col_status").inner_text()
+    return status.strip(), await live.locator(".response-col_description").inner_text()
