@@ -16,13 +16,12 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.support.browser import open_page
 from tests.support.cluster import Cluster
-from tests.support.openapi import Described, operations_of
+from tests.support.openapi import Described, as_a_story, broker_to_ask, operations_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FACES = ("broker", "controller")
 PATIENCE_MS = 60_000
-FIRST, LAST = "create_topic", "delete_topic"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -32,19 +31,16 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
 
 
 async def described(url: str) -> list[Described]:
-    """Return the public operations of a service, the topic's creation first, its end last."""
+    """Return the public operations of a service."""
     async with httpx.AsyncClient(trust_env=False) as client:
         document = (await client.get(f"{url}/openapi.json")).json()
-    found = [one for one in operations_of(document) if not one.internal]
-    return sorted(found, key=lambda one: (one.id == LAST, one.id != FIRST))
+    return as_a_story(one for one in operations_of(document) if not one.internal)
 
 
 async def url_of(face: str, cluster: Cluster) -> str:
-    """Return whom to ask: of brokers the one that leads the partition of the examples."""
     if face == "controller":
         return cluster.url("controller-1")
-    topics = (await cluster.get("broker-1", "/v1/topics")).json()["topics"]
-    return cluster.url(await cluster.leader_of("orders", 0) if topics else "broker-1")
+    return await broker_to_ask(cluster)
 
 
 def block_of(page: Page, operation: Described) -> Locator:

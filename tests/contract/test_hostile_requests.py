@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from leadline_client.errors import ERRORS_BY_CODE
 from leadline_common.cause import HEADER as CAUSE
 from tests.support.cluster import Cluster
-from tests.support.openapi import JSON, Call, Described, operations_of
+from tests.support.openapi import JSON, TOPIC, Call, Described, operations_of
 
-TOPIC = "orders"
 EACH = 30
 """Requests for each operation."""
 NUMBERS = (-(2**63) - 1, -1, 0, 1, 2, 7, 2**31, 2**63 - 1, 2**63, 10**40)

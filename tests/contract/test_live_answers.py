@@ -12,12 +12,11 @@ import httpx
 import pytest
 
 from tests.support.cluster import Cluster
-from tests.support.openapi import Described, operations_of
+from tests.support.openapi import Described, as_a_story, broker_to_ask, operations_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 FACES = ("broker", "controller", "standby")
-FIRST, LAST = "create_topic", "delete_topic"
 
 
 @dataclass
@@ -28,21 +27,15 @@ class Face:
     cluster: Cluster
 
     async def url(self) -> str:
-        """Return whom a reader would ask: of brokers the one that leads the examples' partition."""
         if self.kind == "broker":
-            topics = (await self.cluster.get("broker-1", "/v1/topics")).json()["topics"]
-            leader = await self.cluster.leader_of("orders", 0) if topics else "broker-1"
-            return self.cluster.url(leader)
+            return await broker_to_ask(self.cluster)
         active = await self.cluster.active_controller()
         standby = next(c.name for c in self.cluster.supervisor.plan.controllers if c.name != active)
         return self.cluster.url(active if self.kind == "controller" else standby)
 
     async def operations(self) -> list[Described]:
-        """Return the served document's operations: first the topic's creation, last its end."""
-        document = (await self.get("/openapi.json")).json()
-        found = sorted(operations_of(document), key=lambda one: (one.id == LAST, one.id != FIRST))
-        assert (found[0].id, found[-1].id) == (FIRST, LAST)
-        return found
+        """Return the operations of the served document."""
+        return as_a_story(operations_of((await self.get("/openapi.json")).json()))
 
     async def get(self, path: str) -> httpx.Response:
         url = await self.url()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +13,12 @@ import httpx
 from openapi_schema_validator import OAS31Validator
 
 from leadline_common.http.operation import INTERNAL
+from tests.support.cluster import Cluster
 from tests.support.contract import METHODS
 
 JSON = "application/json"
+TOPIC = "orders"
+"""The topic that all examples are about."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,27 @@ def operations_of(document: dict[str, Any]) -> Iterator[Described]:
         for method in METHODS:
             if method in item:
                 yield Described(method, path, item[method], document)
+
+
+def as_a_story(operations: Iterable[Described]) -> list[Described]:
+    """Return operations in an order in which each example can work.
+
+    The topic of the examples is created first and deleted last, and records are
+    appended before they are read.
+    """
+    beginning, end = ("create_topic", "produce"), "delete_topic"
+
+    def place(one: Described) -> tuple[bool, int]:
+        return one.id == end, beginning.index(one.id) if one.id in beginning else len(beginning)
+
+    return sorted(operations, key=place)
+
+
+async def broker_to_ask(cluster: Cluster) -> str:
+    """Return the URL of the broker that leads the partition of the examples, once it exists."""
+    topics = (await cluster.get("broker-1", "/v1/topics")).json()["topics"]
+    exists = any(topic["name"] == TOPIC for topic in topics)
+    return cluster.url(await cluster.leader_of(TOPIC, 0) if exists else "broker-1")
 
 
 def _filled_in(parameter: dict[str, Any]) -> str | None:
