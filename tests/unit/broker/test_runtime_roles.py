@@ -306,5 +306,9 @@ async def test_a_topics_own_segment_size_is_obeyed(cluster: SmallCluster) -> Non
     cluster.grant(1, 2, 3, init=True, **{"segment.bytes": "1024"})
     for number in range(4):
         await cluster.produce(1, f"{number}" * 600)
-    directory = Path(cluster.brokers[1].replicas()[0].log_dir)
-    assert len(list(directory.glob("*.log"))) == 4
+    assert len(segments(cluster.brokers[1].replicas()[0].log_dir)) == 4
+
+
+def segments(log_dir: str) -> list[Path]:
+    """Return the segment files of a replica."""
+    return list(Path(log_dir).glob("*.log"))
