@@ -21,7 +21,7 @@ async def test_whole_cluster_restarted_on_its_directory(how: str) -> None:
         async with loaded(cluster, NewTopic(TOPIC, 6, 3)) as running:
             await running.load.progress(records=500)
             if how == "killed":
-                # With records in flight, and ZooKeeper first: nobody says good-bye to it.
+                # While it is written to, and ZooKeeper first: nobody says good-bye to it.
                 for name in cluster.supervisor.children:
                     await kill(running, name)
     async with running_cluster(controllers=2, data_dir=directory) as cluster:
