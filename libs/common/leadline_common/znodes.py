@@ -8,7 +8,7 @@ back. Pure: no IO.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -43,6 +43,7 @@ PERSISTENT_PATHS = (
 """Paths that must exist before anything else; parents come first."""
 
 _VERSION = 1
+_Value = TypeVar("_Value", bound=msgspec.Struct)
 
 
 def broker_id_path(broker_id: int) -> str:
@@ -185,6 +186,18 @@ def _unpack(data: bytes) -> dict[str, Any]:
     return members
 
 
+def _decode(data: bytes, kind: type[_Value], **defaults: Any) -> _Value:
+    """Decode a value whose members may have been written by hand: each must have its type.
+
+    A wrong type that came in here would only be found by a decision about many
+    partitions, or by a broker that is sent it.
+    """
+    members = _unpack(data)
+    names = [name for name in kind.__struct_fields__ if name != "extra" and name in members]
+    known = defaults | {name: members.pop(name) for name in names}
+    return msgspec.convert(known | {"extra": members or None}, kind, str_keys=True)
+
+
 def encode_state(state: PartitionState) -> bytes:
     """Encode a partition's state node."""
     known: dict[str, Any] = {
@@ -202,26 +215,14 @@ def decode_state(data: bytes) -> PartitionState:
     """Decode a partition's state node.
 
     Raises:
-        msgspec.ValidationError, KeyError: the value is not a state.
+        msgspec.MsgspecError: the value is not a state.
 
     """
-    members = _unpack(data)
-    return PartitionState(
-        leader=members.pop("leader"),
-        leader_epoch=members.pop("leader_epoch"),
-        isr=tuple(members.pop("isr")),
-        controller_epoch=members.pop("controller_epoch"),
-        eligible=tuple(members.pop("eligible", ())),
-        extra=members or None,
-    )
+    return _decode(data, PartitionState)
 
 
 def _replicas_to_json(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     return {str(partition): brokers for partition, brokers in replicas.items()}
-
-
-def _replicas_from_json(replicas: Mapping[str, list[int]]) -> dict[int, tuple[int, ...]]:
-    return {int(partition): tuple(brokers) for partition, brokers in replicas.items()}
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
@@ -236,15 +237,18 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
-    """Decode a topic node; only `partitions` is required, as operators may write it by hand."""
-    members = _unpack(data)
-    return TopicAssignment(
-        topic_id=members.pop("topic_id", ""),
-        partitions=_replicas_from_json(members.pop("partitions")),
-        adding=_replicas_from_json(members.pop("adding", {})),
-        removing=_replicas_from_json(members.pop("removing", {})),
-        extra=members or None,
-    )
+    """Decode a topic node; only `partitions` is required, as operators may write it by hand.
+
+    Raises:
+        msgspec.MsgspecError: the value is not an assignment, or names a broker
+            twice in one partition.
+
+    """
+    topic = _decode(data, TopicAssignment, topic_id="")
+    for partition, replicas in topic.partitions.items():
+        if len(set(replicas)) < len(replicas):
+            raise msgspec.ValidationError(f"partition {partition} names a broker twice")
+    return topic
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
@@ -255,9 +259,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 def decode_broker(data: bytes) -> BrokerRegistration:
     """Decode a broker's ephemeral."""
-    members = _unpack(data)
-    known = {name: members.pop(name) for name in BrokerRegistration.__struct_fields__[:-1]}
-    return BrokerRegistration(**known, extra=members or None)
+    return _decode(data, BrokerRegistration)
 
 
 def encode_controller(controller: ControllerRegistration) -> bytes:
@@ -268,9 +270,7 @@ def encode_controller(controller: ControllerRegistration) -> bytes:
 
 def decode_controller(data: bytes) -> ControllerRegistration:
     """Decode the controller's ephemeral."""
-    members = _unpack(data)
-    known = {name: members.pop(name) for name in ControllerRegistration.__struct_fields__[:-1]}
-    return ControllerRegistration(**known, extra=members or None)
+    return _decode(data, ControllerRegistration)
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
