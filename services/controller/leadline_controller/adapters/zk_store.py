@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
 
+from leadline_client.errors import PolicyViolation
 from leadline_common import znodes
+from leadline_common.settings import validate_topic_configs
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp, Stat
 from leadline_common.zk.session import ZkSession
@@ -36,6 +39,8 @@ _Wake = Callable[[], None]
 READ_BATCH = 1000
 """Nodes in one multiRead."""
 _FIRST_EPOCH = b"0"
+_UNREADABLE = ControllerRegistration(-1, "", 0)
+"""Whoever holds the office under a value that is none: nobody can be sent there."""
 
 
 class ZkStore:
@@ -115,8 +120,8 @@ class ZkStore:
             data, stat = await self._session.get(znodes.CONTROLLER)
         except NoNode:
             return None
-        registration = znodes.decode_controller(data)
-        return Holder(registration, stat.ephemeral_owner, stat.czxid)
+        registration = _decoded(znodes.decode_controller, data, znodes.CONTROLLER)
+        return Holder(registration or _UNREADABLE, stat.ephemeral_owner, stat.czxid)
 
     async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
         """Become the active controller in one multi; None when another one is, or was faster."""
@@ -135,10 +140,15 @@ class ZkStore:
         return Term(term.epoch + 1, term.epoch_version + 1)
 
     async def term(self) -> Term:
-        """Read the present controller epoch."""
+        """Read the present controller epoch.
+
+        Every win adds one to a node that began with 0, so that its data version
+        stands in for a value that somebody has spoilt.
+        """
         self.reads += 1
         data, stat = await self._session.get(znodes.CONTROLLER_EPOCH)
-        return Term(int(data), stat.version)
+        epoch = _decoded(int, data, znodes.CONTROLLER_EPOCH)
+        return Term(stat.version if epoch is None else epoch, stat.version)
 
     # -- brokers ---------------------------------------------------------------
 
@@ -211,7 +221,7 @@ class ZkStore:
                     changes.append(TopicSet(name, assignment, topic[1].version, topic[1].mzxid))
             if config is not None:
                 path = znodes.topic_config_path(name)
-                settings = _decoded(znodes.decode_configs, config[0], path)
+                settings = _decoded(_decode_settings, config[0], path)
                 if settings is not None:
                     changes.append(ConfigsSet(name, settings, config[1].mzxid))
         return changes
@@ -278,6 +288,22 @@ def _ignore() -> None:
 
 def _batches(paths: Sequence[str]) -> int:
     return -(-len(paths) // READ_BATCH)
+
+
+def _decode_settings(data: bytes) -> dict[str, str]:
+    """Decode a topic's dynamic settings; one that nobody could obey is left out."""
+    settings = {name: _setting(name, text) for name, text in znodes.decode_configs(data).items()}
+    return {name: text for name, text in settings.items() if text is not None}
+
+
+@lru_cache
+def _setting(name: str, text: str) -> str | None:
+    """Return a setting in its one spelling, or None, with a log line, where it is none."""
+    try:
+        return validate_topic_configs({name: text})[name]
+    except PolicyViolation as problem:
+        _log.error("a topic config is ignored: %s", problem)
+        return None
 
 
 def _decoded(decode: Callable[[bytes], _Value], data: bytes, path: str) -> _Value | None:

@@ -70,7 +70,7 @@ class ControllerService:
 
         """
         active = self.active
-        if active is None:
+        if active is None or not active.url:
             raise NoController("no controller is active at the moment")
         if active.id == self.id:
             raise NoController("this controller is taking over")
