@@ -17,6 +17,7 @@ R7: a state that already is what was wanted needs no decision any more).
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -32,6 +33,8 @@ from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet, 
 from leadline_controller.domain.facts import Term
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.runtime.ports import Store
+
+_log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 8
 """How often one multi is decided anew before it is left to the next reconciliation."""
@@ -233,6 +236,8 @@ class Writer:
                     return 0
                 batch = _Batch(decisions)
                 await self._look_for_parents(batch)
+                if not batch.decisions:
+                    return 0
                 self._submit(batch, why)
             else:
                 return self._take_in(batch, results)
@@ -249,24 +254,47 @@ class Writer:
     async def _decide_anew(
         self, names: list[TopicPartition], decide: Decide
     ) -> list[StateDecision]:
-        """Take in what ZooKeeper says of these partitions, tell the brokers, and decide again."""
-        news = self._image.apply(await self._store.read_states(names))
+        """Take in what ZooKeeper says of these partitions, tell the brokers, and decide again.
+
+        A state that is gone, or that cannot be read, is left out: it would be
+        refused for ever, and the rest of its multi with it.
+        """
+        found = await self._store.read_states(names)
+        news = self._image.apply(found)
         self._on_written([change for change in news if isinstance(change, StateSet)])
-        return decide(names)
+        readable = {(change.topic, change.partition) for change in found}
+        decisions = decide(names)
+        possible = [
+            d for d in decisions if d.version == NO_NODE or (d.topic, d.partition) in readable
+        ]
+        if len(possible) < len(decisions):
+            missing = len(decisions) - len(possible)
+            _log.error("%d states are not there to be written, or cannot be read", missing)
+        return possible
 
     async def _look_for_parents(self, batch: _Batch) -> None:
-        """Find out which nodes exist already under partitions that have no state."""
+        """Find out which nodes exist already under partitions that have no state.
+
+        A state node that exists after all is one that cannot be read: its
+        decision leaves the batch.
+        """
         parents: dict[str, str] = {}
         for decision in batch.decisions:
             if decision.version == NO_NODE:
                 parents[znodes.partitions_path(decision.topic)] = decision.topic
                 parents[znodes.partition_path(decision.topic, decision.partition)] = ""
+                parents[znodes.state_path(decision.topic, decision.partition)] = ""
         found = await self._store.read_nodes(list(parents))
         for (path, topic), node in zip(parents.items(), found, strict=True):
             if node is not None:
                 batch.existing.add(path)
             if topic:
                 self._rooted.discard(topic)
+        batch.decisions = [
+            d
+            for d in batch.decisions
+            if d.version != NO_NODE or znodes.state_path(d.topic, d.partition) not in batch.existing
+        ]
 
     def _take_in(self, batch: _Batch, results: list[OpResult]) -> int:
         """Apply what was written to the image."""
