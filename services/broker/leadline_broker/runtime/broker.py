@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from random import Random
 from typing import Any
 
@@ -150,7 +151,8 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if engine is not None:
             await engine.finish_background()
-            await engine.maintenance.checkpoint()
+            with suppress(StorageFailed):  # The high watermarks are learnt anew.
+                await engine.maintenance.checkpoint()
             incarnation = self._standing.last_incarnation
             clean = await asyncio.to_thread(engine.logs.close, incarnation)
             logger.info("logs closed", clean=clean, incarnation=incarnation)

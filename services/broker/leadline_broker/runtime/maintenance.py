@@ -85,8 +85,8 @@ class Maintenance:
             if partition.log.log_end_offset
         }
         if moved != self._checkpointed:
-            self._checkpointed = moved
             await asyncio.to_thread(self._logs.checkpoint_high_watermarks, moved)
+            self._checkpointed = moved
 
     async def apply_retention(self) -> None:
         """Delete closed segments past their retention, one partition at a time."""

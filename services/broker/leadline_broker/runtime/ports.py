@@ -100,7 +100,12 @@ class LogStore(Protocol):
         """Remember the highest controller epoch; durable before it returns."""
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
-        """Write all high watermarks; thread-safe against everything but itself."""
+        """Write all high watermarks; thread-safe.
+
+        Raises:
+            StorageFailed: the disk refuses; what was written before stays.
+
+        """
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than the grace time; return their names."""

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,6 +20,7 @@ from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import PartitionIdentity, read_identity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.root_files import HighWatermarks
+from leadline_broker.adapters.log.syncing import storage_error
 from leadline_client.errors import StorageFailed
 
 STRAY_SUFFIX = "-stray"
@@ -71,6 +73,7 @@ class LogDirectory:
         self._files = files or FileCache()
         self._logs: dict[ReplicaKey, PartitionLog] = {}
         self._names: dict[str, ReplicaKey] = {}
+        self._checkpointing = threading.Lock()
         self._lock: int | None = root_files.lock_root(root)
         try:
             root_files.claim(root, cluster_id, broker_id)
@@ -197,8 +200,17 @@ class LogDirectory:
             self.controller_epoch = epoch
 
     def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
-        """Write the high watermarks of all partitions, by (topic id, partition)."""
-        root_files.write_high_watermarks(self.root, high_watermarks)
+        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe.
+
+        Raises:
+            StorageFailed: the disk refuses; the checkpoint before stays as it was.
+
+        """
+        with self._checkpointing:
+            try:
+                root_files.write_high_watermarks(self.root, high_watermarks)
+            except OSError as error:
+                raise storage_error(error) from error
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         """Return the checkpointed high watermarks, by (topic id, partition)."""
@@ -217,7 +229,10 @@ class LogDirectory:
             except StorageFailed:
                 clean = False
         if clean:
-            root_files.write_clean_shutdown(self.root, incarnation)
+            try:
+                root_files.write_clean_shutdown(self.root, incarnation)
+            except OSError:
+                clean = False
         self.release()
         return clean
 
