@@ -121,13 +121,15 @@ class ProducerState:
 class ProducerStates:
     """The producers of one log by id, in the order in which they first wrote."""
 
-    __slots__ = ("_states",)
+    __slots__ = ("_states", "_wrote")
 
     def __init__(self, rows: Iterable[ProducerRow] = ()) -> None:
         self._states: dict[int, ProducerState] = {}
+        self._wrote: dict[int, None] = {}
         for producer_id, epoch, last_timestamp, batches in rows:
             state = self._states[producer_id] = ProducerState(epoch, last_timestamp)
             state.batches.extend(SequencedBatch(*batch) for batch in batches)
+            self._wrote[producer_id] = None
 
     def __len__(self) -> int:
         return len(self._states)
@@ -182,14 +184,26 @@ class ProducerStates:
         state = self._states.get(header.producer_id)
         if state is None or header.producer_epoch > state.epoch:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
+        self._wrote[header.producer_id] = None
         state.last_timestamp = max(state.last_timestamp, header.max_timestamp)
         if header.producer_epoch == state.epoch and header.base_sequence >= 0:
             first = header.base_sequence
             last = sequence_after(first, header.record_count - 1)
             state.batches.append(SequencedBatch(first, last, header.base_offset))
 
+    def heard(self, now_ms: int) -> None:
+        """Note that whoever wrote since the last call did so by now, whatever the records say.
+
+        Records may be as old as an archive; their producer is not silent for that.
+        """
+        for producer_id in self._wrote:
+            state = self._states.get(producer_id)
+            if state is not None:
+                state.last_timestamp = max(state.last_timestamp, now_ms)
+        self._wrote.clear()
+
     def expire(self, before_ms: int) -> None:
-        """Forget the producers whose last batch is older than `before_ms` (timestamp)."""
+        """Forget the producers that were last heard of before `before_ms` (Unix time)."""
         for producer_id in [p for p, s in self._states.items() if s.last_timestamp < before_ms]:
             del self._states[producer_id]
 

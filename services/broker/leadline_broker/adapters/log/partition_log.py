@@ -253,10 +253,10 @@ class PartitionLog:
 
         A segment goes when its latest record is older than `retention_ms`, or
         when the log without it still holds `retention_bytes`; negative means
-        without limit. `limit_offset` is the high watermark. Producers silent for
-        too long and indexes loaded for reading are forgotten too.
+        without limit. `limit_offset` is the high watermark. Silent producers go too.
         """
         self._durability.require_usable()
+        self.producers.heard(now_ms)
         self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
         removed = 0
         while len(self._state.segments) > 1:
