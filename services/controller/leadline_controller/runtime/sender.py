@@ -5,7 +5,7 @@ broker acknowledged it, or when this incarnation of the broker is gone.
 
 Only names are pending: a request is built when it is sent, so that the latest
 state wins and any number of changes cost one row. One request is under way at a
-time; different brokers are told side by side. Order: roles, metadata, stops.
+time; different brokers are told side by side. Order: roles, metadata, stops, round and round.
 Failures are retried with growing pauses, for as long as the incarnation lives.
 """
 
@@ -20,7 +20,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from leadline_client.errors import LeadlineError, StaleControllerEpoch, TopicIdMismatch
+from leadline_client.errors import (
+    ConnectionLost,
+    LeadlineError,
+    StaleControllerEpoch,
+    TopicIdMismatch,
+)
 from leadline_common import rpc
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, TopicPartition
@@ -80,6 +85,7 @@ class BrokerSender:
         self._roles: _Names = {}
         self._stops: _Names = {}
         self._in_flight: tuple[Command, _Names] | None = None
+        self._is_silent = False
         self._acked_version: int | None = None
 
     # -- what is owed ----------------------------------------------------------
@@ -152,16 +158,29 @@ class BrokerSender:
             if self.idle:
                 self._wake.clear()
                 await self._wake.wait()
-            if await self._send_next():
+            if await self._send_round():
                 pause = FIRST_PAUSE_S
             else:
                 self._wake.clear()
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_S)
-            self._listener.progress()
 
-    async def _send_next(self) -> bool:
-        """Send one request; False when it has to be repeated later."""
+    async def _send_round(self) -> bool:
+        """Send one request of each kind that is owed; False when some of it has to be repeated.
+
+        What a broker refuses keeps nothing else waiting. One that does not answer
+        at all is asked nothing further for now.
+        """
+        self._is_silent = False
+        fine = True
+        for send in (self._send_owed_roles, self._send_metadata, self._send_stops):
+            fine = await send() and fine
+            self._listener.progress()
+            if self._is_silent:
+                return False
+        return fine
+
+    async def _send_owed_roles(self) -> bool:
         if self._grant:
             sent = self._commands.grant(self.broker, self.cause)
             return await self._send_roles(Command.GRANT, {}, sent)
@@ -170,10 +189,6 @@ class BrokerSender:
             return await self._send_roles(
                 Command.ROLES, names, self._commands.roles(self.broker, names, self.cause)
             )
-        if self._behind:
-            return await self._send_metadata()
-        if self._stops:
-            return await self._send_stops()
         return True
 
     async def _send_roles(self, command: Command, names: _Names, sent: Sent) -> bool:
@@ -198,6 +213,8 @@ class BrokerSender:
             self.owe_roles(topic, partitions)
 
     async def _send_stops(self) -> bool:
+        if not self._stops:
+            return True
         names, self._stops = self._stops, {}
         sent = self._commands.stop(self.broker, names, self.cause)
         if not sent.partitions:
@@ -213,6 +230,8 @@ class BrokerSender:
         return not refused
 
     async def _send_metadata(self) -> bool:
+        if not self._behind:
+            return True
         body, version = self._commands.metadata(self.broker, self._acked_version, self.cause)
         answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
         # Whatever a broker has that did not take this one: the next is a full one.
@@ -228,6 +247,7 @@ class BrokerSender:
         except StaleControllerEpoch as refusal:
             self._listener.deposed(refusal.message)
         except LeadlineError as problem:
+            self._is_silent = isinstance(problem, ConnectionLost)
             _log.warning(
                 "broker %d did not take %s: %s", self.broker.id, command.value, problem.message
             )
