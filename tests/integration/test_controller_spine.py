@@ -242,3 +242,25 @@ async def test_deltas_name_only_what_changed(rig: Rig) -> None:
         await create(controller, name, partitions=1, replication_factor=1)
     await rig.settled(controller)
     assert [topic.topic for topic in rig.brokers[1].updates[-1].topics] == ["c"]
+
+
+async def test_an_election_answers_what_was_written(rig: Rig, zk_session: ZkSession) -> None:
+    """A partition named twice is elected once, and a deletion under way is in nobody's way."""
+    controller = await rig.up(brokers=2)
+    await create(controller, replica_assignment={"0": [1, 2]})
+    await create(controller, "going", replica_assignment={"0": [1, 2]})
+    state = znodes.PartitionState(2, 1, (1, 2), 1)
+    path = znodes.state_path("orders", 0)
+    await zk_session.set(path, znodes.encode_state(state), ANY_VERSION)
+    await beat(controller, rig.brokers[2], isr_changes=[("orders", 0)])
+    image = controller.service.image()
+    await until(lambda: image.topics["orders"].partitions[0].version == 1, "the state is read")
+    order = {"type": "preferred", "partitions": [{"topic": "orders", "partition": 0}] * 2}
+    answer = await controller.http.post("/v1/elections", json=order)
+    assert [row["leader_epoch"] for row in answer.json()["elected"]] == [2]
+    assert (await read_state(zk_session, "orders", 0)).leader == 1
+    rig.brokers[1].deaf = True
+    assert (await controller.http.delete("/v1/topics/going?wait_ms=0")).status_code in (200, 202)
+    answer = await controller.http.post("/v1/elections", json={"type": "unclean"})
+    assert (answer.status_code, answer.json()) == (200, {"elected": []})
+    rig.brokers[1].deaf = False

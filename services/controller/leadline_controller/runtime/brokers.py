@@ -13,6 +13,7 @@ from leadline_controller.domain.cluster import (
     BrokerDown,
     Change,
     ClusterImage,
+    TopicPartition,
 )
 from leadline_controller.domain.failover import (
     BrokerChange,
@@ -64,19 +65,23 @@ class BrokerKeeper:
         self._desk.adopt(await self._store.read_states(event.names))
 
     async def on_elect(self, event: events.ElectLeaders) -> None:
-        """Elect by an operator's order."""
-        names = event.names
-        if names is None:
-            names = tuple(name for name, _ in self._image.partitions())
-        for name in names:
-            if name.partition not in find_topic(self._image, name.topic).partitions:
-                raise UnknownPartition(f"topic {name.topic!r} has no partition {name.partition}")
+        """Elect by an operator's order, and answer with what was written."""
+        names = self._named(event)
         elect = elect_unclean if event.unclean else elect_preferred
         decide = partial(elect, self._image)
         decisions = decide(names)
         reason = _what_may_be_lost(decisions) if event.unclean else "preferred election"
-        await self._desk.write(decisions, Why(event.cause, "operator", "election", reason), decide)
-        events.settle(event.reply, decisions)
+        why = Why(event.cause, "operator", "election", reason)
+        events.settle(event.reply, await self._desk.write(decisions, why, decide))
+
+    def _named(self, event: events.ElectLeaders) -> list[TopicPartition]:
+        """Return the partitions that an order means, each once."""
+        if event.names is None:
+            return [name for name, _ in self._image.partitions()]
+        for name in event.names:
+            if name.partition not in find_topic(self._image, name.topic).partitions:
+                raise UnknownPartition(f"topic {name.topic!r} has no partition {name.partition}")
+        return list(dict.fromkeys(event.names))
 
     async def watch(self, broker_ids: Sequence[int]) -> None:
         """Be told of the end of these brokers' registrations."""

@@ -101,14 +101,18 @@ class Desk:
 
     async def write(
         self, decisions: list[StateDecision], why: Why, decide: Decide | None = None
-    ) -> None:
-        """Publish decisions; roles are told as they are written, metadata when all are."""
+    ) -> list[StateDecision]:
+        """Publish decisions, and return those that were written.
+
+        Roles are told as they are written, metadata when all are.
+        """
         if not decisions:
-            return
+            return []
         with self.delivery.metadata_held():
-            await self.writer.write(decisions, why, decide or self.decide)
-        for decision in decisions:
+            written = await self.writer.write(decisions, why, decide or self.decide)
+        for decision in written:
             self.office.metrics.elections.labels(decision.reason.value).inc()
+        return written
 
     def adopt(self, states: list[StateSet]) -> None:
         """Take in states as read: whose leader epoch is news is told to its replicas."""

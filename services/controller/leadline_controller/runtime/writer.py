@@ -128,8 +128,10 @@ class Writer:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def write(self, decisions: list[StateDecision], why: Why, decide: Decide) -> int:
-        """Write decisions, and return how many states were written.
+    async def write(
+        self, decisions: list[StateDecision], why: Why, decide: Decide
+    ) -> list[StateDecision]:
+        """Write decisions, and return those that were written, some perhaps decided anew.
 
         Raises:
             Deposed: as for `commit`.
@@ -209,8 +211,10 @@ class Writer:
             changes=tuple(map(_audit_row, decisions)),
         )
 
-    async def _finish_all(self, batches: list[_Batch], why: Why, decide: Decide) -> int:
-        written = 0
+    async def _finish_all(
+        self, batches: list[_Batch], why: Why, decide: Decide
+    ) -> list[StateDecision]:
+        written: list[StateDecision] = []
         stale: StaleView | None = None
         for batch in batches:
             try:
@@ -221,7 +225,7 @@ class Writer:
             raise stale
         return written
 
-    async def _finish(self, batch: _Batch, why: Why, decide: Decide) -> int:
+    async def _finish(self, batch: _Batch, why: Why, decide: Decide) -> list[StateDecision]:
         """Await a multi; on a refusal read its partitions, decide anew, and try it alone."""
         names = [TopicPartition(d.topic, d.partition) for d in batch.decisions]
         for _ in range(MAX_ATTEMPTS):
@@ -233,15 +237,16 @@ class Writer:
                     raise problem from failure
                 decisions = await self._decide_anew(names, decide)
                 if not decisions:
-                    return 0
+                    return []
                 batch = _Batch(decisions)
                 await self._look_for_parents(batch)
                 if not batch.decisions:
-                    return 0
+                    return []
                 self._submit(batch, why)
             else:
-                return self._take_in(batch, results)
-        return 0
+                self._take_in(batch, results)
+                return batch.decisions
+        return []
 
     def _refusal(self, failure: MultiFailed, checks: int) -> MultiFailed:
         """Tell what a refused multi means by the operation that was refused."""
@@ -296,7 +301,7 @@ class Writer:
             if d.version != NO_NODE or znodes.state_path(d.topic, d.partition) not in batch.existing
         ]
 
-    def _take_in(self, batch: _Batch, results: list[OpResult]) -> int:
+    def _take_in(self, batch: _Batch, results: list[OpResult]) -> None:
         """Apply what was written to the image."""
         stats = (result for result in results if isinstance(result, Stat))
         written = []
@@ -312,7 +317,6 @@ class Writer:
             )
         self._image.apply(written)
         self._on_written(written)
-        return len(written)
 
 
 class _Batch:
