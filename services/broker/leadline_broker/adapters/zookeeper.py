@@ -191,25 +191,27 @@ class ZkBrokerStore:
         self, changes: Sequence[tuple[PartitionName, IsrProposal]]
     ) -> list[IsrOutcome]:
         """Publish each change in a transaction of its own, all of them pipelined."""
+        incarnation = self._incarnation  # The one that asks, whatever becomes of it meanwhile.
         try:
             nodes = await self._read_nodes([name for name, _ in changes])
         except ZkError as error:
             logger.warning("ISR changes not written", changes=len(changes), error=str(error))
             return [(IsrWriteResult.UNKNOWN, -1)] * len(changes)
         writes = [
-            self._write_isr(name, proposal, topic, state)
+            self._write_isr(incarnation, name, proposal, topic, state)
             for (name, proposal), (topic, state) in zip(changes, nodes, strict=True)
         ]
         return await asyncio.gather(*writes)
 
     async def _write_isr(
         self,
+        incarnation: int,
         name: PartitionName,
         proposal: IsrProposal,
         topic: tuple[bytes, Stat] | None,
         state: tuple[bytes, Stat] | None,
     ) -> IsrOutcome:
-        transaction = IsrTransaction(self._broker_id, self._incarnation, name, proposal)
+        transaction = IsrTransaction(self._broker_id, incarnation, name, proposal)
         if topic is None or state is None or not transaction.fits(topic, state):
             return IsrWriteResult.CONFLICT, -1
         ops = transaction.operations(topic, state, self._clock.wall_ms())

@@ -77,7 +77,9 @@ class IsrWriter:
             self._wake.set()
 
     async def _write_all(self) -> None:
-        writes, self._writes = self._writes, {}
+        # What a replica of an earlier session asked for is not this incarnation's to write (R9).
+        writes = {p: asked for p, asked in self._writes.items() if p.replica is asked[0]}
+        self._writes = {}
         if not writes:
             return
         changes = [

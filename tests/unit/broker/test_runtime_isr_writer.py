@@ -1,0 +1,54 @@
+"""The writer of ISR changes: what it may still write, and for whom (R7, R9)."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.replica import Replica
+from leadline_broker.domain.state import PublishedState
+from leadline_broker.runtime.isr_writer import IsrWriter
+from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.ports import Log
+from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_common.settings import BrokerSettings
+from tests.support.zookeeper import until
+from tests.unit.broker.log_support import open_log
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, NodeStore, StateNodes
+
+
+def made(root: Path, number: int) -> Partition:
+    root.joinpath(str(number)).mkdir()
+    log = open_log(root / str(number))
+    settings = TopicSettings(BrokerSettings(broker_id=1, log_dir=str(root))).of({})
+    return Partition(TOPIC, TOPIC_ID, number, log, fresh(log, number), settings)
+
+
+def fresh(log: Log, number: int) -> Replica:
+    return Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
+
+
+async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path: Path) -> None:
+    """The store names the incarnation of now, so that it would pass for one of it."""
+    states = {(TOPIC, number): PublishedState(1, 0, (1, 2), (), 0) for number in (0, 1)}
+    store = NodeStore(1, StateNodes(states))
+    shrink = IsrProposal(1, leader_epoch=0, isr=(1,), eligible=(), state_version=0)
+    writer = IsrWriter(
+        store,
+        carry_out=lambda *_: None,
+        on_committed=lambda *_: None,
+        on_stepped_down=lambda _: None,
+    )
+    fenced, leading = made(tmp_path, 0), made(tmp_path, 1)
+    writer.write(fenced, shrink)
+    writer.write(leading, shrink)
+    fenced.replica = fresh(fenced.log, 0)
+
+    running = asyncio.create_task(writer.run())
+    try:
+        await until(lambda: bool(store.written), "a proposal is written", 5.0)
+    finally:
+        running.cancel()
+
+    assert len(store.written) == 1
