@@ -251,3 +251,20 @@ class Session:
     def rows(answer: rpc.ReplicaFetchResponse) -> list[rpc.FetchedRow]:
         """Return the rows of an answer."""
         return [row for topic in answer.topics for row in topic.partitions]
+
+
+async def test_a_fetcher_survives_what_nobody_expects(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fault(*_: object) -> None:
+        raise RuntimeError("a fault in an answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cluster.wires[2], "fetch", fault)
+        cluster.publish(1, 1, (1, 2, 3))
+        cluster.grant(1, 2, 3)
+        await cluster.produce(1, "a", acks="1")
+        await cluster.until(lambda: cluster.end(3) == 1, "the other follower has the record")
+
+    await cluster.produce(1, "b")
+    await cluster.until(lambda: cluster.end(2) == 2, "the follower fetches again")

@@ -174,25 +174,36 @@ class Fetcher:
         self._forgotten[partition.key] = None
 
     async def run(self) -> None:
-        """Fetch for ever."""
+        """Fetch for ever, whatever happens: nobody else fetches these partitions."""
         while True:
-            await self._until_durable()
-            request = self._next_request()
-            if request is None:
-                await self._idle()
-                continue
             try:
-                answer = await self._ask(request)
+                await self._exchange()
             except LeadlineError as error:
                 await self._failed(error.message)
-                continue
-            if answer is None:
-                self._session = NO_SESSION
-                continue
-            self._session = request.session
-            self._backoff.reset()
-            self._use(answer)
-            await self._context.flushes.settled()
+            except Exception:
+                logger.exception("fault in a fetch", leader=self._leader)
+                await self._failed("a fault of this broker")
+
+    async def _exchange(self) -> None:
+        """Ask once and use the answer, or wait until there is something to ask.
+
+        Raises:
+            LeadlineError: there is no answer.
+
+        """
+        await self._until_durable()
+        request = self._next_request()
+        if request is None:
+            await self._idle()
+            return
+        answer = await self._ask(request)
+        if answer is None:
+            self._session = NO_SESSION
+            return
+        self._session = request.session
+        self._backoff.reset()
+        self._use(answer)
+        await self._context.flushes.settled()
 
     async def _until_durable(self) -> None:
         """Wait while a log whose position is to be stated is not fsynced."""
