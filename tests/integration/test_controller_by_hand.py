@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
+from tests.integration.test_controller_spine import audit
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import read_state
 from tests.support.zookeeper import until
@@ -78,3 +81,34 @@ async def test_a_config_that_is_none_costs_no_other_one(rig: Rig, zk_session: Zk
     await zk_session.create(znodes.topic_config_path("orders"), value)
     topic = controller.service.topic("orders")
     await until(lambda: topic.configs == {"min.insync.replicas": "1"}, "it is obeyed")
+
+
+async def test_a_deletion_that_cannot_be_finished_stops_nothing_else(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """Something that we do not know lies below the topic, so that ZooKeeper keeps its node."""
+    for path in znodes.PERSISTENT_PATHS:
+        await zk_session.ensure_path(path)
+    await zk_session.ensure_path(f"{znodes.topic_path('a')}/unknown/child")
+    for name in ("a", "b"):
+        await zk_session.create(znodes.delete_topic_path(name))
+    controller = await rig.up(brokers=1)
+    await create(controller, partitions=1, replication_factor=1)
+    assert await zk_session.get_children(znodes.DELETE_TOPICS) == ["a"]
+
+
+async def test_whatever_is_deleted_has_its_audit_entry(rig: Rig, zk_session: ZkSession) -> None:
+    controller = await rig.up(brokers=1)
+    await create(controller, partitions=2, replication_factor=1)
+    await zk_session.create(znodes.delete_topic_path("orders"), b"another-id")
+    async with asyncio.timeout(20):
+        while await zk_session.exists(znodes.delete_topic_path("orders")):  # noqa: ASYNC110 - a node
+            await asyncio.sleep(0.01)
+    await controller.http.delete("/v1/topics/orders?wait_ms=5000")
+    kinds = [entry.kind for entry in await audit(zk_session)]
+    assert kinds[-4:] == [
+        "tombstone_dropped",
+        "topic_deletion_ordered",
+        "topic_states_deleted",
+        "topic_deleted",
+    ]

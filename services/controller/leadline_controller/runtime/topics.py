@@ -31,6 +31,7 @@ from leadline_controller.domain.cluster import (
     TopicPartition,
     TopicSet,
 )
+from leadline_controller.domain.facts import Tombstone
 from leadline_controller.domain.failover import on_topic_change
 from leadline_controller.domain.topics import (
     check_may_create,
@@ -233,16 +234,23 @@ class TopicKeeper:
     async def look_for_deletions(self, cause: str) -> None:
         """Read the tombstones; begin or resume each deletion, and clear stale ones."""
         for stone in await self._store.tombstones(self._look_for_tombstones):
-            topic = self._image.topics.get(stone.topic)
-            if topic is not None and stone.topic_id in ("", topic.topic_id):
-                self._begin(topic, cause)
-            elif topic is not None:
-                _log.warning("the tombstone of %s is for another topic id", stone.topic)
-                await self._desk.writer.fenced(
-                    [DeleteOp(znodes.delete_topic_path(stone.topic), ANY_VERSION)]
-                )
-            else:
-                await self._delete_nodes(stone.topic, stone.topic_id, cause)
+            try:
+                await self._heed(stone, cause)
+            except MultiFailed as failure:  # no reason to hold up the others, or a take-over
+                _log.error("the deletion of %s cannot go on: %s", stone.topic, failure)
+
+    async def _heed(self, stone: Tombstone, cause: str) -> None:
+        topic = self._image.topics.get(stone.topic)
+        if topic is None:
+            await self._delete_nodes(stone.topic, stone.topic_id, cause)
+        elif stone.topic_id in ("", topic.topic_id):
+            self._begin(topic, cause)
+        else:
+            _log.warning("the tombstone of %s is for another topic id", stone.topic)
+            await self._desk.writer.commit(
+                [DeleteOp(znodes.delete_topic_path(stone.topic), ANY_VERSION)],
+                self._entry("tombstone_dropped", stone.topic, stone.topic_id, cause),
+            )
 
     def _look_for_tombstones(self) -> None:
         self._desk.hint(events.DeletionsChanged)
@@ -283,7 +291,8 @@ class TopicKeeper:
             for parent, kids in zip(parents, await self._store.children(parents), strict=True)
             for path in (*(f"{parent}/{kid}" for kid in kids or ()), parent)
         ]
-        await self._desk.writer.fenced(nodes)
+        entry = self._entry("topic_states_deleted", name, topic_id, cause)
+        await self._desk.writer.fenced(nodes, entry)
         last = (
             znodes.partitions_path(name),
             znodes.topic_path(name),

@@ -105,11 +105,11 @@ class Writer:
             raise self._refusal(failure, 1) from failure
         return results[1:-1]
 
-    async def fenced(self, ops: Sequence[Op]) -> None:
+    async def fenced(self, ops: Sequence[Op], entry: AuditEntry | None = None) -> None:
         """Apply any number of operations in multis under the epoch check, pipelined.
 
-        They are housekeeping of what other entries have told already: no audit entry.
-        Each multi is all or nothing; the whole is not.
+        Each multi is all or nothing, and carries `entry`; the whole is not. Only
+        the outbox itself is tidied without an entry.
 
         Raises:
             Deposed: the check failed, or the lease has run out.
@@ -117,9 +117,10 @@ class Writer:
 
         """
         self._check_lease()
-        room = self._max_ops - 1
+        told = [] if entry is None else [audit_op(entry)]
+        room = max(1, self._max_ops - 1 - len(told))
         answers = [
-            self._store.submit([self._check, *ops[start : start + room]])
+            self._store.submit([self._check, *ops[start : start + room], *told])
             for start in range(0, len(ops), room)
         ]
         for outcome in await asyncio.gather(*answers, return_exceptions=True):
