@@ -90,6 +90,24 @@ async def test_an_offset_that_the_follower_lacks_is_worth_asking_again(
         await read(cluster, 7)
 
 
+async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_answer(
+    tmp_path: Path,
+) -> None:
+    """Replicas delete segments each for itself: what one lacks is not out of range for that."""
+    async with await three(tmp_path, log_retention_check_interval_ms=100) as cluster:
+        cluster.grant(2, **{"segment.bytes": "1024", "retention.bytes": "0"})
+        for number in range(3):
+            await cluster.produce(1, f"{number}" * 600)
+        tell(cluster, 2, isr=(1, 2, 3))
+        follower = cluster.brokers[2]
+        await cluster.until(lambda: follower.replicas()[0].log_start_offset > 0, "it deletes")
+
+        with pytest.raises(OffsetNotAvailable):
+            await read(cluster, 0)
+
+        assert len(await cluster.read(1)) == 3
+
+
 async def test_a_follower_checks_the_stated_epoch(cluster: SmallCluster) -> None:
     cluster.publish(1, 1, (1, 2, 3))
     cluster.grant(1, 2, 3)

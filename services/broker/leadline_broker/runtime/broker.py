@@ -293,7 +293,7 @@ class Broker:
 
         Raises:
             OffsetOutOfRange: before the log start or beyond the log end.
-            OffsetNotAvailable: beyond the log end of a follower.
+            OffsetNotAvailable: a follower does not have it: ask the leader.
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
 

@@ -255,9 +255,10 @@ class Serving:
         """Return committed batches; none between high watermark and log end (rule R15)."""
         log, high_watermark = partition.log, partition.replica.state.high_watermark
         following = partition.replica.role is Role.FOLLOWER
-        if following and offset > log.log_end_offset:
-            raise OffsetNotAvailable("this follower does not have the offset yet; ask the leader")
-        if not log.log_start_offset <= offset <= log.log_end_offset:
+        held = log.log_start_offset <= offset <= log.log_end_offset
+        if following and not held:
+            raise OffsetNotAvailable("this follower does not have the offset; ask the leader")
+        if not held:
             raise OffsetOutOfRange(
                 f"offset {offset} is outside {log.log_start_offset} to {high_watermark}",
                 log_start_offset=log.log_start_offset,
