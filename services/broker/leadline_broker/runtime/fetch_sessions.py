@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from leadline_broker.domain.effects import Effect
 from leadline_broker.runtime.partition import Partition
@@ -39,6 +40,9 @@ from leadline_common.rpc import (
 CarryOut = Callable[[Partition, list[Effect]], None]
 Find = Callable[[ReplicaKey], Partition | None]
 
+_LEFT_BEHIND_MS: Final = 600_000
+"""After how long a session without a request is one that its follower has left."""
+
 
 @dataclass(slots=True)
 class _Position:
@@ -61,6 +65,7 @@ class FetchSession:
         self.broker_id = request.broker_id
         self.incarnation = request.incarnation
         self.last_nonce = request.nonce - 1
+        self.last_request_ms = 0
         self._positions: dict[Partition, _Position] = {}
         self._with_records: dict[Partition, None] = {}
         self._with_high_watermark: dict[Partition, None] = {}
@@ -272,7 +277,7 @@ class FetchSessions:
         self, session: FetchSession, request: ReplicaFetchRequest, answers: _Answers
     ) -> None:
         """Take the follower's rows into the session, or answer those that cannot be."""
-        now = self._clock.monotonic_ms()
+        now = session.last_request_ms = self._clock.monotonic_ms()
         for forgotten in request.forgotten:
             for number in forgotten.partitions:
                 partition = self._find((forgotten.topic_id, number))
@@ -299,12 +304,17 @@ class FetchSessions:
                     session.forget(partition)
                     answers.add(topic.topic_id, answer)
         if request.session == request.nonce:
-            self._close_empty(session)
+            self._close_replaced(session)
 
-    def _close_empty(self, opened: FetchSession) -> None:
-        """Close the sessions that a new one of the same follower has replaced."""
+    def _close_replaced(self, opened: FetchSession) -> None:
+        """Close the sessions that a new one of the same follower has replaced.
+
+        One that holds a partition which is followed no more is known by its silence.
+        """
+        left = opened.last_request_ms - _LEFT_BEHIND_MS
         for session in list(self._sessions.values()):
-            if session is not opened and session.broker_id == opened.broker_id and not len(session):
+            replaced = not len(session) or session.last_request_ms < left
+            if session is not opened and session.broker_id == opened.broker_id and replaced:
                 self._close(session)
 
 
