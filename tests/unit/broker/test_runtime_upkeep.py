@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from leadline_broker.adapters.log.root_files import HIGH_WATERMARK_FILE, read_high_watermarks
-from tests.unit.broker.small_cluster import TOPIC_ID, SmallCluster, three
+from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.maintenance import Maintenance
+from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.ports import LogStore
+from leadline_broker.runtime.replica_manager import ReplicaManager
+from leadline_broker.runtime.standing import Standing
+from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_common.clock import SystemClock
+from leadline_common.settings import BrokerSettings
+from tests.unit.broker.log_support import batch, open_log
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
 
 
 @pytest.fixture
@@ -51,3 +62,37 @@ async def test_without_a_checkpoint_it_still_leaves_in_good_order(cluster: Small
 
     assert 1 not in cluster.nodes.live
     assert (cluster.root / "1" / "clean-shutdown").exists()
+
+
+class Kept(list[Partition]):
+    """Replicas as regular work finds them."""
+
+    def all(self) -> list[Partition]:
+        return list(self)
+
+
+async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_path: Path) -> None:
+    kept, settings = Kept(), BrokerSettings(broker_id=1, log_dir=str(tmp_path))
+    none_kept = TopicSettings(settings).of({"retention.bytes": "0"})
+    for number in (0, 1):
+        tmp_path.joinpath(str(number)).mkdir()
+        log = open_log(tmp_path / str(number))
+        replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
+        kept.append(Partition(TOPIC, TOPIC_ID, number, log, replica, none_kept))
+        log.roll_at(1)
+        log.append(batch(0))
+        log.append(batch(1))
+        replica.state.high_watermark = 2
+    work = Maintenance(
+        settings=settings,
+        standing=Standing(1, lambda: True),
+        replicas=cast("ReplicaManager", kept),
+        logs=cast("LogStore", None),
+        clock=SystemClock(),
+        carry_out=lambda *_: None,
+    )
+    kept[0].log.close()  # type: ignore[attr-defined]  # the log of a deleted replica is closed
+
+    await work.apply_retention()
+
+    assert kept[1].log.log_start_offset == 1

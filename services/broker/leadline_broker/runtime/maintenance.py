@@ -91,17 +91,24 @@ class Maintenance:
     async def apply_retention(self) -> None:
         """Delete closed segments past their retention, one partition at a time."""
         for partition in self._replicas.all():
-            if partition.log.log_end_offset == 0 or partition.log.failed:
-                continue
+            if partition.log.log_end_offset and not partition.log.failed:
+                self._retain(partition)
+                await asyncio.sleep(0)
+
+    def _retain(self, partition: Partition) -> None:
+        """Delete what one partition keeps no more; a refusal is no reason to spare the others."""
+        try:
             removed = partition.log.apply_retention(
                 self._clock.wall_ms(),
                 partition.settings.retention_ms,
                 partition.settings.retention_bytes,
                 partition.replica.state.high_watermark,
             )
-            if removed:
-                logger.info("retention", partition=partition.key, removed_bytes=removed)
-            await asyncio.sleep(0)
+        except StorageFailed as error:
+            logger.warning("retention put off", partition=partition.key, reason=error.message)
+            return
+        if removed:
+            logger.info("retention", partition=partition.key, removed_bytes=removed)
 
     async def purge_strays(self) -> None:
         """Delete the replicas that have been set aside for long enough."""

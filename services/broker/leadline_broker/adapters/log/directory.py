@@ -175,11 +175,12 @@ class LogDirectory:
 
     def strays(self) -> dict[str, int]:
         """Return the names of stray directories and when each was moved aside (ms)."""
-        return {
-            path.name: path.stat().st_mtime_ns // _MS
-            for path in sorted(self.root.iterdir())
-            if path.name.endswith(STRAY_SUFFIX)
-        }
+        found = {}
+        for path in sorted(self.root.iterdir()):
+            if path.name.endswith(STRAY_SUFFIX):
+                with contextlib.suppress(FileNotFoundError):  # `open` has just brought it back.
+                    found[path.name] = path.stat().st_mtime_ns // _MS
+        return found
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than `stray.grace.ms`; return their names. Thread-safe."""
