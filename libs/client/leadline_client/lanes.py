@@ -58,9 +58,14 @@ def spoils_numbering(error: LeadlineError) -> bool:
 
 
 class Lane(Generic[Token]):
-    """The waiting batches of one partition, the last of which may still be open."""
+    """The waiting batches of one partition, the last of which may still be open.
+
+    `added` counts all records that ever came, `settled` those that were answered.
+    """
 
     def __init__(self, *, batch_bytes: int, linger_s: float) -> None:
+        self.added = 0
+        self.settled = 0
         self.numbering: Numbering | None = None
         self.needs_own_identity = False
         self._batch_bytes = batch_bytes
@@ -82,6 +87,7 @@ class Lane(Generic[Token]):
         last.records.append(record)
         last.tokens.append(token)
         last.size += size
+        self.added += 1
         return overflow
 
     def renew_identity(self) -> None:

@@ -123,9 +123,9 @@ class AsyncProducer:
             if lane:
                 lane.flush()
                 self._wake[key].set()
-        senders = list(self._senders.values())
-        if senders:
-            await asyncio.wait(senders)
+        goals = [(lane, lane.added) for lane in self._lanes.values()]
+        async with self._room:
+            await self._room.wait_for(lambda: all(lane.settled >= goal for lane, goal in goals))
 
     async def aclose(self) -> None:
         """Flush, then end. The client stays open."""
@@ -141,7 +141,9 @@ class AsyncProducer:
         await asyncio.gather(*senders, return_exceptions=True)
         for lane in self._lanes.values():
             while lane:
-                _cancel(lane.take())
+                batch = lane.take()
+                _cancel(batch)
+                await self._settle(lane, batch)
 
     async def __aenter__(self) -> Self:
         return self
@@ -166,9 +168,11 @@ class AsyncProducer:
                 )
         self._unacknowledged += size
 
-    async def _release(self, size: int) -> None:
+    async def _settle(self, lane: _Lane, batch: _Batch) -> None:
+        """Count a batch whose senders have been answered; wake who waits for that, or for room."""
         async with self._room:
-            self._unacknowledged -= size
+            self._unacknowledged -= batch.size
+            lane.settled += len(batch.records)
             self._room.notify_all()
 
     def _lane(self, topic: str, partition: int) -> _Lane:
@@ -204,7 +208,7 @@ class AsyncProducer:
             try:
                 await self._deliver(topic, partition, lane, batch)
             finally:
-                await self._release(batch.size)
+                await self._settle(lane, batch)
         # No await between the last look at the lane and this: no record is left behind.
         self._forget_sender(key, asyncio.current_task())
 
@@ -227,6 +231,8 @@ class AsyncProducer:
             _fail(batch, error)
             return
         except asyncio.CancelledError:
+            # It may be in the log: under the same numbers, the next would pass for a repetition.
+            lane.renew_identity()
             _cancel(batch)
             raise
         if lane.numbering is not None:

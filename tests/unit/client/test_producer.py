@@ -139,6 +139,39 @@ async def test_leaving_by_an_exception_does_not_wait_for_acknowledgements(
         assert all(future.cancelled() for future in futures)
 
 
+async def test_after_an_abort_no_record_passes_for_a_repetition(cluster: StandInCluster) -> None:
+    """The batch in flight was appended, and nobody heard: its numbers are taken."""
+    row = cluster.partitions[0]
+    row.faults.append("append, then hang up")
+    row.faults.extend([NotEnoughReplicas("")] * 1000)
+    async with AsyncLeadlineClient(cluster.bootstrap) as client:
+        producer = AsyncProducer(client, SMALL)
+        await producer.send("t", b"aborted", partition=0)
+        async with asyncio.timeout(20):
+            while row.appends < 2:  # noqa: ASYNC110 - the stand-in runs on another thread
+                await asyncio.sleep(0.005)
+        await producer.abort()
+        row.faults.clear()
+        place = await (await producer.send("t", b"later", partition=0))
+        assert cluster.values(0)[place.offset] == b"later"
+
+
+async def test_flushing_does_not_wait_for_what_is_sent_meanwhile(cluster: StandInCluster) -> None:
+    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        first = await producer.send("t", b"x", partition=0)
+
+        async def go_on() -> None:
+            while True:
+                await producer.send("t", b"x", partition=0)
+                await asyncio.sleep(0)
+
+        busy = asyncio.create_task(go_on())
+        async with asyncio.timeout(20):
+            await producer.flush()
+        busy.cancel()
+        assert first.done()
+
+
 def test_the_blocking_producer_gives_places(cluster: StandInCluster) -> None:
     with Producer(cluster.bootstrap) as producer:
         futures = [producer.send("t", str(n).encode(), partition=2) for n in range(50)]
