@@ -104,7 +104,7 @@ class Position:
         self._leader_epoch = fetched.leader_epoch
         self.high_watermark = fetched.high_watermark
         records = [one for one in batches.decode(fetched.batches) if one.offset >= offset]
-        if records and records[0].offset > max(offset, fetched.log_start_offset):
+        if records and records[0].offset > offset:
             raise OffsetOutOfRange(
                 f"asked for offset {offset}, but the first record that came is {records[0].offset}"
             )

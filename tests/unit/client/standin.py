@@ -65,6 +65,7 @@ class StandInCluster:
     def __init__(self, brokers: int, partitions: int) -> None:
         self.version = 1
         self.topic_id = "id-1"
+        self.log_start = 0
         self.urls: dict[int, str] = {}
         self.partitions = {p: Partition(1 + p % brokers) for p in range(partitions)}
         self.requests: Counter[str] = Counter()
@@ -211,7 +212,7 @@ class Broker:
             media_type="application/octet-stream",
             headers={
                 "X-Leadline-High-Watermark": str(row.end),
-                "X-Leadline-Log-Start-Offset": "0",
+                "X-Leadline-Log-Start-Offset": str(self._cluster.log_start),
                 "X-Leadline-Leader-Epoch": str(epoch),
                 "X-Leadline-Next-Offset": str(end),
             },

@@ -80,6 +80,22 @@ def test_a_hole_is_said_and_not_stepped_over(cluster: StandInCluster) -> None:
         assert reader.position.offset == 5
 
 
+def test_records_that_retention_took_meanwhile_are_not_stepped_over(
+    cluster: StandInCluster,
+) -> None:
+    """The log start passes the position while the leader reads."""
+    fill(cluster, 0, range(10))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, start=0, limits=NO_WAIT)
+        data = bytearray(cluster.partitions[0].log)
+        batches.stamp(data, batches.header_at(bytes(data)), 5, 0)
+        cluster.stale_fetches.append((0, bytes(data)))
+        cluster.log_start = 5
+        with pytest.raises(OffsetOutOfRange):
+            reader.read()
+        assert reader.position.offset == 0
+
+
 def test_a_topic_created_again_is_another_topic(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     with LeadlineClient(cluster.bootstrap) as client:
