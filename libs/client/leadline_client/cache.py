@@ -96,11 +96,12 @@ class MetadataCache:
             self._drop_old_hints(self._topics[name])
 
     def snapshot(self, document: Metadata) -> Metadata:
-        """Return `document` with each topic as this cache knows it, never older."""
+        """Return `document` with brokers and topics as this cache knows them, never older."""
         topics = {name: self._topics[name] for name in document.topics if name in self._topics}
         return replace(
             document,
             version=max(document.version, self._version),
+            brokers=dict(self._brokers),
             controller=self._controller,
             topics=topics,
         )

@@ -335,6 +335,14 @@ ERRORS_BY_CODE: dict[int, type[LeadlineError]] = {
 """Every concrete error by its code, for decoding answers and for the docs."""
 
 
+def _hint(body: Any) -> LeaderHint | None:
+    """Read a hint; a server of another release may say more of a leader, or less."""
+    try:
+        return LeaderHint(body["id"], body["url"], body["epoch"])
+    except (KeyError, TypeError):
+        return None
+
+
 def error_from_body(status: int, body: Any) -> LeadlineError:
     """Rebuild the error that a server answered with.
 
@@ -347,8 +355,7 @@ def error_from_body(status: int, body: Any) -> LeadlineError:
     message = str(fields.pop("message", f"HTTP status {status}"))
     outcome = fields.pop("outcome", "unknown" if status >= 500 else "refused")
     fields.pop("retriable", None)
-    hint = fields.pop("leader", None)
-    leader = LeaderHint(**hint) if isinstance(hint, dict) else None
+    leader = _hint(fields.pop("leader", None))
     known = ERRORS_BY_CODE.get(code)
     if known is not None and known.outcome == outcome:
         return known(message, leader=leader, **fields)

@@ -14,7 +14,13 @@ from leadline_client.transport import Request, Response
 # or a request might meet it being closed.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=50, keepalive_expiry=2.0)
 _CONNECT_TIMEOUT_S = 3.0
-_NOTHING_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_NOTHING_SENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
 
 
 @cache
@@ -33,7 +39,7 @@ class HttpxTransport:
         """Return the response; raises Unreachable or ConnectionLost."""
         try:
             answer = self._client.send(_to_httpx(self._client, request))
-        except httpx.HTTPError as failure:
+        except (httpx.HTTPError, httpx.InvalidURL) as failure:
             raise _translated(request, failure) from failure
         return _from_httpx(answer)
 
@@ -52,7 +58,7 @@ class AsyncHttpxTransport:
         """Return the response; raises Unreachable or ConnectionLost."""
         try:
             answer = await self._client.send(_to_httpx(self._client, request))
-        except httpx.HTTPError as failure:
+        except (httpx.HTTPError, httpx.InvalidURL) as failure:
             raise _translated(request, failure) from failure
         return _from_httpx(answer)
 
@@ -78,7 +84,7 @@ def _from_httpx(answer: httpx.Response) -> Response:
     return Response(answer.status_code, headers, answer.content)
 
 
-def _translated(request: Request, failure: httpx.HTTPError) -> LeadlineError:
+def _translated(request: Request, failure: httpx.HTTPError | httpx.InvalidURL) -> LeadlineError:
     what = f"{request.method} {request.url}: {failure or type(failure).__name__}"
     if isinstance(failure, _NOTHING_SENT):
         return Unreachable(f"no connection, nothing was sent: {what}")

@@ -7,8 +7,8 @@ epoch; a leader of `NO_LEADER` means that the partition has none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
 NO_LEADER = -1
 """The leader id of a partition without a leader."""
@@ -87,13 +87,21 @@ class Metadata:
         return cls(
             cluster_id=document["cluster_id"],
             version=document["version"],
-            controller=ControllerInfo(**controller) if controller else None,
-            brokers={broker["id"]: BrokerInfo(**broker) for broker in document["brokers"]},
+            controller=_known(ControllerInfo, controller) if controller else None,
+            brokers={row["id"]: _known(BrokerInfo, row) for row in document["brokers"]},
             topics={
                 name: TopicInfo(name, topic["topic_id"], _partitions(topic["partitions"]))
                 for name, topic in document["topics"].items()
             },
         )
+
+
+_Row = TypeVar("_Row", BrokerInfo, ControllerInfo)
+
+
+def _known(kind: type[_Row], members: Mapping[str, Any]) -> _Row:
+    """Build a row from the members that this release knows; a later one may send more."""
+    return kind(**{one.name: members[one.name] for one in fields(kind)})
 
 
 def _partitions(rows: list[Any]) -> tuple[PartitionInfo, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,6 +54,14 @@ def test_a_hint_to_a_newer_leader_is_followed_and_an_equal_one_is_not() -> None:
     assert cache.leader_url("t", 0) == "http://b1"
     assert cache.learn("t", 0, LeaderHint(2, "http://b2", 5))
     assert cache.leader_url("t", 0) == "http://b2"
+
+
+def test_a_snapshot_of_a_document_that_lags_has_the_newer_brokers() -> None:
+    cache = MetadataCache()
+    cache.update(document(5, 1, 2))
+    stale = replace(document(4, 1, 2), brokers={})
+    cache.update(stale)
+    assert cache.snapshot(stale).brokers == BROKERS
 
 
 def test_a_hint_without_a_leader_changes_nothing() -> None:

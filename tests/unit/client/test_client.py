@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
 from leadline_client.errors import (
     ConnectionLost,
+    LeaderHint,
     NotEnoughReplicas,
     OffsetOutOfRange,
     OutcomeUnknown,
     UnknownPartition,
     UnknownTopic,
     Unreachable,
+    error_from_body,
 )
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.retry import RetryPolicy
-from leadline_client.wire import NewTopic
+from leadline_client.wire import BrokerInfo, Metadata, NewTopic
 from tests.unit.client.standin import StandInCluster
 
+HINT: dict[str, Any] = {"id": 1, "url": "u", "epoch": 2}
 HASTY = RetryPolicy(timeout_s=0.5, unknown_topic_s=0.1, first_pause_s=0.005)
 RECORDS = [OutgoingRecord(b"one"), OutgoingRecord(b"two")]
 
@@ -119,6 +124,21 @@ def test_what_is_not_there_is_named(cluster: StandInCluster) -> None:
             client.fetch("t", 9, 0)
         with pytest.raises(OffsetOutOfRange):
             client.fetch("t", 0, 99)
+
+
+@pytest.mark.parametrize("address", ["localhost:9092", "nonsense", "http://[::1"])
+def test_an_address_that_is_none_is_a_definite_failure(address: str) -> None:
+    with LeadlineClient(address, policy=HASTY) as client, pytest.raises(Unreachable):
+        client.create_topic(NewTopic("t", 1, 1))
+
+
+def test_what_a_later_release_says_besides_is_passed_over() -> None:
+    more = {"error_code": 42150, "outcome": "refused", "leader": {"rack": "r"} | HINT}
+    assert error_from_body(421, more).leader == LeaderHint(**HINT)
+    assert error_from_body(421, {"error_code": 42150, "leader": {"id": 1}}).leader is None
+    rows = [{"id": 1, "url": "u", "rack": None, "incarnation": 1, "state": "new"}]
+    document = {"cluster_id": "c", "version": 1, "brokers": rows, "topics": {}}
+    assert Metadata.from_json(document).brokers == {1: BrokerInfo(1, "u", None, 1)}
 
 
 def test_a_cluster_that_is_not_there_is_a_definite_failure(cluster: StandInCluster) -> None:
