@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
-from leadline_broker.domain.effects import IsrProposal
+from leadline_broker.domain.effects import Effect, IsrProposal, ReadState, WriteIsr
+from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import PublishedState
 from leadline_broker.runtime.isr_writer import IsrWriter
 from leadline_broker.runtime.partition import Partition
-from leadline_broker.runtime.ports import Log
+from leadline_broker.runtime.ports import IsrOutcome, Log, PartitionName
 from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
 from tests.support.zookeeper import until
-from tests.unit.broker.log_support import open_log
+from tests.unit.broker.log_support import batch, open_log
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, NodeStore, StateNodes
 
 
@@ -52,3 +55,41 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
         running.cancel()
 
     assert len(store.written) == 1
+
+
+class ConflictingStore(NodeStore):
+    """One whose transactions are refused for another reason than the state node's version."""
+
+    def _write(self, name: PartitionName, proposal: IsrProposal) -> IsrOutcome:
+        del name
+        self.written.append(proposal)
+        return IsrWriteResult.CONFLICT, -1
+
+
+async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) -> None:
+    store = ConflictingStore(1, StateNodes({(TOPIC, 0): PublishedState(1, 0, (1, 2), (), 0)}))
+    partition = made(tmp_path, 0)
+    partition.replica.on_leader_and_isr(rpc.PartitionRow(0, 1, 0, (1, 2), (1, 2), 0), 0)
+
+    def carry_out(_: Partition, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, WriteIsr):
+                writer.write(partition, effect.proposal)
+            if isinstance(effect, ReadState):
+                writer.read(partition)
+
+    writer = IsrWriter(
+        store,
+        carry_out=carry_out,
+        on_committed=lambda *_: None,
+        on_stepped_down=lambda _: None,
+    )
+    partition.log.append(batch(0))
+    carry_out(partition, partition.replica.maybe_change_isr(1_000_000))
+
+    running = asyncio.create_task(writer.run())
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    running.cancel()
+
+    assert 1 <= len(store.written) < 10

@@ -68,20 +68,22 @@ class IsrWriter:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await self._write_all()
-            if await self._read_all():
+            refused = await self._write_all()
+            # What conflicts although nothing has changed would be asked without a pause.
+            if await self._read_all() and not any(p in self._writes for p in refused):
                 pause = _FIRST_PAUSE_S
                 continue
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             self._wake.set()
 
-    async def _write_all(self) -> None:
+    async def _write_all(self) -> list[Partition]:
+        """Write what is asked for; return the partitions whose write conflicted."""
         # What a replica of an earlier session asked for is not this incarnation's to write (R9).
         writes = {p: asked for p, asked in self._writes.items() if p.replica is asked[0]}
         self._writes = {}
         if not writes:
-            return
+            return []
         changes = [
             ((partition.topic, partition.topic_id, partition.partition), proposal)
             for partition, (_, proposal) in writes.items()
@@ -90,6 +92,8 @@ class IsrWriter:
         for (partition, (replica, proposal)), outcome in zip(writes.items(), outcomes, strict=True):
             if partition.replica is replica:
                 self._take(partition, proposal, outcome)
+        conflicts = zip(writes, outcomes, strict=True)
+        return [p for p, (result, _) in conflicts if result is IsrWriteResult.CONFLICT]
 
     def _take(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
         before = len(partition.replica.state.isr)
