@@ -169,6 +169,13 @@ def test_preferred_election_moves_leadership_only() -> None:
     assert decision.after == PartitionState(1, 5, (2, 3, 1), 7)
 
 
+def test_preferred_election_passes_over_a_new_incarnation() -> None:
+    """R9: it registered after the state was written, and the write that is due has failed."""
+    image = cluster(AR, {0: AR}, {0: state(2, AR)})
+    image.registered_at[1] = 50
+    assert elect_preferred(image, [NAME]) == []
+
+
 def test_unclean_election_by_hand_touches_only_the_leaderless() -> None:
     image = cluster({2, 3}, {0: AR, 1: AR}, {0: state(NO_LEADER, (1,)), 1: state(2, (2, 3))})
     decision = only(elect_unclean(image, [NAME, TopicPartition(TOPIC, 1)]))

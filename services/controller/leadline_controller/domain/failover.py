@@ -155,8 +155,12 @@ def never_stale(_partition: PartitionImage) -> frozenset[int]:
 
 
 def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
-    """Move leadership to the first assigned replica where it is live and in sync."""
+    """Move leadership to the first assigned replica where it is live and in sync.
+
+    A broker that registered after the state was written is not the member that it names (R9).
+    """
     decisions: list[StateDecision] = []
+    find_stale = registered_since(image)
     for name in names:
         topic = image.topics.get(name.topic)
         partition = topic.partitions.get(name.partition) if topic else None
@@ -167,7 +171,7 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
             ElectionKind.PREFERRED,
             partition.replicas,
             state.isr,
-            image.live,
+            image.live - find_stale(partition),
             leader=state.leader,
         )
         if chosen.leader != state.leader:
