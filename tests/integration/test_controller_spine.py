@@ -10,6 +10,7 @@ from leadline_common import rpc, znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, TopicAssignment
+from leadline_controller.runtime.delivery import PATIENCE
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import RecordingBroker, RunningController, read_state
 from tests.support.zookeeper import until
@@ -222,6 +223,22 @@ async def test_a_broker_that_lost_its_roles_gets_them_again(rig: Rig) -> None:
     for _ in range(5):
         await beat(controller, broker)
     await until(lambda: len(broker.roles) == 3, "the roles are back")
+
+
+async def test_a_deletion_that_takes_long_is_no_disagreement(rig: Rig) -> None:
+    """A full grant names no replica of the topic, and would make strays of them."""
+    controller = await rig.up(brokers=1)
+    await create(controller, partitions=1, replication_factor=1)
+    broker = rig.brokers[1]
+    broker.deaf = True
+    await controller.http.delete("/v1/topics/orders?wait_ms=0")
+    grants = sum(command.is_init for command in broker.leader_and_isr)
+    for _ in range(PATIENCE + 1):
+        await beat(controller, broker)
+    broker.deaf = False
+    await until(lambda: bool(broker.stops), "it is told to delete")
+    await rig.settled(controller)
+    assert sum(command.is_init for command in broker.leader_and_isr) == grants
 
 
 async def test_a_broker_with_other_metadata_gets_all_of_it(rig: Rig) -> None:

@@ -172,7 +172,7 @@ class Delivery:
         sender = self._senders.get(beat.broker_id)
         if sender is None or sender.broker.incarnation != beat.incarnation:
             return False
-        if sender.owes_roles:
+        if sender.owes_roles or sender.owes_stops:
             self._disagreements[beat.broker_id] = 0
             return True
         agrees = beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id)

@@ -124,6 +124,11 @@ class BrokerSender:
         return self._grant or bool(self._roles) or self._flying(Command.GRANT, Command.ROLES)
 
     @property
+    def owes_stops(self) -> bool:
+        """Whether a stop of any replica is owed."""
+        return bool(self._stops) or self._flying(Command.STOP)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing at all is owed."""
         return not (self.owes_roles or self._stops or self._behind or self._in_flight)
