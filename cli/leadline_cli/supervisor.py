@@ -112,6 +112,7 @@ class Supervisor:
                     report(f"{child.name} ended with {child.exit_code}: {child.log_path}")
                     if restart:
                         await self._restart(child, report)
+                        known_dead.discard(child.name)
             await _wait_for(stop, _POLL_S)
 
     async def stop(self) -> None:
