@@ -120,6 +120,24 @@ async def test_a_controller_without_a_lease_resigns(rig: Rig) -> None:
     assert ruler.stores[-1] is not store
 
 
+class LateStore(ZkStore):
+    """A store whose first start fails in a way that nobody has foreseen."""
+
+    failures = 1
+
+    async def start(self, hosts: str, session_timeout_ms: int) -> None:
+        if LateStore.failures:
+            LateStore.failures -= 1
+            raise ValueError("a host name that cannot be parsed")
+        await super().start(hosts, session_timeout_ms)
+
+
+async def test_a_candidate_never_gives_up(rig: Rig) -> None:
+    """It would go on answering, without ever standing for office again."""
+    candidate = await rig.controller(store_type=LateStore)
+    await until(lambda: candidate.is_active, "it rules at last")
+
+
 async def test_an_operator_may_force_an_election(rig: Rig, zk_session: ZkSession) -> None:
     ruler = await rig.up(brokers=1)
     await zk_session.delete(znodes.CONTROLLER, ANY_VERSION)

@@ -16,7 +16,6 @@ import asyncio
 import gc
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -88,6 +87,10 @@ class Leadership:
                 _log.warning("no ZooKeeper: %s", problem)
                 await asyncio.sleep(PAUSE_S)
                 continue
+            except Exception:
+                _log.exception("no ZooKeeper, by a fault")
+                await asyncio.sleep(PAUSE_S)
+                continue
             try:
                 self.store = store
                 await self._contend(store)
@@ -153,8 +156,8 @@ class Leadership:
         finally:
             for wait in waits:
                 wait.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(*waits)
+            # Not suppressed: a cancellation that comes just now is this task's own.
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def _rule(self, store: Store, term: Term) -> None:
         _log.info("active with epoch %d", term.epoch)
