@@ -37,8 +37,8 @@ class Described:
 
     method: str
     path: str
-    details: dict[str, Any]
-    document: dict[str, Any]
+    details: dict[str, Any] = field(repr=False)
+    document: dict[str, Any] = field(repr=False)
 
     @property
     def id(self) -> str:
