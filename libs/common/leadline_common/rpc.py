@@ -75,7 +75,9 @@ class LeaderAndIsrRequest(msgspec.Struct, frozen=True):
     assigned to it. A local replica that the grant does not name is moved to
     stray, never deleted (rule R12).
     `ack_timeout_ms`: how long the controller waits for the answer.
-    `brokers` gives the addresses of the leaders that are named.
+    `brokers` gives the addresses of the leaders that are named. `sequence` rises
+    with every LeaderAndISR of one controller epoch: a grant that was overtaken on
+    the way says nothing of replicas that it does not name.
     """
 
     controller_id: int
@@ -87,6 +89,7 @@ class LeaderAndIsrRequest(msgspec.Struct, frozen=True):
     cause: str
     brokers: list[BrokerRow]
     topics: list[TopicRows]
+    sequence: int = 0
 
 
 class CommandResponse(msgspec.Struct, frozen=True):

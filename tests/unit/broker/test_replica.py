@@ -39,6 +39,15 @@ def test_granted_to_lead() -> None:
     assert leadership(made).epoch_start == 2
 
 
+def test_a_leader_claims_no_more_than_its_log_holds() -> None:
+    made, log = replica([1, 1, 1], high_watermark=3)
+    log.truncate(1)
+
+    made.on_leader_and_isr(row(1, 3), 0)
+
+    assert made.state.high_watermark == 1
+
+
 def test_granted_to_follow_keeps_the_log() -> None:
     made, _ = replica([1, 1, 1], high_watermark=1)
 

@@ -95,7 +95,7 @@ async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_a
 ) -> None:
     """Replicas delete segments each for itself: what one lacks is not out of range for that."""
     async with await three(tmp_path, log_retention_check_interval_ms=100) as cluster:
-        cluster.grant(2, **{"segment.bytes": "1024", "retention.bytes": "0"})
+        cluster.grant(2, init=False, **{"segment.bytes": "1024", "retention.bytes": "0"})
         for number in range(3):
             await cluster.produce(1, f"{number}" * 600)
         tell(cluster, 2, isr=(1, 2, 3))

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from leadline_broker.runtime.membership import SupersededError
@@ -129,6 +130,20 @@ async def test_a_partition_that_is_not_assigned_here_is_not_started(
 
     assert codes == [[[InvalidRequest.code]]]
     assert len(cluster.brokers[1].replicas()) == 1
+
+
+async def test_a_full_grant_that_was_overtaken_sets_nothing_aside(cluster: SmallCluster) -> None:
+    """Sent before the topic was made, answered too late, and delivered after its repetition."""
+    await cluster.produce(1, "v")
+    broker = cluster.brokers[1]
+    newer = msgspec.structs.replace(cluster.request(1), sequence=8)
+    late = msgspec.structs.replace(cluster.request(1, init=True, partitions=()), sequence=7)
+
+    broker.leader_and_isr(newer)
+    broker.leader_and_isr(late)
+
+    assert len(broker.replicas()) == 1
+    assert (await cluster.produce(1, "w")).base_offset == 1
 
 
 async def test_what_the_full_grant_does_not_name_is_set_aside_and_comes_back(

@@ -122,6 +122,8 @@ class Replica:
         """
         parked = self.leadership.parked if self.leadership else None
         self.state.take(row)
+        # A damaged log may have lost what was committed: claim no more than there is.
+        self.state.high_watermark = min(self.state.high_watermark, self.state.log.log_end_offset)
         self._following = None
         self.leadership = Leadership(self.state, now, parked)
         self.role = Role.LEADER

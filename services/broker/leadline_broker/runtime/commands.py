@@ -62,6 +62,7 @@ class Commands:
         self._clock = clock
         self._in_background = in_background
         self._stopped: OrderedDict[ReplicaKey, int] = OrderedDict()
+        self._latest = (-1, -1)  # controller epoch and sequence of the newest LeaderAndISR
 
     @property
     def controller_epoch(self) -> int:
@@ -85,7 +86,8 @@ class Commands:
         """Take the roles that are granted (on_leader_and_isr_command).
 
         With `is_init` they are all the roles there are: other replicas are moved
-        to stray, and the broker may serve from now on.
+        to stray, and the broker may serve from now on. One that was overtaken by
+        a newer request on the way sets nothing aside: it cannot know what came since.
 
         Raises:
             InvalidRequest, StaleIncarnation, StaleControllerEpoch: see R1.
@@ -99,8 +101,11 @@ class Commands:
         self._standing.learn(request.brokers)
         now = self._clock.monotonic_ms()
         codes = [self._grant_topic(topic, now) for topic in request.topics]
+        place = (request.controller_epoch, request.sequence)
+        overtaken, self._latest = place < self._latest, max(place, self._latest)
         if request.is_init:
-            self._set_aside_all_but(request.topics)
+            if not overtaken:
+                self._set_aside_all_but(request.topics)
             if not self._standing.granted:
                 logger.info("granted", replicas=len(self._replicas), cause=request.cause)
             self._standing.granted = True

@@ -6,6 +6,8 @@ broker: they are encoded once per change, and copied into each request.
 
 from __future__ import annotations
 
+from itertools import count
+
 import msgspec
 
 from leadline_client.wire import NO_LEADER
@@ -64,6 +66,7 @@ class Commands:
         self._controller = controller
         self._ack_timeout_ms = ack_timeout_ms
         self._encode = msgspec.json.Encoder().encode
+        self._sequence = count(1)
         self._fragments: dict[str, tuple[int, str, msgspec.Raw]] = {}
 
     def grant(self, broker: BrokerRegistration, cause: str) -> Sent:
@@ -155,6 +158,7 @@ class Commands:
             cause=cause,
             brokers=self.broker_rows(),
             topics=topics,
+            sequence=next(self._sequence),
         )
         sent = [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
         return Sent(self._encode(request), sent)
