@@ -171,19 +171,26 @@ class BrokerSender:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
 
     async def _send_round(self) -> bool:
-        """Send one request of each kind that is owed; False when some of it has to be repeated.
+        """Send what is owed of each kind; False when some of it has to be repeated.
 
         What a broker refuses keeps nothing else waiting. One that does not answer
         at all is asked nothing further for now.
         """
         self._is_silent = False
         fine = True
-        for send in (self._send_owed_roles, self._send_metadata, self._send_stops):
+        for send in (self._send_all_roles, self._send_metadata, self._send_stops):
             fine = await send() and fine
             self._listener.progress()
             if self._is_silent:
                 return False
         return fine
+
+    async def _send_all_roles(self) -> bool:
+        """Send roles, and those that are written meanwhile: a failover waits for no metadata."""
+        while await self._send_owed_roles():
+            if not (self._grant or self._roles):
+                return True
+        return False
 
     async def _send_owed_roles(self) -> bool:
         if self._grant:
