@@ -96,41 +96,13 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
     left = len(buffer) - position
     if left < HEADER_SIZE:
         raise CorruptBatch(f"{left} bytes are too few for a batch header")
-    (
-        base_offset,
-        length,
-        leader_epoch,
-        magic,
-        crc,
-        attributes,
-        last_offset_delta,
-        first_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
-    ) = _HEADER.unpack_from(buffer, position)
+    base_offset, length, leader_epoch, magic, *rest = _HEADER.unpack_from(buffer, position)
     size = length + _SIZE_PREFIX
     if magic != _MAGIC:
         raise CorruptBatch(f"batch format {magic} is not supported, only {_MAGIC}")
     if size < HEADER_SIZE or size > left:
         raise CorruptBatch(f"a batch of {size} bytes does not fit into {left}")
-    return BatchHeader(
-        position,
-        size,
-        base_offset,
-        leader_epoch,
-        crc,
-        attributes,
-        last_offset_delta,
-        first_timestamp,
-        max_timestamp,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        record_count,
-    )
+    return BatchHeader(position, size, base_offset, leader_epoch, *rest)
 
 
 def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:

@@ -16,7 +16,7 @@ from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.views import FetchedData
-from leadline_client.batches import BatchHeader, parse_headers, stamp, validate
+from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp, validate
 from leadline_client.errors import (
     BodyTooLarge,
     FencedLeaderEpoch,
@@ -35,8 +35,6 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import NO_LEADER, Acks, PartitionOffsets, ProduceResult
 from leadline_common.clock import Clock
-
-NO_PRODUCER_ID = -1
 
 
 class Serving:
