@@ -19,6 +19,7 @@ STOP_REPLICA_PATH = "/v1/replica/stop-replica"
 UPDATE_METADATA_PATH = "/v1/replica/update-metadata"
 REPLICA_FETCH_PATH = "/v1/replica/fetch"
 HEARTBEAT_PATH = "/v1/internal/heartbeat"
+CONTROLLED_SHUTDOWN_PATH = "/v1/internal/controlled-shutdown"
 
 JSON = "application/json"
 MSGPACK = "application/msgpack"
@@ -26,11 +27,15 @@ MSGPACK = "application/msgpack"
 NO_ERROR = 0
 """The per-partition code of success; any other is an `error_code` of the house table."""
 
+NO_THROTTLE = -1
+"""The rate of moving replicas that no throttle holds back."""
+
 
 class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Leader and ISR of one partition (seed 1: LeaderAndISR).
 
-    `state_version` is the data version of the state node.
+    `state_version` is the data version of the state node. `adding` are the replicas
+    that a reassignment under way brings in: they move, and may be throttled (KIP-73).
     """
 
     partition: int
@@ -40,6 +45,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     replicas: tuple[int, ...]
     state_version: int
     eligible: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
 
 
 class TopicRows(msgspec.Struct, array_like=True, frozen=True):
@@ -157,13 +163,24 @@ class UpdateMetadataResponse(msgspec.Struct, frozen=True):
     version: int
 
 
+class MovingRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How far a replica that is being added has come, by its leader. Bytes of the leader's log."""
+
+    topic: str
+    partition: int
+    replica: int
+    bytes_left: int
+    bytes_total: int
+
+
 class HeartbeatRequest(msgspec.Struct, frozen=True):
     """What a broker has applied, for the controller to compare (rule R8).
 
     `granted` is false until the broker has its full grant. `replicas` and
     `digest` count and sum up the applied (topic id, partition, leader epoch);
     see `replica_fingerprint`. `isr_changes` are partitions whose ISR this broker
-    wrote since its last answered heartbeat.
+    wrote since its last answered heartbeat. `moving` are the replicas that are
+    being added to partitions that it leads.
     """
 
     broker_id: int
@@ -174,13 +191,35 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
     replicas: int
     digest: int
     isr_changes: list[tuple[str, int]] = []
+    moving: list[MovingRow] = []
 
 
 class HeartbeatResponse(msgspec.Struct, frozen=True):
-    """The controller that answers; a broker ignores answers of a lower epoch."""
+    """The controller that answers; a broker ignores answers of a lower epoch.
+
+    `moving_bytes_per_s` is what the broker may send, and what it may receive, for
+    moving replicas from now on; `NO_THROTTLE` lifts it. Without an answer the
+    last one holds.
+    """
 
     controller_id: int
     controller_epoch: int
+    moving_bytes_per_s: int = NO_THROTTLE
+
+
+class ControlledShutdownRequest(msgspec.Struct, frozen=True):
+    """A broker that is about to stop asks to be relieved of what it leads."""
+
+    broker_id: int
+    incarnation: int
+    cause: str
+
+
+class ControlledShutdownResponse(msgspec.Struct, frozen=True):
+    """What the broker leads still, as (topic, partition): nobody else can lead it now."""
+
+    controller_epoch: int
+    remaining: list[tuple[str, int]]
 
 
 class FetchRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
