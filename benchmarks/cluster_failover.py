@@ -56,7 +56,7 @@ async def measure(topics: int, partitions: int) -> dict[str, float]:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="leadline-bench-") as directory:
         settings = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
-        options = ClusterOptions(Path(directory), 3, 2, settings=settings)
+        options = ClusterOptions(Path(directory), 3, 2, coordinators=0, settings=settings)
         async with Supervisor(options) as cluster:
             urls = [broker.url for broker in cluster.plan.brokers]
             try:

@@ -19,6 +19,7 @@ from leadline_common.ports import LOOPBACK, free_ports
 
 DEFAULT_BROKERS = 3
 DEFAULT_CONTROLLERS = 2
+DEFAULT_COORDINATORS = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class ClusterOptions:
     controllers: int | None = None
     zookeeper: str | None = None
     zookeeper_members: int = 1
+    coordinators: int | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     racks: Sequence[str] = ()
 
@@ -64,11 +66,17 @@ class ClusterPlan:
     zookeeper_servers: tuple[PlannedService, ...]
     controllers: tuple[PlannedService, ...]
     brokers: tuple[PlannedService, ...]
+    coordinators: tuple[PlannedService, ...]
+
+    @property
+    def groups(self) -> tuple[tuple[PlannedService, ...], ...]:
+        """The processes by kind, those first that others need."""
+        return (self.zookeeper_servers, self.controllers, self.brokers, self.coordinators)
 
     @property
     def services(self) -> tuple[PlannedService, ...]:
-        """Controllers and brokers."""
-        return (*self.controllers, *self.brokers)
+        """Controllers, brokers and coordinators."""
+        return (*self.controllers, *self.brokers, *self.coordinators)
 
     @property
     def logs(self) -> Path:
@@ -87,10 +95,11 @@ def plan_cluster(
     known = before or ClusterFile("", "", (), ())
     brokers = _ids(options.brokers, known.brokers, DEFAULT_BROKERS)
     controllers = _ids(options.controllers, known.controllers, DEFAULT_CONTROLLERS)
+    coordinators = _ids(options.coordinators, known.coordinators, DEFAULT_COORDINATORS)
     external = options.zookeeper or (
         known.zookeeper if before and not known.zookeeper_servers else None
     )
-    ports = _Ports(known, is_free, spare=len(brokers) + len(controllers))
+    ports = _Ports(known, is_free, spare=len(brokers) + len(controllers) + len(coordinators))
     servers = () if external else _zookeepers(options, known, root, is_free)
     connect = external or ",".join(urlsplit(server.url).netloc for server in servers)
     shared = {**options.settings, "zookeeper.connect": connect}
@@ -99,11 +108,12 @@ def plan_cluster(
         root,
         connect,
         tuple(servers),
-        tuple(_controller(number, ports, shared) for number in controllers),
+        tuple(_office("controller", number, ports, shared) for number in controllers),
         tuple(
             _broker(number, ports, shared, root, _rack(options.racks, number, racks))
             for number in brokers
         ),
+        tuple(_office("coordinator", number, ports, shared) for number in coordinators),
     )
 
 
@@ -115,6 +125,7 @@ class _Ports:
         self._had = {
             **{("controller", one.id): _port(one) for one in known.controllers},
             **{("broker", one.id): _port(one) for one in known.brokers},
+            **{("coordinator", one.id): _port(one) for one in known.coordinators},
         }
         taken = {*self._had.values(), *(_port(one) for one in known.zookeeper_servers)}
         self._spare: Iterator[int] = (
@@ -163,14 +174,12 @@ def _zookeepers(
     return planned
 
 
-def _controller(number: int, ports: _Ports, shared: Mapping[str, str]) -> PlannedService:
-    port = ports.of("controller", number)
-    settings = {**shared, "controller.id": str(number), "listen.port": str(port)}
+def _office(kind: str, number: int, ports: _Ports, shared: Mapping[str, str]) -> PlannedService:
+    """Plan a controller or a coordinator: nothing of theirs lies on this machine's disk."""
+    port = ports.of(kind, number)
+    settings = {**shared, f"{kind}.id": str(number), "listen.port": str(port)}
     return PlannedService(
-        f"controller-{number}",
-        number,
-        f"http://{LOOPBACK}:{port}",
-        service_command("controller", settings),
+        f"{kind}-{number}", number, f"http://{LOOPBACK}:{port}", service_command(kind, settings)
     )
 
 

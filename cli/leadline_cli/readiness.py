@@ -1,7 +1,8 @@
 """Is the cluster ready? What is still missing, in words.
 
 Ready: each service answers, one controller is active, it knows every broker as
-live, every broker has its full grant, and every partition has a leader.
+live, every broker has its full grant, every partition has a leader, and where
+there are coordinators one of them is active.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ async def what_is_missing(plan: ClusterPlan, http: httpx.AsyncClient) -> list[st
         for broker in plan.brokers
         if broker.id not in metadata.brokers
     ]
+    if plan.coordinators and await active_coordinator(plan.brokers, http) is None:
+        missing.append("no broker knows of an active coordinator")
     return missing + leaderless(metadata)
 
 
@@ -54,6 +57,14 @@ async def active_metadata(
     return None
 
 
+async def active_coordinator(
+    brokers: Sequence[PlannedService], http: httpx.AsyncClient
+) -> dict[str, Any] | None:
+    """Return the coordinator that every one of `brokers` names to clients, or None."""
+    named = [await _consult(http, broker.url) for broker in brokers]
+    return named[0] if named and all(one == named[0] for one in named) else None
+
+
 async def get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
     """Return the JSON at `url`, or None unless it is answered with 200."""
     try:
@@ -73,6 +84,15 @@ def why_not_ready(answer: httpx.Response) -> str:
     except (ValueError, KeyError, TypeError):
         reasons = []
     return "; ".join(map(str, reasons)) or f"HTTP status {answer.status_code}"
+
+
+async def _consult(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    try:
+        answer = await http.post(f"{url}/v1/consult", timeout=_TIMEOUT_S)
+        coordinator: dict[str, Any] | None = answer.json().get("coordinator")
+    except (httpx.HTTPError, ValueError):
+        return None
+    return coordinator
 
 
 async def _not_ready(service: PlannedService, http: httpx.AsyncClient) -> str | None:

@@ -92,6 +92,7 @@ class Supervisor:
             plan.zookeeper,
             rows(plan.controllers),
             rows(plan.brokers),
+            rows(plan.coordinators),
             zookeeper_servers=rows(plan.zookeeper_servers),
         )
 
@@ -116,11 +117,8 @@ class Supervisor:
             await _wait_for(stop, _POLL_S)
 
     async def stop(self) -> None:
-        """Stop everything: brokers, then controllers, then ZooKeeper."""
-        groups: tuple[tuple[PlannedService, ...], ...] = ()
-        if self._plan is not None:
-            groups = (self._plan.brokers, self._plan.controllers, self._plan.zookeeper_servers)
-        for group in groups:
+        """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""
+        for group in self._plan.groups[::-1] if self._plan is not None else ():
             children = [self._children[one.name] for one in group if one.name in self._children]
             await asyncio.gather(*(child.stop() for child in children))
         await self._http.aclose()

@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
-from leadline_cli.plan import ClusterOptions
+from leadline_cli.plan import ClusterOptions, PlannedService
 from leadline_cli.processes import Child
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncLeadlineClient
@@ -58,6 +58,7 @@ class Cluster:
         *,
         brokers: int = 3,
         controllers: int = 1,
+        coordinators: int = 0,
         zookeeper_members: int = 1,
         racks: Sequence[str] = (),
         settings: Mapping[str, str] | None = None,
@@ -70,6 +71,7 @@ class Cluster:
                 brokers,
                 controllers,
                 zookeeper_members=zookeeper_members,
+                coordinators=coordinators,
                 settings={"zookeeper.session.timeout.ms": "2000", **(settings or {})},
                 racks=racks,
             )
@@ -104,6 +106,7 @@ class Cluster:
         rows = {
             "broker": self.file.brokers,
             "controller": self.file.controllers,
+            "coordinator": self.file.coordinators,
             "zookeeper": self.file.zookeeper_servers,
         }[kind]
         return next(row for row in rows if row.id == int(number))
@@ -178,20 +181,11 @@ class Cluster:
 
     async def active_controller(self, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of the active controller, waiting for one outside `not_in`."""
+        return await self._active("controller", self.supervisor.plan.controllers, not_in)
 
-        async def active() -> str | None:
-            for service in self.supervisor.plan.controllers:
-                if service.name in not_in or not self.child(service.name).running:
-                    continue
-                try:
-                    answer = await self.get(service.name, "/v1/controller")
-                except httpx.HTTPError:
-                    continue
-                if answer.status_code == httpx.codes.OK and answer.json()["active"]:
-                    return service.name
-            return None
-
-        return await wait_until(active, "a controller is active")
+    async def active_coordinator(self, *, not_in: Sequence[str] = ()) -> str:
+        """Return the name of the active coordinator, waiting for one outside `not_in`."""
+        return await self._active("coordinator", self.supervisor.plan.coordinators, not_in)
 
     async def replicas(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a broker's `GET /v1/replicas`."""
@@ -227,6 +221,23 @@ class Cluster:
         for child in self.supervisor.children.values():
             state = "running" if child.running else f"ended with {child.exit_code}"
             sys.stderr.write(f"--- {child.name} ({state}) {child.log_path}\n{child.tail(lines)}\n")
+
+    async def _active(
+        self, office: str, services: Sequence[PlannedService], not_in: Sequence[str]
+    ) -> str:
+        async def active() -> str | None:
+            for service in services:
+                if service.name in not_in or not self.child(service.name).running:
+                    continue
+                try:
+                    answer = await self.get(service.name, f"/v1/{office}")
+                except httpx.HTTPError:
+                    continue
+                if answer.status_code == httpx.codes.OK and answer.json()["active"]:
+                    return service.name
+            return None
+
+        return await wait_until(active, f"a {office} is active")
 
     async def _status(self, url: str) -> int | None:
         try:

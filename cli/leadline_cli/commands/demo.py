@@ -58,7 +58,7 @@ async def _run(data_dir: Path, lines: list[bytes]) -> Report:
         # A terminated demo unwinds like an interrupted one: processes and data go with it.
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     leadership = Leadership(TOPIC)
-    supervisor = Supervisor(ClusterOptions(data_dir, 3, 2, settings=_SETTINGS))
+    supervisor = Supervisor(ClusterOptions(data_dir, 3, 2, coordinators=0, settings=_SETTINGS))
     with View(out, leadership) as view:
         view.say("starting ZooKeeper, 2 controllers, 3 brokers")
         try:

@@ -15,6 +15,7 @@ def as_file(plan: ClusterPlan) -> ClusterFile:
         plan.zookeeper,
         tuple(one.running_as(1) for one in plan.controllers),
         tuple(one.running_as(2) for one in plan.brokers),
+        tuple(one.running_as(4) for one in plan.coordinators),
         zookeeper_servers=tuple(one.running_as(3) for one in plan.zookeeper_servers),
     )
 
@@ -29,7 +30,10 @@ def flags(argv: tuple[str, ...]) -> dict[str, str]:
 
 
 def test_every_command_line_says_everything_port_included(tmp_path: Path) -> None:
-    made = plan(ClusterOptions(tmp_path, 2, 1, settings={"log.level": "debug"}, racks=["a", "b"]))
+    asked = ClusterOptions(
+        tmp_path, 2, 1, coordinators=1, settings={"log.level": "debug"}, racks=["a", "b"]
+    )
+    made = plan(asked)
     second = flags(made.brokers[1].argv)
     assert second["broker.id"] == "2"
     assert second["broker.rack"] == "b"
@@ -38,17 +42,18 @@ def test_every_command_line_says_everything_port_included(tmp_path: Path) -> Non
     assert made.brokers[1].url.endswith(":" + second["listen.port"])
     assert second["log.dir"] == made.brokers[1].log_dir
     assert flags(made.controllers[0].argv)["controller.id"] == "1"
+    assert flags(made.coordinators[0].argv)["coordinator.id"] == "1"
 
 
 def test_all_ports_differ(tmp_path: Path) -> None:
-    made = plan(ClusterOptions(tmp_path, 5, 3, zookeeper_members=3))
+    made = plan(ClusterOptions(tmp_path, 5, 3, zookeeper_members=3, coordinators=2))
     urls = [one.url for one in (*made.services, *made.zookeeper_servers)]
-    assert len(set(urls)) == 11
+    assert len(set(urls)) == 13
     assert len(made.zookeeper.split(",")) == 3
 
 
 def test_a_second_time_ids_ports_and_racks_stay(tmp_path: Path) -> None:
-    first = plan(ClusterOptions(tmp_path, 2, 1, racks=["a", "b"]))
+    first = plan(ClusterOptions(tmp_path, 2, 1, coordinators=3, racks=["a", "b"]))
     again = plan(ClusterOptions(tmp_path), as_file(first))
     assert again == first
 
