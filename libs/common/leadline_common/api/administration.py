@@ -8,11 +8,10 @@ is what a controller does; a broker gives a kind of route that forwards instead
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.responses import Response
 
 from leadline_client.errors import (
@@ -27,6 +26,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import models
+from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses, read_only
 
 CLUSTER_TAG = "cluster"
@@ -126,14 +126,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     return router
 
 
-def _answering(request: Request) -> Administration:
-    answering: Administration = request.app.state.administration
-    return answering
-
-
-Answering = Annotated[Administration, Depends(_answering)]
-TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
-BrokerId = Annotated[int, Path(ge=0, description="The broker's id", examples=[1])]
+Answering = Annotated[Administration, Depends(answering_administration)]
 
 
 def _add_cluster(router: APIRouter) -> None:
@@ -219,7 +212,7 @@ def _add_create(router: APIRouter) -> None:
         summary="Create a topic",
         status_code=201,
         response_description="Every partition has its state, and every live broker knows it",
-        responses=_also(200, models.CreatedTopic, "What a dry run would create", _DRY_RUN)
+        responses=also(200, models.CreatedTopic, "What a dry run would create", _DRY_RUN)
         | _CREATE_ERRORS,
     )
     async def create_topic(
@@ -242,7 +235,7 @@ def _add_delete(router: APIRouter) -> None:
         tags=[TOPICS_TAG],
         summary="Delete a topic",
         response_description="Complete: nothing of the topic is left in the cluster",
-        responses=_also(202, models.DeletedTopic, "Ordered, and not complete yet", _UNDER_WAY)
+        responses=also(202, models.DeletedTopic, "Ordered, and not complete yet", _UNDER_WAY)
         | _DELETE_ERRORS,
     )
     async def delete_topic(
@@ -308,11 +301,3 @@ def _add_what_if(router: APIRouter) -> None:
     ) -> models.WhatIfPlaced:
         """Place replicas from the request alone: Kafka's rack-aware round robin."""
         return answering.what_if_placement(body)
-
-
-def _also(
-    status: int, model: type[BaseModel], description: str, example: BaseModel
-) -> dict[int | str, dict[str, Any]]:
-    """Document a second kind of success."""
-    content = {"application/json": {"example": example.model_dump()}}
-    return {status: {"model": model, "description": description, "content": content}}

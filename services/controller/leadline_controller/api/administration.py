@@ -6,17 +6,17 @@ from leadline_client.errors import InvalidRequest
 from leadline_client.wire import NewTopic
 from leadline_common.api import models
 from leadline_controller.api import views
+from leadline_controller.api.answers import Answers
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
-from leadline_controller.runtime.service import ControllerService
 
 
-class ControllerAdministration:
-    """Answers `leadline_common.api.administration.Administration` from one controller."""
+class ControllerAdministration(Answers):
+    """Answers `leadline_common.api.administration.Administration` from one controller.
 
-    def __init__(self, controller: ControllerService) -> None:
-        self._controller = controller
+    Each area beyond the first has its own base, in its own module.
+    """
 
     def this_controller(self) -> models.ThisController:
         """Tell which controller this is, and which one rules."""

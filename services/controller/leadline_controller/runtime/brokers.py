@@ -25,18 +25,37 @@ from leadline_controller.domain.failover import (
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime import events
 from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.keeper import Handlers, Keeper
 from leadline_controller.runtime.writer import Why
 
 _log = logging.getLogger(__name__)
 
 
-class BrokerKeeper:
+class BrokerKeeper(Keeper):
     """The handlers of broker changes, ISR changes and elections by hand."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._store = desk.office.store
         self._timers: set[asyncio.Task[None]] = set()
+
+    @property
+    def handlers(self) -> Handlers:
+        """Return who handles what."""
+        return {
+            events.BrokerGone: self.on_broker_gone,
+            events.BrokersChanged: self.on_broker_change,
+            events.IsrChanged: self.on_isr_change,
+            events.ElectLeaders: self.on_elect,
+        }
+
+    async def take_over(self, _cause: str) -> None:
+        """Be told of the end of every live broker."""
+        await self.watch(list(self._image.brokers))
+
+    async def reconcile(self, _event: events.Reconcile) -> None:
+        """Set the watches anew that were lost."""
+        await self.watch(list(self._image.brokers))
 
     @property
     def _image(self) -> ClusterImage:
@@ -72,7 +91,7 @@ class BrokerKeeper:
         decisions = decide(names)
         reason = _what_may_be_lost(decisions) if event.unclean else "preferred election"
         why = Why(event.cause, "operator", "election", reason)
-        events.settle(event.reply, await self._desk.write(decisions, why, decide))
+        event.settle(await self._desk.write(decisions, why, decide))
 
     def _named(self, event: events.ElectLeaders) -> list[TopicPartition]:
         """Return the partitions that an order means, each once."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leadline_client.errors import LeadlineError
 from leadline_common.cause import new_cause
 from leadline_common.rpc import ControllerRow
-from leadline_common.znodes import BrokerRegistration
+from leadline_common.znodes import AuditEntry, BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicPartition
 from leadline_controller.domain.failover import StateDecision, decide_all, registered_since
 from leadline_controller.runtime import events
@@ -24,9 +24,6 @@ from leadline_controller.runtime.sender import BrokerSender, Command, Listener
 from leadline_controller.runtime.writer import Decide, Deposed, Why, Writer
 
 _log = logging.getLogger(__name__)
-
-HINTS = (events.BrokersChanged, events.TopicsChanged, events.DeletionsChanged, events.Reconcile)
-"""Events that say no more than "look again": one of a kind in the queue is enough."""
 
 
 class Desk:
@@ -62,14 +59,14 @@ class Desk:
     def post(self, event: Event) -> None:
         """Put an event into the queue, unless it is a hint that is there already."""
         kind = type(event)
-        if kind in HINTS:
+        if isinstance(event, events.Hint):
             if kind in self._hinted:
                 return
             self._hinted.add(kind)
         self._queue.put_nowait(event)
 
-    def hint(self, kind: type[Any], cause: str = "") -> None:
-        """Post a hint of a kind in `HINTS`."""
+    def hint(self, kind: type[events.Hint], cause: str = "") -> None:
+        """Post a hint."""
         self.post(kind(cause=cause or new_cause(), at_ms=self.office.clock.monotonic_ms()))
 
     def doubt(self, names: Sequence[TopicPartition]) -> None:
@@ -95,6 +92,28 @@ class Desk:
             self.deposed.set_exception(Deposed(reason))
 
     # -- publishing and telling ------------------------------------------------
+
+    def entry(
+        self,
+        kind: str,
+        resource: Mapping[str, Any],
+        *,
+        actor: str = "",
+        reason: str = "",
+        before: Any = None,
+        after: Any = None,
+    ) -> AuditEntry:
+        """Return an audit entry about the event being handled; the controller is the actor."""
+        return AuditEntry(
+            time=self.office.clock.wall_ms(),
+            cause=self.cause,
+            actor=actor or self.office.actor,
+            kind=kind,
+            reason=reason,
+            resource=resource,
+            before=before,
+            after=after,
+        )
 
     def decide(self, names: Sequence[TopicPartition]) -> list[StateDecision]:
         """Decide for partitions from the image alone, as the reconciliation does."""
@@ -156,5 +175,5 @@ class Desk:
 
 def answer(event: Event, problem: LeadlineError) -> None:
     """Let a request that waits for an event know that it failed."""
-    if isinstance(event, events.Request) and not event.reply.done():
-        event.reply.set_exception(problem)
+    if isinstance(event, events.Request):
+        event.refuse(problem)

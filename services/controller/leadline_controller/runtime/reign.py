@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
 
 from leadline_client.errors import InternalError, LeadlineError, StoreOutcomeUnknown
 from leadline_common.cause import cause_scope
@@ -25,6 +23,7 @@ from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
 from leadline_controller.runtime.desk import Desk, answer
 from leadline_controller.runtime.events import Event
+from leadline_controller.runtime.keeper import Keeper
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.ports import BrokerGateway
@@ -53,18 +52,12 @@ class Reign:
         self.ready = asyncio.Event()
         self._brokers = BrokerKeeper(self.desk)
         self._topics = TopicKeeper(self.desk)
-        self._upkeep = Upkeep(self.desk, self._brokers, self._topics)
-        self._handlers: dict[type[Any], Callable[[Any], Awaitable[None]]] = {
-            events.BrokerGone: self._brokers.on_broker_gone,
-            events.BrokersChanged: self._brokers.on_broker_change,
-            events.IsrChanged: self._brokers.on_isr_change,
-            events.ElectLeaders: self._brokers.on_elect,
-            events.TopicsChanged: self._topics.on_topic_change,
-            events.DeletionsChanged: self._topics.on_deletions,
-            events.TopicStopped: self._topics.on_stopped,
-            events.CreateTopic: self._topics.on_create,
-            events.DeleteTopic: self._topics.on_delete,
-            events.Reconcile: self._upkeep.on_reconcile,
+        self._keepers: tuple[Keeper, ...] = (self._brokers, self._topics)
+        self._upkeep = Upkeep(self.desk, self._brokers, self._topics, self._keepers)
+        self._handlers = {
+            kind: handler
+            for keeper in (self._upkeep, *self._keepers)
+            for kind, handler in keeper.handlers.items()
         }
 
     def on_heartbeat(self, beat: HeartbeatRequest) -> None:
@@ -103,15 +96,15 @@ class Reign:
             await asyncio.gather(*tasks, return_exceptions=True)
             if not desk.deposed.cancel():
                 desk.deposed.exception()
-            await self._brokers.close()
-            await self._topics.close()
+            for keeper in self._keepers:
+                await keeper.close()
             await self.delivery.close()
             desk.refuse_all(InternalError("this controller has just lost its office"))
 
     async def _work(self) -> None:
         try:
             self.office.store.on_reconnected(partial(self.desk.hint, events.Reconcile))
-            await self._upkeep.take_over()
+            await self._upkeep.begin()
             self.ready.set()
             while True:
                 await self._handle(await self.desk.next_event())

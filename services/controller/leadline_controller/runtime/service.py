@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from leadline_client.errors import (
@@ -90,13 +90,25 @@ class ControllerService:
         elif self.active.id == self.id and not self.is_active:
             yield "taking over as the active controller", False
         if self.is_active:
-            offline, under = count_ailing(self._reign().image)
+            offline, under = count_ailing(self.reign().image)
             if offline:
                 yield f"{offline} partitions have no leader", True
             if under:
                 yield f"{under} partitions are under-replicated", True
 
     # -- reading ---------------------------------------------------------------
+
+    def reign(self) -> Reign:
+        """Return the present term of office.
+
+        Raises:
+            NoController: this process does not rule, or is just taking over.
+
+        """
+        reign = self._leadership.reign
+        if reign is None or not reign.ready.is_set():
+            raise NoController("this controller is not the active one")
+        return reign
 
     def image(self) -> ClusterImage:
         """Return the cluster as the active controller knows it, to be read at once.
@@ -105,7 +117,7 @@ class ControllerService:
             NoController: this process does not rule.
 
         """
-        return self._reign().image
+        return self.reign().image
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
@@ -118,7 +130,7 @@ class ControllerService:
             NoController: this process does not rule.
 
         """
-        reign = self._reign()
+        reign = self.reign()
         if after is not None and wait_ms > 0:
             newer = reign.delivery.until(lambda: reign.metadata.version > after)
             await self._until(newer, wait_ms)
@@ -147,6 +159,21 @@ class ControllerService:
 
     # -- changing --------------------------------------------------------------
 
+    async def ask(self, kind: Callable[..., events.Request[_Answer]], **what: Any) -> _Answer:
+        """Put a request of a kind into the engine's queue, and return the answer to it.
+
+        Raises:
+            NoController: this process does not rule.
+            LeadlineError: whatever the handler refuses with.
+
+        """
+        reign = self.reign()
+        reply: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        cause = current_cause() or new_cause()
+        now_ms = reign.office.clock.monotonic_ms()
+        reign.desk.post(kind(cause=cause, at_ms=now_ms, reply=reply, **what))
+        return await reply
+
     async def create_topic(
         self, new: NewTopic, *, dry_run: bool
     ) -> tuple[str, Mapping[int, tuple[int, ...]]]:
@@ -158,13 +185,11 @@ class ControllerService:
                 create.topic.timeout.ms; or ZooKeeper was lost.
 
         """
-        reign = self._reign()
+        reign = self.reign()
         deadline_ms = self._leadership.settings.create_topic_timeout_ms
-        reply: asyncio.Future[Mapping[int, tuple[int, ...]]] = _future()
-        reign.desk.post(events.CreateTopic(**_now(reign), new=new, dry_run=dry_run, reply=reply))
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                assignment = await reply
+                assignment = await self.ask(events.CreateTopic, new=new, dry_run=dry_run)
                 if dry_run:
                     return "", assignment
                 topic_id = self._id_of(reign, new.name)
@@ -190,10 +215,8 @@ class ControllerService:
             OutcomeUnknown: ZooKeeper was lost.
 
         """
-        reign = self._reign()
-        reply: asyncio.Future[str] = _future()
-        reign.desk.post(events.DeleteTopic(**_now(reign), topic=name, reply=reply))
-        topic_id = await reply
+        reign = self.reign()
+        topic_id = await self.ask(events.DeleteTopic, topic=name)
 
         def is_gone() -> bool:
             topic = reign.image.topics.get(name)
@@ -211,13 +234,8 @@ class ControllerService:
             OutcomeUnknown: ZooKeeper was lost.
 
         """
-        reign = self._reign()
-        reply: asyncio.Future[list[StateDecision]] = _future()
         wanted = None if names is None else tuple(names)
-        reign.desk.post(
-            events.ElectLeaders(**_now(reign), unclean=unclean, names=wanted, reply=reply)
-        )
-        return await reply
+        return await self.ask(events.ElectLeaders, unclean=unclean, names=wanted)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         """Take in a broker's heartbeat.
@@ -226,17 +244,11 @@ class ControllerService:
             NoController: this process does not rule.
 
         """
-        reign = self._reign()
+        reign = self.reign()
         reign.on_heartbeat(beat)
         return HeartbeatResponse(self.id, reign.office.term.epoch)
 
     # -- within ----------------------------------------------------------------
-
-    def _reign(self) -> Reign:
-        reign = self._leadership.reign
-        if reign is None or not reign.ready.is_set():
-            raise NoController("this controller is not the active one")
-        return reign
 
     async def _until(self, condition: Any, wait_ms: int) -> bool:
         """Await a condition; False when time is up or the process is about to end."""
@@ -285,14 +297,3 @@ def leaders_of(image: ClusterImage, broker_ids: Iterable[int]) -> dict[int, tupl
         led = sum(p.state is not None and p.state.leader == broker_id for p in hosted)
         counts[broker_id] = (led, len(hosted))
     return counts
-
-
-def _future() -> asyncio.Future[_Answer]:
-    return asyncio.get_running_loop().create_future()
-
-
-def _now(reign: Reign) -> dict[str, Any]:
-    return {
-        "cause": current_cause() or new_cause(),
-        "at_ms": reign.office.clock.monotonic_ms(),
-    }

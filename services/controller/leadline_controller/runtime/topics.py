@@ -41,18 +41,38 @@ from leadline_controller.domain.topics import (
 )
 from leadline_controller.runtime import events
 from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.keeper import Handlers, Keeper
 from leadline_controller.runtime.writer import Why
 
 _log = logging.getLogger(__name__)
 
 
-class TopicKeeper:
+class TopicKeeper(Keeper):
     """The handlers of topic events, and the deletions under way."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._store = desk.office.store
         self._stopping: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def handlers(self) -> Handlers:
+        """Return who handles what."""
+        return {
+            events.TopicsChanged: self.on_topic_change,
+            events.DeletionsChanged: self.on_deletions,
+            events.TopicStopped: self.on_stopped,
+            events.CreateTopic: self.on_create,
+            events.DeleteTopic: self.on_delete,
+        }
+
+    async def take_over(self, cause: str) -> None:
+        """Resume the deletions that an earlier controller began."""
+        await self.look_for_deletions(cause)
+
+    async def reconcile(self, event: events.Reconcile) -> None:
+        """Look for tombstones whose watch was missed."""
+        await self.look_for_deletions(event.cause)
 
     @property
     def _image(self) -> ClusterImage:
@@ -80,7 +100,7 @@ class TopicKeeper:
         assignment = await self._plan(new)
         if not event.dry_run:
             await self._create(new.name, assignment, configs, event.cause)
-        events.settle(event.reply, assignment)
+        event.settle(assignment)
 
     async def _plan(self, new: NewTopic) -> dict[int, tuple[int, ...]]:
         settings, chance = self._desk.office.settings, self._desk.office.random_index
@@ -111,7 +131,7 @@ class TopicKeeper:
         ]
         if configs:
             ops.append(CreateOp(znodes.topic_config_path(name), znodes.encode_configs(configs)))
-        entry = self._entry("topic_created", name, assignment.topic_id, cause, actor="operator")
+        entry = self._entry("topic_created", name, assignment.topic_id, actor="operator")
         try:
             await self._desk.writer.commit(ops, entry)
         except RequestTooLarge as problem:
@@ -132,16 +152,8 @@ class TopicKeeper:
         await self._desk.write(on_topic_change(self._image, names), why)
         self._desk.delivery.metadata()
 
-    def _entry(
-        self, kind: str, topic: str, topic_id: str, cause: str, actor: str = ""
-    ) -> AuditEntry:
-        return AuditEntry(
-            time=self._desk.office.clock.wall_ms(),
-            cause=cause,
-            actor=actor or self._desk.office.actor,
-            kind=kind,
-            resource={"topic": topic, "topic_id": topic_id},
-        )
+    def _entry(self, kind: str, topic: str, topic_id: str, actor: str = "") -> AuditEntry:
+        return self._desk.entry(kind, {"topic": topic, "topic_id": topic_id}, actor=actor)
 
     # -- what others did -------------------------------------------------------
 
@@ -169,7 +181,7 @@ class TopicKeeper:
         for name in names:
             topic = self._image.topics[name]
             if not topic.topic_id:
-                await self._name(topic, cause)
+                await self._name(topic)
         partitions = [
             TopicPartition(name, number)
             for name in names
@@ -179,14 +191,14 @@ class TopicKeeper:
         self._desk.adopt(await self._store.read_states(partitions))
         await self._lead(names, "topic found", cause)
 
-    async def _name(self, topic: TopicImage, cause: str) -> None:
+    async def _name(self, topic: TopicImage) -> None:
         """Give a topic that was written by hand its id."""
         topic_id = self._desk.office.new_id()
         assignment = msgspec.structs.replace(topic.assignment, topic_id=topic_id)
         path = znodes.topic_path(topic.name)
         (result,) = await self._desk.writer.commit(
             [SetOp(path, znodes.encode_topic(assignment), topic.version)],
-            self._entry("topic_named", topic.name, topic_id, cause),
+            self._entry("topic_named", topic.name, topic_id),
         )
         if isinstance(result, Stat):
             self._image.apply([TopicSet(topic.name, assignment, result.version, result.mzxid)])
@@ -216,7 +228,7 @@ class TopicKeeper:
         """
         topic = find_topic(self._image, event.topic)
         path, kind = znodes.delete_topic_path(topic.name), "topic_deletion_ordered"
-        entry = self._entry(kind, topic.name, topic.topic_id, event.cause, "operator")
+        entry = self._entry(kind, topic.name, topic.topic_id, actor="operator")
         try:
             await self._desk.writer.commit([CreateOp(path, topic.topic_id.encode())], entry)
         except MultiFailed as failure:
@@ -224,10 +236,10 @@ class TopicKeeper:
                 raise
             self._look_for_tombstones()
             raise TopicDeletionPending(f"topic {topic.name!r} is being deleted already") from None
-        events.settle(event.reply, topic.topic_id)
+        event.settle(topic.topic_id)
         self._begin(topic, event.cause)
 
-    async def on_deletions(self, event: events.DeletionsChanged | events.Reconcile) -> None:
+    async def on_deletions(self, event: events.DeletionsChanged) -> None:
         """Take up every tombstone that is not being acted on yet."""
         await self.look_for_deletions(event.cause)
 
@@ -242,14 +254,14 @@ class TopicKeeper:
     async def _heed(self, stone: Tombstone, cause: str) -> None:
         topic = self._image.topics.get(stone.topic)
         if topic is None:
-            await self._delete_nodes(stone.topic, stone.topic_id, cause)
+            await self._delete_nodes(stone.topic, stone.topic_id)
         elif stone.topic_id in ("", topic.topic_id):
             self._begin(topic, cause)
         else:
             _log.warning("the tombstone of %s is for another topic id", stone.topic)
             await self._desk.writer.commit(
                 [DeleteOp(znodes.delete_topic_path(stone.topic), ANY_VERSION)],
-                self._entry("tombstone_dropped", stone.topic, stone.topic_id, cause),
+                self._entry("tombstone_dropped", stone.topic, stone.topic_id),
             )
 
     def _look_for_tombstones(self) -> None:
@@ -279,10 +291,10 @@ class TopicKeeper:
         if not self._desk.delivery.stopped(event.topic):  # a broker has come back meanwhile
             self._begin(topic, event.cause)
             return
-        await self._delete_nodes(topic.name, topic.topic_id, event.cause)
+        await self._delete_nodes(topic.name, topic.topic_id)
         self._forget(topic.name)
 
-    async def _delete_nodes(self, name: str, topic_id: str, cause: str) -> None:
+    async def _delete_nodes(self, name: str, topic_id: str) -> None:
         """Delete what there is of a topic, the tombstone last."""
         (numbers,) = await self._store.children([znodes.partitions_path(name)])
         parents = [f"{znodes.partitions_path(name)}/{number}" for number in numbers or ()]
@@ -291,7 +303,7 @@ class TopicKeeper:
             for parent, kids in zip(parents, await self._store.children(parents), strict=True)
             for path in (*(f"{parent}/{kid}" for kid in kids or ()), parent)
         ]
-        entry = self._entry("topic_states_deleted", name, topic_id, cause)
+        entry = self._entry("topic_states_deleted", name, topic_id)
         await self._desk.writer.fenced(nodes, entry)
         last = (
             znodes.partitions_path(name),
@@ -305,4 +317,4 @@ class TopicKeeper:
             for path, node in zip(last, found, strict=True)
             if node is not None
         ]
-        await self._desk.writer.commit(ops, self._entry("topic_deleted", name, topic_id, cause))
+        await self._desk.writer.commit(ops, self._entry("topic_deleted", name, topic_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from leadline_common import znodes
 from leadline_common.cause import new_cause
@@ -12,6 +13,7 @@ from leadline_controller.domain.failover import on_controller_failover
 from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
 from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.keeper import Handlers, Keeper
 from leadline_controller.runtime.topics import TopicKeeper
 from leadline_controller.runtime.writer import Deposed, StaleView, Why
 
@@ -21,17 +23,29 @@ SHARE = 20
 """The reconciliation takes at most one part in this many of the time."""
 
 
-class Upkeep:
-    """The first and the recurring duties of a term."""
+class Upkeep(Keeper):
+    """The first and the recurring duties of a term, those of all `keepers` among them."""
 
-    def __init__(self, desk: Desk, brokers: BrokerKeeper, topics: TopicKeeper) -> None:
+    def __init__(
+        self,
+        desk: Desk,
+        brokers: BrokerKeeper,
+        topics: TopicKeeper,
+        keepers: Sequence[Keeper],
+    ) -> None:
         self._desk = desk
         self._brokers = brokers
         self._topics = topics
+        self._keepers = keepers
         self._store = desk.office.store
         self._last_ms = 0
 
-    async def take_over(self) -> None:
+    @property
+    def handlers(self) -> Handlers:
+        """Return who handles what."""
+        return {events.Reconcile: self.on_reconcile}
+
+    async def begin(self) -> None:
         """Begin the term from the loaded image (seed 1: on_controller_failover).
 
         Decide and publish first, then grant: a broker that registered after a state
@@ -45,8 +59,8 @@ class Upkeep:
             _log.info("%s has changed meanwhile; looking again", moved)
             self._desk.hint(events.Reconcile, cause)
         self._desk.delivery.meet_brokers(self._desk.image.brokers, cause)
-        await self._brokers.watch(list(self._desk.image.brokers))
-        await self._topics.look_for_deletions(cause)
+        for keeper in self._keepers:
+            await keeper.take_over(cause)
         await self._check_office()
         # What changed between loading and watching is found by looking once more.
         self._desk.hint(events.BrokersChanged, cause)
@@ -63,8 +77,8 @@ class Upkeep:
         known = [partition.version for _, partition in self._desk.image.partitions()]
         self._desk.adopt(await self._store.read_states(names, known))
         await self._repair(event.cause, "reconciliation")
-        await self._brokers.watch(list(self._desk.image.brokers))
-        await self._topics.on_deletions(event)
+        for keeper in self._keepers:
+            await keeper.reconcile(event)
         await self._trim_audit()
         self._last_ms = clock.monotonic_ms() - begun
 
