@@ -8,11 +8,16 @@
     │   ├── TopicDeletionPending 40950, FencedLeaderEpoch 40951, UnknownLeaderEpoch 40952,
     │   │   StaleControllerEpoch 40953, StaleIncarnation 40954, TopicIdMismatch 40955,
     │   │   OutOfOrderSequence 40956, ProducerFenced 40957, FetchSessionUnknown 40958
+    │   ├── InvalidSubscription 40052, UnknownGroup 40450, UnknownMember 40451,
+    │   │   StaleGeneration 40970, RebalanceInProgress 40971, GroupNotEmpty 40972,
+    │   │   FencedInstance 40973, GroupFull 40974, PartitionNotOwned 40975,
+    │   │   ConsumerRebalanceFailed 40976
     │   ├── StaleVersion 41250, BodyTooLarge 41350, OffsetOutOfRange 41650
-    │   ├── NotLeader 42150
+    │   ├── NotLeader 42150, NotCoordinator 42151
     │   └── NoController 50350, LeaderNotAvailable 50351, NotEnoughReplicas 50352,
     │       BrokerFenced 50353, OffsetNotAvailable 50354, StorageFailed 50355,
-    │       Unreachable 50356 (raised by clients only), InternalError 50050
+    │       Unreachable 50356 (raised by clients only), CoordinatorNotAvailable 50360,
+    │       AllKnownBrokersNotAvailable 50361 (raised by clients only), InternalError 50050
     └── OutcomeUnknown           the write may or may not have happened
         ├── RequestTimedOut 50450, LeadershipLost 50451, NotEnoughReplicasAfterAppend 50452
         └── StoreOutcomeUnknown 50453, ConnectionLost 50454 (raised by clients only)
@@ -105,6 +110,16 @@ class PolicyViolation(Refused):
     code = 40002
 
 
+class InvalidSubscription(Refused):
+    """What a consumer asks of its group makes no sense, or does not fit the group's other members.
+
+    It names topics or one pattern of RE2's syntax, an assignor, and a protocol; all
+    members of a group have the same assignor and protocol.
+    """
+
+    code = 40052
+
+
 class CorruptBatch(Refused):
     """A record batch is truncated, of a wrong format, or fails its CRC."""
 
@@ -146,6 +161,18 @@ class UnknownPartition(Refused):
     """The topic exists but has no such partition."""
 
     code = 40402
+
+
+class UnknownGroup(Refused):
+    """There is no such consumer group, or nothing is known of it."""
+
+    code = 40450
+
+
+class UnknownMember(Refused):
+    """The consumer is not, or no longer, a member of the group: join again without a member id."""
+
+    code = 40451
 
 
 class MethodNotAllowed(Refused):
@@ -213,6 +240,56 @@ class FetchSessionUnknown(Refused):
     retriable = True
 
 
+class StaleGeneration(Refused):
+    """The generation or the coordinator epoch is not the member's present one.
+
+    Wait for the next Start, and commit again what is still owned after it.
+    """
+
+    code = 40970
+
+
+class RebalanceInProgress(Refused):
+    """The group is being rebalanced; what was asked for has to wait until it is settled."""
+
+    code = 40971
+    retriable = True
+
+
+class GroupNotEmpty(Refused):
+    """The group has members; what was asked for can only be done to a group without any."""
+
+    code = 40972
+
+
+class FencedInstance(Refused):
+    """Another consumer with this instance id has taken this member's place."""
+
+    code = 40973
+
+
+class GroupFull(Refused):
+    """The group has as many members as group.max.size allows."""
+
+    code = 40974
+
+
+class PartitionNotOwned(Refused):
+    """The member does not own the partition that it commits an offset of."""
+
+    code = 40975
+
+
+class ConsumerRebalanceFailed(Refused):
+    """The group could not be rebalanced within max.rebalance.retries; who did not answer is out.
+
+    A consumer that is told so may join again.
+    """
+
+    code = 40976
+    retriable = True
+
+
 class StaleVersion(Refused):
     """The resource changed since the version that the request names."""
 
@@ -235,6 +312,13 @@ class NotLeader(Refused):
     """This broker does not lead the partition; `leader` says who does. Nothing was appended."""
 
     code = 42150
+    retriable = True
+
+
+class NotCoordinator(Refused):
+    """This process is not the active coordinator: consult a broker and ask the one it names."""
+
+    code = 42151
     retriable = True
 
 
@@ -289,6 +373,20 @@ class Unreachable(Refused):
     """No connection could be made, so nothing was sent (raised by clients only)."""
 
     code = 50356
+    retriable = True
+
+
+class CoordinatorNotAvailable(Refused):
+    """No coordinator is active, or it cannot be reached, or it is only just taking over."""
+
+    code = 50360
+    retriable = True
+
+
+class AllKnownBrokersNotAvailable(Refused):
+    """None of the brokers that the client knows answers (seed 3; raised by clients only)."""
+
+    code = 50361
     retriable = True
 
 

@@ -1,0 +1,304 @@
+"""The frames of a consumer's channel to the coordinator (seed 3; rule R16).
+
+The channel is the WebSocket `/v1/groups/{group}/channel`. Each frame is one text
+message, a JSON object whose `type` names it. The consumer speaks first (`Hello`),
+and then only answers: `Ping` with `Pong`, `Stop` with `Stopped`, `Start` with
+`Started`. After `Welcome` the coordinator sends those three, or `Error` and then
+the end of the channel.
+
+Order. Every frame after `Welcome` carries (coordinator epoch, generation, attempt),
+compared in this order; both sides ignore a frame whose numbers are lower than what
+they have seen. `id` rises by one over Ping, Stop and Start of one channel, from 1;
+0 stands for the Hello. Each answer echoes the id and the numbers of what it answers.
+
+Lease. No partition ever has two owners, although frames and whole connections get
+lost without a word. `Ping.acknowledged` is the highest id whose answer the
+coordinator has counted; the Welcome acknowledges 0. A member may consume until
+
+    (its own monotonic time at which it SENT the answer to `acknowledged`) + stop_limit_ms
+
+and then stops by itself. The coordinator hands nothing of it on before the evict
+limit, which is longer, has passed since it RECEIVED that answer. A Stop that awaits
+its answer holds `acknowledged` back, so that who cannot answer it is stopped by its
+own clock when the coordinator gives up waiting. A later acknowledgement may extend a
+lease that ran out, as long as the channel stands.
+
+A member that sees its channel end stops consuming at once. It keeps what it owned
+as a claim, connects again, and says so in `Hello.owned`; it consumes again after the
+next Start on the new channel. A `Welcome.member` other than the one that Hello named
+means that the coordinator had given it up: everything that it owned is lost. What it
+claims, and the next Start does not give it, is lost too.
+
+`Start.assignment` is the whole part of the member; what it owned and the Start does
+not name was taken away. `Start.offsets` are those of partitions that the member did
+not own on this channel before: where to begin, unless it claimed them.
+
+This module is the whole contract between consumer and coordinator; it is plain
+standard library, and pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
+from functools import partial
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
+
+from leadline_client.errors import ERRORS_BY_CODE, InvalidRequest, LeadlineError, error_from_body
+
+CHANNEL_PATH: Final = "/v1/groups/{group}/channel"
+
+Partitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
+"""Partitions by topic: `[["orders", [0, 3]], …]`, both in order."""
+
+StartOffset: TypeAlias = tuple[str, int, int | None, int | None]
+"""Topic, partition, committed offset, leader epoch of the record before it; null is none."""
+
+Assignor: TypeAlias = Literal["range", "roundrobin", "sticky"]
+Protocol: TypeAlias = Literal["eager", "cooperative"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A consumer joins, or comes back: `member`, `owned` and the numbers are what it had.
+
+    Exactly one of `topics` and `pattern` (RE2, matched against whole names) is given.
+    """
+
+    type: ClassVar[str] = "hello"
+    member: str | None = None
+    instance_id: str | None = None
+    client_id: str = ""
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    threads: int = 1
+    assignor: Assignor = "range"
+    protocol: Protocol = "eager"
+    owned: Partitions = ()
+    coordinator_epoch: int | None = None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The consumer is a member. It answers pings within `stop_limit_ms`, or stops by itself."""
+
+    type: ClassVar[str] = "welcome"
+    member: str
+    coordinator_epoch: int
+    generation: int
+    ping_interval_ms: int
+    stop_limit_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    """Are you there? `acknowledged` extends the lease (see above)."""
+
+    type: ClassVar[str] = "ping"
+    id: int
+    coordinator_epoch: int
+    generation: int
+    acknowledged: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong:
+    """The answer to a Ping."""
+
+    type: ClassVar[str] = "pong"
+    id: int
+    coordinator_epoch: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Give these partitions up: stop, commit, answer. The others go on. `reason` is for people."""
+
+    type: ClassVar[str] = "stop"
+    id: int
+    coordinator_epoch: int
+    generation: int
+    attempt: int
+    partitions: Partitions
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The partitions of the Stop are no longer consumed, and what is to be committed is."""
+
+    type: ClassVar[str] = "stopped"
+    id: int
+    coordinator_epoch: int
+    generation: int
+    attempt: int
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """The member's whole part from now on, and where to begin with what is new.
+
+    `threads` splits the assignment over the member's threads, where it has more than one.
+    """
+
+    type: ClassVar[str] = "start"
+    id: int
+    coordinator_epoch: int
+    generation: int
+    attempt: int
+    assignment: Partitions
+    offsets: tuple[StartOffset, ...] = ()
+    threads: tuple[Partitions, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The member consumes what the Start gave it."""
+
+    type: ClassVar[str] = "started"
+    id: int
+    coordinator_epoch: int
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """Why the channel ends now, in the codes of the error tree."""
+
+    type: ClassVar[str] = "error"
+    error_code: int
+    message: str
+    retriable: bool = False
+
+    @classmethod
+    def of(cls, error: LeadlineError) -> Error:
+        """Return the frame that carries an error."""
+        return cls(error_code=error.code, message=error.message, retriable=error.retriable)
+
+    def to_exception(self) -> LeadlineError:
+        """Return the error that the frame carries."""
+        known = ERRORS_BY_CODE.get(self.error_code)
+        if known is not None:
+            return known(self.message)
+        return error_from_body(
+            self.error_code // 100, {"error_code": self.error_code, "message": self.message}
+        )
+
+
+FromConsumer: TypeAlias = Hello | Pong | Stopped | Started
+FromCoordinator: TypeAlias = Welcome | Ping | Stop | Start | Error
+Frame: TypeAlias = FromConsumer | FromCoordinator
+
+FROM_CONSUMER: Final = (Hello, Pong, Stopped, Started)
+FROM_COORDINATOR: Final = (Welcome, Ping, Stop, Start, Error)
+_KINDS: Final[dict[str, type[Frame]]] = {
+    kind.type: kind for kind in (*FROM_CONSUMER, *FROM_COORDINATOR)
+}
+_encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def group_partitions(names: Iterable[tuple[str, int]]) -> Partitions:
+    """Group (topic, partition) pairs by topic, in order."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in names:
+        topics.setdefault(topic, []).append(partition)
+    return tuple((topic, tuple(sorted(topics[topic]))) for topic in sorted(topics))
+
+
+def partition_pairs(partitions: Partitions) -> Iterator[tuple[str, int]]:
+    """Return the (topic, partition) pairs of grouped partitions, in order."""
+    return ((topic, number) for topic, numbers in partitions for number in numbers)
+
+
+def encode(frame: Frame) -> str:
+    """Return a frame as the text of one message."""
+    members = {name: getattr(frame, name) for name in _READERS[frame.type]}
+    return _encode_json({"type": frame.type} | members)
+
+
+def decode(text: str | bytes) -> Frame:
+    """Read one message; members that this release does not know are passed over.
+
+    Raises:
+        InvalidRequest: it is no frame; the message names the member that is amiss.
+
+    """
+    try:
+        members = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise InvalidRequest(f"the frame is not JSON: {problem}") from None
+    if not isinstance(members, dict):
+        raise InvalidRequest("the frame is not a JSON object")
+    kind = members.get("type")
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise InvalidRequest(f"type: {kind!r} is no frame of this channel")
+    known: dict[str, Any] = {}
+    for name, read in _READERS[kind].items():
+        if name in members:
+            try:
+                known[name] = read(members[name])
+            except (TypeError, ValueError) as problem:
+                raise InvalidRequest(f"{name}: {problem}") from None
+    try:
+        return _KINDS[kind](**known)
+    except TypeError:
+        missing = [one.name for one in fields(_KINDS[kind]) if one.name not in members]
+        raise InvalidRequest(f"{kind} lacks {', '.join(missing)}") from None
+
+
+# -- reading by type hints ---------------------------------------------------------
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Return what checks and converts a decoded JSON value to the type of `hint`."""
+    options = get_args(hint)
+    origin = get_origin(hint)
+    if origin is UnionType:
+        (inner,) = (option for option in options if option is not NoneType)
+        return partial(_optional, _reader(inner))
+    if origin is Literal:
+        return partial(_one_of, options)
+    if origin is tuple and options[-1] is Ellipsis:
+        return partial(_list_of, _reader(options[0]))
+    if origin is tuple:
+        return partial(_row_of, tuple(_reader(option) for option in options))
+    return partial(_plain, hint)
+
+
+def _optional(inner: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else inner(value)
+
+
+def _one_of(options: tuple[str, ...], value: Any) -> Any:
+    if value not in options:
+        raise ValueError(f"{value!r} is none of {', '.join(options)}")
+    return value
+
+
+def _list_of(inner: Callable[[Any], Any], value: Any) -> Any:
+    return tuple(inner(one) for one in _plain(list, value))
+
+
+def _row_of(readers: tuple[Callable[[Any], Any], ...], value: Any) -> Any:
+    if len(_plain(list, value)) != len(readers):
+        raise ValueError(f"a row of {len(readers)} was expected")
+    return tuple(read(one) for read, one in zip(readers, value, strict=True))
+
+
+def _plain(kind: type[Any], value: Any) -> Any:
+    if type(value) is not kind:  # not isinstance: true is no integer here
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
+    return value
+
+
+_READERS: Final[dict[str, dict[str, Callable[[Any], Any]]]] = {
+    kind.type: {one.name: _reader(get_type_hints(kind)[one.name]) for one in fields(kind)}
+    for kind in _KINDS.values()
+}
+"""The members of each frame, in order, and what reads each of them."""
