@@ -1,0 +1,1 @@
+"""Which member of a consumer group reads which partitions: range, round robin, sticky."""

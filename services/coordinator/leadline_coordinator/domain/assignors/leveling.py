@@ -1,0 +1,224 @@
+"""Sticky where members asked for different topics: level the loads along chains of hand-overs.
+
+Goals, in order: levelled loads (the least sum of squares of partitions per thread, so
+that no chain of hand-overs could level them further); the fewest partitions moved.
+
+Constraints: a partition can go only to a member that asked for its topic. So a loaded
+member may be relieved by one with which it has no topic in common, through a third.
+
+Method: this is a flow of least cost, from topics to members. Partitions of a topic
+are alike but for who had them, so only numbers count: how many of each topic a member
+holds, and how many it claims because it had them. Giving up one beyond the claims
+saves a move, receiving one beyond them costs a move; all else is free. First everybody
+keeps the claims, and what nobody had goes to the least loaded. Then, from the highest
+level down, the cheapest chains are searched from the members at that level to all
+others, and a chain is walked where it ends below the level, or at it with moves saved.
+As only cheapest chains are walked, no circle of hand-overs that saves moves can arise
+(the invariant of successive shortest paths), so that the result is the best when no
+chain is worth walking. Each walk lowers the sum of squares or the number of moves:
+there is an end. A search costs about the number of all subscriptions, and serves every
+chain that shares no topic with another.
+
+Example: a asked for t, b for t and u, c for u. a has t-0, b has u-0, u-1 and u-2, c
+comes: it gets one of u, and nothing else moves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from heapq import heapify, heapreplace
+
+from leadline_coordinator.domain.assignors.subscription import Assignment, Group
+
+_NOWHERE = -1
+_FAR = 1 << 60
+
+
+def assign_levelled(group: Group, claims: Assignment) -> Assignment:
+    """Assign with levelled loads and the fewest moves from `claims`, what members had."""
+    shares = _Shares(group, claims)
+    shares.place_unclaimed()
+    shares.level()
+    return shares.deal_out()
+
+
+class _Shares:
+    """How many partitions of which topic each member holds; members and topics by their places."""
+
+    def __init__(self, group: Group, claims: Assignment) -> None:
+        self._group = group
+        self._counts = list(group.topics.values())
+        topics = {topic: place for place, topic in enumerate(group.topics)}
+        members = {member: place for place, member in enumerate(group.members)}
+        self._subscribers = [[members[m] for m in ms] for ms in group.subscribers().values()]
+        self._threads = [group.threads[member] for member in group.members]
+        self._claims: list[dict[int, list[int]]] = [{} for _ in members]
+        for member, place in members.items():
+            for topic, number in claims[member]:
+                self._claims[place].setdefault(topics[topic], []).append(number)
+        self._held = [{t: len(own) for t, own in mine.items()} for mine in self._claims]
+        self._load = [sum(held.values()) for held in self._held]
+
+    def place_unclaimed(self) -> None:
+        """Give what nobody had to the least loaded, beginning where there is least choice."""
+        for topic in sorted(range(len(self._counts)), key=lambda t: len(self._subscribers[t])):
+            subscribers = self._subscribers[topic]
+            free = self._counts[topic] - sum(self._held[m].get(topic, 0) for m in subscribers)
+            heap = [(self._next_level(member), member) for member in subscribers]
+            heapify(heap)
+            for _ in range(free):
+                member = heap[0][1]
+                self._receive(topic, member)
+                heapreplace(heap, (self._next_level(member), member))
+
+    def level(self) -> None:
+        """Walk chains until none is worth it."""
+        relieved = 1
+        while relieved:
+            levels = sorted({self._level(m) for m in range(len(self._load))}, reverse=True)
+            relieved = sum(self._relieve(level) for level in levels)
+
+    def deal_out(self) -> Assignment:
+        """Name the partitions: each member keeps its lowest claims, the rest goes in a circle."""
+        names = list(self._group.topics)
+        dealt: list[list[tuple[str, int]]] = [[] for _ in self._load]
+        for topic, subscribers in enumerate(self._subscribers):
+            free = dict.fromkeys(range(self._counts[topic]))
+            room: deque[tuple[int, int]] = deque()
+            for member in subscribers:
+                held = self._held[member].get(topic, 0)
+                kept = self._claims[member].get(topic, [])[:held]
+                for number in kept:
+                    del free[number]
+                    dealt[member].append((names[topic], number))
+                if held > len(kept):
+                    room.append((member, held - len(kept)))
+            for number in free:
+                member, wanted = room.popleft()
+                dealt[member].append((names[topic], number))
+                if wanted > 1:
+                    room.append((member, wanted - 1))
+        return dict(zip(self._group.members, dealt, strict=True))
+
+    def _level(self, member: int) -> int:
+        """Return how many partitions the fullest thread has beside its last one; -1: nothing."""
+        return (self._load[member] - 1) // self._threads[member]
+
+    def _next_level(self, member: int) -> int:
+        """Return how many partitions the thread has that would get the next one."""
+        return self._load[member] // self._threads[member]
+
+    def _relieve(self, level: int) -> bool:
+        """Walk all chains worth it from members at this level; tell whether there were any."""
+        relieved = False
+        while True:
+            sources = [m for m in range(len(self._load)) if self._level(m) == level]
+            chains = _Chains(self._held, self._claims, self._subscribers)
+            chains.search(sources)
+            if not self._walk(chains, level):
+                return relieved
+            relieved = True
+
+    def _walk(self, chains: _Chains, level: int) -> bool:
+        """Hand over along the chains that are worth it and share no topic."""
+        used: set[int] = set()
+        for member in chains.ends():
+            if not self._is_worth_it(chains.cost[member], self._next_level(member), level):
+                continue
+            hops = chains.to(member)
+            if used.isdisjoint(hop[1] for hop in hops) and self._level(hops[0][0]) == level:
+                for giver, topic, receiver in hops:
+                    self._give_up(topic, giver)
+                    self._receive(topic, receiver)
+                used.update(hop[1] for hop in hops)
+        return bool(used)
+
+    @staticmethod
+    def _is_worth_it(cost: int, end: int, level: int) -> bool:
+        return end < level or (end == level and cost < 0)
+
+    def _receive(self, topic: int, member: int) -> None:
+        self._held[member][topic] = self._held[member].get(topic, 0) + 1
+        self._load[member] += 1
+
+    def _give_up(self, topic: int, member: int) -> None:
+        self._held[member][topic] -= 1
+        self._load[member] -= 1
+        if not self._held[member][topic]:
+            del self._held[member][topic]
+
+
+class _Chains:
+    """The cheapest chains of hand-overs from some members to all others, in moves.
+
+    `cost` is that of the chain to each member; chains are kept as the last hop of each:
+    by which topic a member is reached, and by whom that topic is given up.
+    """
+
+    def __init__(
+        self,
+        held: Sequence[dict[int, int]],
+        claims: Sequence[dict[int, list[int]]],
+        subscribers: Sequence[Sequence[int]],
+    ) -> None:
+        self._held = held
+        self._claims = claims
+        self._subscribers = subscribers
+        self.cost = [_FAR] * len(held)
+        self._by = [_NOWHERE] * len(held)
+        self._giver = [_NOWHERE] * len(subscribers)
+        self._topic_cost = [_FAR] * len(subscribers)
+
+    def search(self, sources: Sequence[int]) -> None:
+        """Find the chains, by relaxing hops until none gets cheaper (Bellman-Ford, in a queue)."""
+        for member in sources:
+            self.cost[member] = 0
+        queue = deque(sources)
+        waiting = set(sources)
+        while queue:
+            member = queue.popleft()
+            waiting.discard(member)
+            for topic in self._cheaper_topics(member):
+                for receiver in self._cheaper_members(topic):
+                    if receiver not in waiting:
+                        waiting.add(receiver)
+                        queue.append(receiver)
+
+    def ends(self) -> list[int]:
+        """Return the members that a chain ends at, the cheapest chains first."""
+        reached = [m for m, topic in enumerate(self._by) if topic != _NOWHERE]
+        return sorted(reached, key=lambda member: self.cost[member])
+
+    def to(self, member: int) -> list[tuple[int, int, int]]:
+        """Return the hops (giver, topic, receiver) of the chain that ends at this member."""
+        hops = []
+        while (topic := self._by[member]) != _NOWHERE:
+            hops.append((self._giver[topic], topic, member))
+            member = self._giver[topic]
+        return hops[::-1]
+
+    def _cheaper_topics(self, giver: int) -> list[int]:
+        claims = self._claims[giver]
+        found = []
+        for topic, held in self._held[giver].items():
+            cost = self.cost[giver] - (held > len(claims.get(topic, ())))
+            if cost < self._topic_cost[topic]:
+                self._topic_cost[topic] = cost
+                self._giver[topic] = giver
+                found.append(topic)
+        return found
+
+    def _cheaper_members(self, topic: int) -> list[int]:
+        found = []
+        base = self._topic_cost[topic]
+        for member in self._subscribers[topic]:
+            if self.cost[member] <= base:
+                continue
+            claimed = len(self._claims[member].get(topic, ()))
+            cost = base + (self._held[member].get(topic, 0) >= claimed)
+            if cost < self.cost[member]:
+                self.cost[member] = cost
+                self._by[member] = topic
+                found.append(member)
+        return found
