@@ -1,0 +1,202 @@
+"""What the next step of a partition's reassignment adds and drops (seed 5, KIP-435).
+
+Goals, in order: never fewer in-sync replicas than producers need; never fewer
+replicas than before, or than wanted; the future leader first, to take load off
+the present one; few replicas at a time; the target's order.
+
+Constraints: a step is a function of what is there now: the current replicas, the
+target, the limit, who is live and in sync. Nothing is remembered between steps, so
+any controller can calculate the next one.
+
+Words: CR current replicas, FTR final target replicas, ER excess ones (in CR, not in
+FTR), NR those that the step adds, DR those that it drops, TR its result, r the limit.
+
+Example, r = 2, from (0, 1, 2, 3, 4) to (5, 6, 7, 8, 9), everything live:
++5 (leader), giving 5, 0, 1, 2, 3, 4; then -0 -1 +6, giving 5, 6, 2, 3, 4; then
+-2 -3 +7 +8, giving 5, 6, 7, 8, 4; then -4 +9.
+
+The seed's text and its printed example disagree; the example wins. A step that
+brings the future leader drops nothing; the step after it only fills up to the
+size of FTR; FTR's members come first, in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.reassignments import ReassignmentAlgorithm
+
+_Replicas = tuple[int, ...]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step: TR, NR, DR, and who leads when it ends.
+
+    `leader_step` says that its end has another leader than its beginning.
+    `is_idle`: nothing can be added or dropped now. `waiting_for` are the members of
+    the target that the step does without as they are down and, if it is idle, those
+    that are not in sync.
+    """
+
+    assignment: tuple[int, ...]
+    added: tuple[int, ...]
+    dropped: tuple[int, ...]
+    leader: int
+    leader_step: bool
+    waiting_for: tuple[int, ...]
+    is_idle: bool
+
+
+class _Situation(msgspec.Struct, frozen=True):
+    """What a step is calculated from; `in_sync` are the live members of CR in the ISR."""
+
+    current: _Replicas
+    target: _Replicas
+    limit: int
+    floor: int
+    live: frozenset[int]
+    in_sync: frozenset[int]
+
+    @property
+    def missing(self) -> _Replicas:
+        return without(self.target, self.current)
+
+    @property
+    def available(self) -> _Replicas:
+        return tuple(broker for broker in self.missing if broker in self.live)
+
+    @property
+    def excess(self) -> _Replicas:
+        return without(self.current, self.target)
+
+    @property
+    def deficit(self) -> int:
+        """How many in-sync replicas there are too few for producers."""
+        return max(0, self.floor - len(self.in_sync))
+
+
+def calculate_reassignment_step(
+    current: tuple[int, ...],
+    target: tuple[int, ...],
+    *,
+    replica_movements: int | None,
+    min_insync_replicas: int,
+    live: Collection[int],
+    isr: Collection[int],
+    leader: int = NO_LEADER,
+    algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL,
+) -> Step:
+    """Calculate the next step from `current` to `target`.
+
+    `replica_movements` is r, None for no limit. `isr` may name brokers that are
+    not live: they do not count as in sync.
+    """
+    in_sync = frozenset(b for b in current if b in isr and b in live)
+    situation = _Situation(
+        current=current,
+        target=target,
+        limit=len(target) + len(current) if replica_movements is None else replica_movements,
+        floor=insync_floor(min_insync_replicas, target),
+        live=frozenset(live),
+        in_sync=in_sync,
+    )
+    if algorithm is ReassignmentAlgorithm.LEGACY:
+        added, dropped = situation.missing, situation.excess
+    else:
+        added, dropped = _plan_incremental(situation)
+    return _finish(situation, added, dropped, leader, algorithm)
+
+
+def insync_floor(min_insync_replicas: int, target: tuple[int, ...]) -> int:
+    """Return how many in-sync replicas must remain: min.insync.replicas, as far as FTR has them."""
+    return max(1, min(min_insync_replicas, len(target)))
+
+
+def order_replicas(replicas: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the members of `target` first, in its order, then the others in theirs."""
+    return (*those_in(target, replicas), *without(replicas, target))
+
+
+def choose_leader(
+    algorithm: ReassignmentAlgorithm,
+    leader: int,
+    target: tuple[int, ...],
+    assignment: tuple[int, ...],
+    in_sync: Collection[int],
+) -> int:
+    """Return who is to lead a partition with the replicas `assignment` on its way to `target`.
+
+    The future leader, as soon as it is in sync (`legacy`: only when the present
+    one goes); else the present one, if it stays; else the first that is in sync.
+    """
+    eager = algorithm is ReassignmentAlgorithm.INCREMENTAL
+    if eager and target[0] in assignment and target[0] in in_sync:
+        return target[0]
+    if leader in assignment and leader in in_sync:
+        return leader
+    return next((broker for broker in assignment if broker in in_sync), NO_LEADER)
+
+
+def limit_drops(dropped: tuple[int, ...], in_sync: Collection[int], floor: int) -> tuple[int, ...]:
+    """Take back drops of in-sync members, the last first, while fewer than `floor` would remain."""
+    remaining = len(in_sync) - sum(broker in in_sync for broker in dropped)
+    kept: list[int] = []
+    for broker in reversed(dropped):
+        if broker in in_sync and remaining < floor:
+            remaining += 1
+        else:
+            kept.append(broker)
+    return tuple(reversed(kept))
+
+
+def _plan_incremental(now: _Situation) -> tuple[_Replicas, _Replicas]:
+    """Return NR and DR."""
+    fits = len(now.missing) <= now.limit and len(now.excess) <= now.limit
+    if now.target[0] in now.available and not fits:
+        return now.available[: max(1, now.deficit)], ()
+    # A dead replica in the middle of CR could hold up the drops for ever: it goes first.
+    excess = sorted(now.excess, key=lambda broker: broker in now.in_sync)
+    wanted = min(len(excess), max(now.limit, len(now.current) - len(now.target)))
+    room = len(now.target) - (len(now.current) - wanted)
+    added = now.available[: max(min(now.limit, room), now.deficit)]
+    # A member of the target that is down must never cost a replica.
+    spare = len(now.current) + len(added) - min(len(now.current), len(now.target))
+    dropped = tuple(excess[: min(wanted, spare)])
+    return added, limit_drops(dropped, now.in_sync.union(added), now.floor)
+
+
+def _finish(
+    now: _Situation,
+    added: _Replicas,
+    dropped: _Replicas,
+    leader: int,
+    algorithm: ReassignmentAlgorithm,
+) -> Step:
+    is_idle = not added and not dropped and {*now.current} != {*now.target}
+    reached = without((*now.current, *added), dropped)
+    assignment = now.current if is_idle else order_replicas(reached, now.target)
+    chosen = choose_leader(algorithm, leader, now.target, assignment, now.in_sync.union(added))
+    awaited = now.target if algorithm is ReassignmentAlgorithm.LEGACY else now.missing
+    lagging = without(those_in(now.target, now.current), now.in_sync) if is_idle else ()
+    return Step(
+        assignment=assignment,
+        added=added,
+        dropped=dropped,
+        leader=chosen,
+        leader_step=leader not in (NO_LEADER, chosen),
+        waiting_for=(*without(awaited, now.live), *lagging),
+        is_idle=is_idle,
+    )
+
+
+def those_in(brokers: tuple[int, ...], others: Collection[int]) -> tuple[int, ...]:
+    """Return the brokers that are among the others, in their order."""
+    return tuple(broker for broker in brokers if broker in others)
+
+
+def without(brokers: tuple[int, ...], others: Collection[int]) -> tuple[int, ...]:
+    """Return the brokers that are not among the others, in their order."""
+    return tuple(broker for broker in brokers if broker not in others)
