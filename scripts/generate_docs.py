@@ -28,19 +28,30 @@ A setting is given, first match first, by
 4. its default.
 
 An unknown name is an error that offers the nearest known one. A name of another service is passed
-over, so that one file serves a whole cluster. Dynamic settings are meant to change while a service
-runs; the others need a restart.
+over, so that one file serves a whole cluster.
+
+While services run, a setting can be changed by `leadline configs set`, by `PATCH /v1/configs`,
+`/v1/brokers/{id}/configs` and `/v1/topics/{t}/configs`, or in ZooKeeper itself, as far as its scope
+allows:
+
+- **read-only**: given at the start of a service, as above, and not changed while it runs;
+- **cluster-wide**: for the whole cluster, and where only brokers go by it also for one broker;
+- **per-broker**: for one broker, as it depends on the machine;
+- **topic**: for one topic.
+
+Of several values the closest holds: topic, broker, cluster, what the service was started with,
+default. A change is in force within moments, without a restart.
 """
 
-SCOPES = {
-    "both": ("Every service", ""),
+OWNERS = {
+    "every service": ("Every service", ""),
     "controller": ("Controller", ""),
     "broker": ("Broker", ""),
     "topic": (
         "Topics",
         (
-            "Given when a topic is created. What a topic does not set follows the service's own "
-            "setting.\n\n"
+            "Given when a topic is created, or later. What a topic does not set follows the "
+            "service's own setting.\n\n"
         ),
     ),
 }
@@ -72,17 +83,24 @@ def settings_page() -> str:
     """Return docs/settings.md."""
     table = settings_table()
     sections = [SETTINGS_INTRODUCTION]
-    for scope, (title, introduction) in SCOPES.items():
-        rows = (_setting_cells(row) for row in table if row.scope == scope)
-        heads = ("Name", "Type", "Default", "Unit", "Dynamic", "Meaning")
+    for owner, (title, introduction) in OWNERS.items():
+        rows = (_setting_cells(row) for row in table if row.owner == owner)
+        heads = ("Name", "Type", "Default", "Limits", "Unit", "Scope", "Meaning")
         sections.append(f"## {title}\n\n{introduction}{_table(heads, rows)}")
     return "\n".join([GENERATED, "", *sections])
 
 
 def _setting_cells(row: Setting) -> list[str]:
     default = "required" if row.required else f"`{row.default}`" if row.default else ""
-    dynamic = "yes" if row.dynamic else ""
-    return [f"`{row.name}`", row.type, default, row.unit, dynamic, row.meaning]
+    aliases = " and ".join(f"`{alias}`" for alias in row.aliases)
+    meaning = f"{row.meaning} Also accepted: {aliases}." if aliases else row.meaning
+    return [f"`{row.name}`", row.type, default, _limits(row), row.unit, row.scope, meaning]
+
+
+def _limits(row: Setting) -> str:
+    if row.minimum is None and row.maximum is None:
+        return ""
+    return f"{row.minimum}…" if row.maximum is None else f"{row.minimum}…{row.maximum}"
 
 
 def errors_page() -> str:

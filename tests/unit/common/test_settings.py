@@ -189,7 +189,7 @@ def test_topic_configs_have_types_and_leave_the_rest_to_the_service() -> None:
         ({"cleanup.policy": "compact"}, "cleanup.policy", "unknown topic config"),
         ({"retention.ms": "soon"}, "retention.ms", "integer"),
         ({"min.insync.replicas": "0"}, "min.insync.replicas", "greater than or equal to 1"),
-        ({"retention.bytes": None, "segment.bytes": "12"}, "segment.bytes", "1024"),
+        ({"retention.bytes": "-1", "segment.bytes": "12"}, "segment.bytes", "1024"),
     ],
 )
 def test_a_wrong_topic_config_is_a_policy_violation_that_names_it(

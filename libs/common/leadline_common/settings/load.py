@@ -1,19 +1,17 @@
-"""Reading settings from flags, environment and file, and the configs of topics from requests."""
+"""Reading settings from flags, environment and file."""
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from leadline_client.errors import PolicyViolation
-from leadline_common.settings.models import ServiceSettings, TopicConfigs
-from leadline_common.settings.table import dotted, settings_table, text_of
+from leadline_common.settings.service import ServiceSettings
+from leadline_common.settings.table import attribute_of, dotted, known_settings, nearest
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
 
@@ -23,8 +21,6 @@ CONFIG_VARIABLE: Final = "LEADLINE_CONFIG"
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LEADLINE_BOOTSTRAP", "LEADLINE_DATA_DIR"})
 # Kubernetes sets such variables for every Service, and a Service may well be named leadline-...
 _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|(SERVICE_)?PORT(_.*)?)")
-_NAMES: Final = tuple(row.name for row in settings_table() if row.scope != "topic")
-_TOPIC_NAMES: Final = tuple(dotted(attribute) for attribute in TopicConfigs.model_fields)
 
 
 class SettingsError(ValueError):
@@ -52,18 +48,12 @@ def load_settings(
     )
     values: dict[str, Any] = {}
     for layer in layers:
-        for name in layer:
-            _check_known(name)
-        values |= {_attribute(name): value for name, value in layer.items()}
+        values |= {attribute_of(name): value for name, value in _by_own_names(layer).items()}
     values = {name: value for name, value in values.items() if name in model.model_fields}
     try:
         return model.model_validate(values)
     except ValidationError as problem:
         raise SettingsError(_first_problem(problem)) from None
-
-
-def _attribute(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -89,19 +79,23 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
         if not variable.startswith(ENV_PREFIX) or variable in _OTHER_VARIABLES:
             continue
         name = variable.removeprefix(ENV_PREFIX).lower().replace("_", ".")
-        if name in _NAMES or not _SERVICE_LINK.fullmatch(variable):
+        if name in known_settings(topics=False) or not _SERVICE_LINK.fullmatch(variable):
             found[name] = value
     return found
 
 
-def _check_known(name: str) -> None:
-    if name not in _NAMES:
-        raise SettingsError(f"unknown setting {name}{_nearest(name, _NAMES)}")
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
-    return f"; did you mean {found[0]}?" if found else ""
+def _by_own_names(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of one source with aliases replaced by the names that they stand for."""
+    known = known_settings(topics=False)
+    values: dict[str, Any] = {}
+    for name, value in layer.items():
+        if name not in known:
+            raise SettingsError(f"unknown setting {name}{nearest(name, known)}")
+        own = known[name].name
+        if own in values:
+            raise SettingsError(f"{own} is given twice: it has {name} for an alias")
+        values[own] = value
+    return values
 
 
 def _first_problem(problem: ValidationError) -> str:
@@ -110,28 +104,3 @@ def _first_problem(problem: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{name} is required"
     return f"{name}: {first['msg']}, not {first['input']!r}"
-
-
-def parse_topic_configs(configs: Mapping[str, Any]) -> TopicConfigs:
-    """Return a topic's configs with their types.
-
-    Raises PolicyViolation, naming the config, for an unknown name or a bad value.
-    """
-    for name in configs:
-        if name not in _TOPIC_NAMES:
-            hint = _nearest(name, _TOPIC_NAMES)
-            raise PolicyViolation(f"unknown topic config {name}{hint}", config=name)
-    try:
-        return TopicConfigs.model_validate({_attribute(k): v for k, v in configs.items()})
-    except ValidationError as problem:
-        name = dotted(str(problem.errors()[0]["loc"][0]))
-        raise PolicyViolation(_first_problem(problem), config=name) from None
-
-
-def validate_topic_configs(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Return a topic's configs as they are stored: strings in one spelling.
-
-    Raises PolicyViolation, naming the config, for an unknown name or a bad value.
-    """
-    parsed = parse_topic_configs(configs)
-    return {name: text_of(getattr(parsed, _attribute(name))) for name in configs}

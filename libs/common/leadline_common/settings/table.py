@@ -1,23 +1,32 @@
-"""The settings as a table: names, types, defaults, units, scopes."""
+"""The settings as a table: names, types, defaults, units, limits, scopes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import NoneType
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from leadline_common.settings.models import (
-    BrokerSettings,
-    ControllerSettings,
-    ServiceSettings,
-    TopicConfigs,
-)
+from leadline_common.settings.broker import BrokerSettings
+from leadline_common.settings.controller import ControllerSettings
+from leadline_common.settings.fields import INT64_MAX, Scope
+from leadline_common.settings.service import ServiceSettings
+from leadline_common.settings.topic import TopicConfigs
 
-Scope = Literal["controller", "broker", "both", "topic"]
+Owner = Literal["every service", "controller", "broker", "topic"]
+"""Who goes by a setting."""
+
+_MODELS: Final[dict[Owner, type[BaseModel]]] = {
+    "every service": ServiceSettings,
+    "controller": ControllerSettings,
+    "broker": BrokerSettings,
+    "topic": TopicConfigs,
+}
 _TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
 
 
@@ -25,8 +34,9 @@ _TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
 class Setting:
     """One row of the table: what `docs/settings.md` and `leadline` show of a setting.
 
-    `required` settings have no default. `dynamic` ones may be changed without a
-    restart.
+    `required` settings have no default. `scope` says at which levels it may be
+    changed while services run. `follows` is the service's setting that holds
+    where a topic has none of its own. `aliases` are accepted in place of the name.
     """
 
     name: str
@@ -34,39 +44,65 @@ class Setting:
     default: str
     required: bool
     unit: str
+    owner: Owner
     scope: Scope
-    dynamic: bool
     meaning: str
+    minimum: int | None
+    maximum: int | None
+    aliases: tuple[str, ...]
+    follows: str
+    parser: TypeAdapter[Any]
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether it may be changed without a restart."""
+        return self.scope != "read-only"
 
 
-def settings_table() -> list[Setting]:
-    """Return every setting: of both services, of the controller, of the broker, of topics."""
-    shared = ServiceSettings.model_fields
-    rows = list(_rows(ServiceSettings, "both", skip=frozenset()))
-    rows += _rows(ControllerSettings, "controller", skip=frozenset(shared))
-    rows += _rows(BrokerSettings, "broker", skip=frozenset(shared))
-    rows += _rows(TopicConfigs, "topic", skip=frozenset())
-    return rows
+@cache
+def settings_table() -> tuple[Setting, ...]:
+    """Return every setting: of all services, of each one, and of topics."""
+    shared = ServiceSettings.model_fields.keys()
+    return tuple(
+        row
+        for owner, model in _MODELS.items()
+        for row in _rows(model, owner)
+        if owner == "every service" or row.owner == "topic" or attribute_of(row.name) not in shared
+    )
 
 
-def _rows(model: type[BaseModel], scope: Scope, skip: frozenset[str]) -> Iterator[Setting]:
+def _rows(model: type[BaseModel], owner: Owner) -> Iterator[Setting]:
     for attribute, field in model.model_fields.items():
-        if attribute not in skip:
-            yield _row(attribute, field, scope)
+        yield _row(attribute, field, owner)
 
 
-def _row(attribute: str, field: FieldInfo, scope: Scope) -> Setting:
-    facts = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
+def _row(attribute: str, field: FieldInfo, owner: Owner) -> Setting:
+    facts: Any = field.json_schema_extra
+    maximum = _limit(field, "le")
     return Setting(
         name=dotted(attribute),
         type=_type_name(field.annotation),
         default="" if field.is_required() or field.default is None else text_of(field.default),
         required=field.is_required(),
-        unit=str(facts["unit"]),
-        scope=scope,
-        dynamic=bool(facts["dynamic"]),
+        unit=facts["unit"],
+        owner=owner,
+        scope=facts["scope"],
         meaning=field.description or "",
+        minimum=_limit(field, "ge"),
+        maximum=None if maximum == INT64_MAX else maximum,
+        aliases=tuple(facts.get("aliases", ())),
+        follows=facts.get("follows", ""),
+        parser=_parser(field),
     )
+
+
+def _parser(field: FieldInfo) -> TypeAdapter[Any]:
+    kind: Any = Annotated[field.annotation, field]
+    return TypeAdapter(kind)
+
+
+def _limit(field: FieldInfo, kind: str) -> int | None:
+    return next((getattr(m, kind) for m in field.metadata if hasattr(m, kind)), None)
 
 
 def _type_name(annotation: Any) -> str:
@@ -86,3 +122,21 @@ def text_of(value: Any) -> str:
 def dotted(attribute: str) -> str:
     """Return the name of a setting from that of its attribute."""
     return attribute.replace("_", ".")
+
+
+def attribute_of(name: str) -> str:
+    """Return the attribute of a setting from its name."""
+    return name.replace(".", "_")
+
+
+@cache
+def known_settings(*, topics: bool) -> Mapping[str, Setting]:
+    """Return the settings of topics, or of services, under their names and their aliases."""
+    rows = [row for row in settings_table() if (row.owner == "topic") is topics]
+    return {name: row for row in rows for name in (row.name, *row.aliases)}
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return an offer of the nearest known name, to end a refusal with; empty without one."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {found[0]}?" if found else ""
