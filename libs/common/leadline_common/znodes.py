@@ -19,8 +19,11 @@ BROKER_IDS = "/brokers/ids"
 BROKER_EPOCHS = "/brokers/epochs"
 TOPICS = "/brokers/topics"
 DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PARTITIONS_REASSIGNED = "/admin/partitions_reassigned"
 AUDIT = "/admin/audit"
 AUDIT_ENTRY_PREFIX = "/admin/audit/entry-"
+AUDIT_READERS = "/admin/audit_readers"
 CONFIG_CLUSTER = "/config/cluster"
 CONFIG_BROKERS = "/config/brokers"
 CONFIG_TOPICS = "/config/topics"
@@ -34,7 +37,10 @@ PERSISTENT_PATHS = (
     TOPICS,
     "/admin",
     DELETE_TOPICS,
+    REASSIGN_PARTITIONS,
+    PARTITIONS_REASSIGNED,
     AUDIT,
+    AUDIT_READERS,
     "/config",
     CONFIG_CLUSTER,
     CONFIG_BROKERS,
@@ -84,6 +90,16 @@ def topic_config_path(topic: str) -> str:
 def delete_topic_path(topic: str) -> str:
     """Return the tombstone that orders a topic's deletion (rule R12)."""
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def audit_path(audit_id: int) -> str:
+    """Return an entry of the audit outbox; ids count from 0 without gaps."""
+    return f"{AUDIT_ENTRY_PREFIX}{audit_id:010d}"
+
+
+def audit_id(name: str) -> int:
+    """Return the id of an entry from the name or the path of its node."""
+    return int(name.rpartition("-")[2])
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
@@ -173,12 +189,14 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = _VERSION
 
 
-def _pack(known: dict[str, Any], extra: Mapping[str, Any] | None) -> bytes:
+def pack_value(known: dict[str, Any], extra: Mapping[str, Any] | None) -> bytes:
+    """Encode a value: its members, and those that this release did not know."""
     members = {"version": _VERSION} | known
     return msgspec.json.encode({**extra, **members} if extra else members)
 
 
-def _unpack(data: bytes) -> dict[str, Any]:
+def unpack_value(data: bytes) -> dict[str, Any]:
+    """Decode the members of a value; raises msgspec.MsgspecError where it is not an object."""
     members = msgspec.json.decode(data)
     if not isinstance(members, dict):
         raise msgspec.ValidationError("a znode value must be a JSON object")
@@ -186,14 +204,14 @@ def _unpack(data: bytes) -> dict[str, Any]:
     return members
 
 
-def _decode(data: bytes, kind: type[_Value], **defaults: Any) -> _Value:
+def decode_value(data: bytes, kind: type[_Value], **defaults: Any) -> _Value:
     """Decode a value whose members may have been written by hand: each must have its type.
 
     A wrong type that came in here would only be found by a decision about many
-    partitions, or by a broker that is sent it.
+    partitions, or by a broker that is sent it. `defaults` stand in for absent members.
     """
-    members = _unpack(data)
-    names = [name for name in kind.__struct_fields__ if name != "extra" and name in members]
+    members = unpack_value(data)
+    names = [name for name in kind.__struct_encode_fields__ if name != "extra" and name in members]
     known = defaults | {name: members.pop(name) for name in names}
     return msgspec.convert(known | {"extra": members or None}, kind, str_keys=True)
 
@@ -208,7 +226,7 @@ def encode_state(state: PartitionState) -> bytes:
     }
     if state.eligible:
         known["eligible"] = state.eligible
-    return _pack(known, state.extra)
+    return pack_value(known, state.extra)
 
 
 def decode_state(data: bytes) -> PartitionState:
@@ -218,7 +236,7 @@ def decode_state(data: bytes) -> PartitionState:
         msgspec.MsgspecError: the value is not a state.
 
     """
-    return _decode(data, PartitionState)
+    return decode_value(data, PartitionState)
 
 
 def _replicas_to_json(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -233,7 +251,7 @@ def encode_topic(topic: TopicAssignment) -> bytes:
         "adding": _replicas_to_json(topic.adding),
         "removing": _replicas_to_json(topic.removing),
     }
-    return _pack(known, topic.extra)
+    return pack_value(known, topic.extra)
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
@@ -244,7 +262,7 @@ def decode_topic(data: bytes) -> TopicAssignment:
             twice in one partition.
 
     """
-    topic = _decode(data, TopicAssignment, topic_id="")
+    topic = decode_value(data, TopicAssignment, topic_id="")
     for partition, replicas in topic.partitions.items():
         if len(set(replicas)) < len(replicas):
             raise msgspec.ValidationError(f"partition {partition} names a broker twice")
@@ -254,35 +272,35 @@ def decode_topic(data: bytes) -> TopicAssignment:
 def encode_broker(broker: BrokerRegistration) -> bytes:
     """Encode a broker's ephemeral."""
     known = msgspec.structs.asdict(broker)
-    return _pack(known, known.pop("extra"))
+    return pack_value(known, known.pop("extra"))
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
     """Decode a broker's ephemeral."""
-    return _decode(data, BrokerRegistration)
+    return decode_value(data, BrokerRegistration)
 
 
 def encode_controller(controller: ControllerRegistration) -> bytes:
     """Encode the controller's ephemeral."""
     known = msgspec.structs.asdict(controller)
-    return _pack(known, known.pop("extra"))
+    return pack_value(known, known.pop("extra"))
 
 
 def decode_controller(data: bytes) -> ControllerRegistration:
     """Decode the controller's ephemeral."""
-    return _decode(data, ControllerRegistration)
+    return decode_value(data, ControllerRegistration)
 
 
 def encode_configs(configs: Mapping[str, str]) -> bytes:
     """Encode dynamic settings of a topic, a broker or the cluster."""
-    return _pack({"configs": dict(configs)}, None)
+    return pack_value({"configs": dict(configs)}, None)
 
 
 def decode_configs(data: bytes) -> dict[str, str]:
     """Decode dynamic settings; an empty node has none."""
     if not data:
         return {}
-    return {str(name): str(value) for name, value in _unpack(data).get("configs", {}).items()}
+    return {str(name): str(value) for name, value in unpack_value(data).get("configs", {}).items()}
 
 
 def encode_audit(entry: AuditEntry) -> bytes:
