@@ -21,6 +21,7 @@ PACKAGES = {
     "leadline_common": "libs/common",
     "leadline_controller": "services/controller",
     "leadline_broker": "services/broker",
+    "leadline_coordinator": "services/coordinator",
     "leadline_cli": "cli",
 }
 
@@ -45,6 +46,7 @@ PLANTS = [
     Plant("stack", "leadline_client.planted_upwards", "leadline_common.znodes"),
     Plant("stack", "leadline_broker.api.planted_neighbour", "leadline_controller.domain"),
     Plant("stack", "leadline_controller.domain.planted_upwards", "leadline_cli"),
+    Plant("stack", "leadline_coordinator.runtime.planted_neighbour", "leadline_broker.domain"),
     Plant("rings", "leadline_broker.domain.planted_upwards", "leadline_broker.runtime"),
     Plant("rings", "leadline_controller.runtime.planted_sibling", "leadline_controller.adapters"),
     Plant("rings", "leadline_broker.adapters.planted_sibling", "leadline_broker.runtime"),
@@ -54,6 +56,7 @@ PLANTS = [
     ),
     Plant("api-asks-runtime", "leadline_broker.api.planted_shortcut", "leadline_broker.adapters"),
     Plant("pure", "leadline_broker.domain.planted_clock", "time"),
+    Plant("pure", "leadline_coordinator.domain.planted_clock", "time"),
     Plant("pure", "leadline_controller.domain.planted_chance", "random"),
     Plant("pure", "leadline_controller.domain.planted_helper", "leadline_common.planted_impure"),
     Plant("thin-client", "leadline_client.planted_server", "msgspec"),

@@ -1,1 +1,1 @@
-"""Leadline's coordinator service."""
+"""The coordinator service: consumer groups, their members, assignments and offsets."""

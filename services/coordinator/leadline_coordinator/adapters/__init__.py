@@ -1,0 +1,1 @@
+"""IO behind the Protocols of runtime/ports.py."""

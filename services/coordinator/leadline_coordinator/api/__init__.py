@@ -1,0 +1,1 @@
+"""HTTP and channels: parse, ask the runtime, answer."""

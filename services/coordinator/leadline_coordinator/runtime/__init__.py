@@ -1,0 +1,1 @@
+"""Queues and single writers that carry the decisions out."""
