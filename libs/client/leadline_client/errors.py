@@ -12,6 +12,7 @@
     │   │   StaleGeneration 40970, RebalanceInProgress 40971, GroupNotEmpty 40972,
     │   │   FencedInstance 40973, GroupFull 40974, PartitionNotOwned 40975,
     │   │   ConsumerRebalanceFailed 40976
+    │   ├── ReassignmentInProgress 40980, TaskIsOver 40981
     │   ├── StaleVersion 41250, BodyTooLarge 41350, OffsetOutOfRange 41650
     │   ├── NotLeader 42150, NotCoordinator 42151
     │   └── NoController 50350, LeaderNotAvailable 50351, NotEnoughReplicas 50352,
@@ -288,6 +289,18 @@ class ConsumerRebalanceFailed(Refused):
 
     code = 40976
     retriable = True
+
+
+class ReassignmentInProgress(Refused):
+    """The partition is being reassigned already: cancel that first, or ask to retarget it."""
+
+    code = 40980
+
+
+class TaskIsOver(Refused):
+    """The task has ended, so that nothing of it can be changed any more."""
+
+    code = 40981
 
 
 class StaleVersion(Refused):

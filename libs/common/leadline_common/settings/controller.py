@@ -50,10 +50,27 @@ class ControllerSettings(ServiceSettings):
         ge=1,
         le=3_600_000,
     )
+    history_url: str = setting(
+        "",
+        "Where this controller keeps the history of the cluster: an SQLAlchemy URL such as "
+        "`sqlite:////var/lib/leadline/history.db` or `postgresql+psycopg://…`. Empty: in memory, "
+        "read again from ZooKeeper and from other controllers at every start.",
+    )
+    audit_retention_ms: int = setting(
+        90 * 24 * 3_600_000,
+        "Age at which audit entries leave the history, their sum being kept; -1 keeps them.",
+        unit="ms",
+        ge=-1,
+    )
+    audit_outbox_keep_entries: int = setting(
+        1_000,
+        "Entries that stay under `/admin/audit` in ZooKeeper although every controller has them.",
+        ge=0,
+    )
     audit_outbox_max_entries: int = setting(
         10_000,
-        "Entries kept under `/admin/audit` in ZooKeeper; the oldest go first.",
-        scope="cluster-wide",
+        "Entries under `/admin/audit` beyond which a controller that is far behind is not waited "
+        "for: what two others have stored goes.",
         ge=1,
     )
     zookeeper_multi_max_ops: int = setting(
@@ -85,4 +102,19 @@ class ControllerSettings(ServiceSettings):
         aliases=("reassignment.parallel.leader.movements",),
         ge=1,
         le=INT32_MAX,
+    )
+    reassignment_agent_interval_ms: int = setting(
+        30_000,
+        "How often the reassignment agent looks at every reassignment, whatever it was told.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=100,
+        le=3_600_000,
+    )
+    tasks_kept: int = setting(
+        100,
+        "Tasks that are over and still shown, the latest ones; the audit history has all.",
+        scope="cluster-wide",
+        ge=1,
+        le=10_000,
     )
