@@ -24,9 +24,12 @@ from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
+from leadline_controller.adapters.archives import HttpArchives
 from leadline_controller.adapters.brokers import HttpBrokers
+from leadline_controller.adapters.history.sql_history import SqlHistory
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.api.app import build_app
+from leadline_controller.runtime.historian import Historian, Library
 from leadline_controller.runtime.leadership import Leadership, Means
 from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import Store
@@ -237,7 +240,10 @@ class RunningController:
             new_id=lambda: uuid.uuid4().hex,
             random_index=lambda _: 0,
         )
-        self.leadership = Leadership(self.settings, self.listener.url, means, ControllerMetrics())
+        metrics, url = ControllerMetrics(), self.listener.url
+        self.library = Library(SqlHistory(self.settings.history_url), HttpArchives())
+        self.historian = Historian(self.settings, url, self.library, means.clock, metrics)
+        self.leadership = Leadership(self.settings, url, means, metrics, self.historian)
         self.service = ControllerService(self.leadership)
         self.app = build_app(self.service, self.leadership.metrics, 16 * 1024 * 1024)
         self.http = httpx.AsyncClient(base_url=self.listener.url, timeout=60)
@@ -270,6 +276,7 @@ class RunningController:
         await self._stack.aclose()
         await self.app.forwarder.close()
         await self.gateway.close()
+        await self.library.own.close()
 
     @property
     def is_active(self) -> bool:

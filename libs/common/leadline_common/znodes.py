@@ -122,13 +122,16 @@ class TopicAssignment(msgspec.Struct, frozen=True):
     """Id and assigned replicas (first = preferred leader) of a topic's partitions.
 
     `topic_id` is empty when an operator wrote the node without one: the
-    controller then gives it one.
+    controller then gives it one. `first_epochs` are the leader epochs with which
+    partitions begin that take the place of removed ones: above every epoch of those,
+    so that nobody takes the one for the other. They are kept for partitions to come.
     """
 
     topic_id: str
     partitions: Mapping[int, tuple[int, ...]]
     adding: Mapping[int, tuple[int, ...]] = {}
     removing: Mapping[int, tuple[int, ...]] = {}
+    first_epochs: Mapping[int, int] = {}
     extra: Mapping[str, Any] | None = None
 
 
@@ -245,12 +248,14 @@ def _replicas_to_json(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, tupl
 
 def encode_topic(topic: TopicAssignment) -> bytes:
     """Encode a topic node."""
-    known = {
+    known: dict[str, Any] = {
         "topic_id": topic.topic_id,
         "partitions": _replicas_to_json(topic.partitions),
         "adding": _replicas_to_json(topic.adding),
         "removing": _replicas_to_json(topic.removing),
     }
+    if topic.first_epochs:
+        known["first_epochs"] = {str(p): epoch for p, epoch in topic.first_epochs.items()}
     return pack_value(known, topic.extra)
 
 

@@ -14,9 +14,12 @@ from leadline_common.http import bind, serve
 from leadline_common.http import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import ControllerSettings
+from leadline_controller.adapters.archives import HttpArchives
 from leadline_controller.adapters.brokers import HttpBrokers
+from leadline_controller.adapters.history.sql_history import SqlHistory
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.api.app import build_app
+from leadline_controller.runtime.historian import Historian, Library
 from leadline_controller.runtime.leadership import Leadership, Means
 from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import BrokerGateway, Store
@@ -38,7 +41,9 @@ def run(settings: ControllerSettings) -> None:
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
     gateway = HttpBrokers()
-    leadership, service = _build(settings, settings.advertised_url or listener.url, gateway)
+    library = Library(SqlHistory(settings.history_url), HttpArchives())
+    url = settings.advertised_url or listener.url
+    leadership, service = _build(settings, url, gateway, library)
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
     office = asyncio.create_task(leadership.run(), name="leadership")
     try:
@@ -47,10 +52,11 @@ async def _main(settings: ControllerSettings) -> None:
         office.cancel()
         await asyncio.gather(office, return_exceptions=True)
         await gateway.close()
+        await library.own.close()
 
 
 def _build(
-    settings: ControllerSettings, url: str, gateway: BrokerGateway
+    settings: ControllerSettings, url: str, gateway: BrokerGateway, library: Library
 ) -> tuple[Leadership, ControllerService]:
     async def open_store() -> Store:
         store = ZkStore()
@@ -64,7 +70,9 @@ def _build(
         new_id=lambda: uuid.uuid4().hex,
         random_index=secrets.randbelow,
     )
-    leadership = Leadership(settings, url, means, ControllerMetrics())
+    metrics = ControllerMetrics()
+    historian = Historian(settings, url, library, means.clock, metrics)
+    leadership = Leadership(settings, url, means, metrics, historian)
     _add_gauges(leadership)
     return leadership, ControllerService(leadership)
 
@@ -114,5 +122,6 @@ class _NoBrokers:
 def openapi_app() -> FastAPI:
     """Return the application without any IO, for its OpenAPI document."""
     settings = ControllerSettings(controller_id=1)
-    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers())
+    library = Library(SqlHistory(""), HttpArchives())
+    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), library)
     return build_app(service, leadership.metrics, settings.request_max_bytes)

@@ -22,6 +22,7 @@ from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
 from leadline_common.znodes import ControllerRegistration, PartitionState
+from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import (
     BrokerUp,
     Change,
@@ -261,6 +262,11 @@ class ZkStore:
         """Read the children's names of any nodes."""
         self.reads += _batches(paths)
         return await self._session.get_children_many(paths, batch_size=READ_BATCH)
+
+    @property
+    def outbox(self) -> ZkOutbox:
+        """The audit outbox."""
+        return ZkOutbox(self._session)
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
         """Send a multi; those of one store are applied in the order of submission."""

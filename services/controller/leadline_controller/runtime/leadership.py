@@ -13,9 +13,10 @@ another session's, and goes when that session does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -29,6 +30,7 @@ from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.facts import Term
+from leadline_controller.runtime.historian import Historian
 from leadline_controller.runtime.loader import load_image
 from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.office import Office
@@ -59,6 +61,7 @@ class Leadership:
     """One controller process in the contest for the office.
 
     `active` is who rules, as far as is known; `reign` is set while it is this process.
+    `historian` keeps the history, active or standby; without one, nobody does.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Leadership:
         url: str,
         means: Means,
         metrics: ControllerMetrics,
+        historian: Historian | None = None,
     ) -> None:
         self.settings = settings
         self.url = url
@@ -75,6 +79,7 @@ class Leadership:
         self.active: ControllerRow | None = None
         self.store: Store | None = None
         self.cluster_id = ""
+        self.historian = historian
         self._means = means
         self._changed = asyncio.Event()
 
@@ -113,6 +118,29 @@ class Leadership:
         """
         self.cluster_id = await store.prepare(self._means.new_id())
         store.on_reconnected(self._changed.set)
+        async with self._history_kept(store):
+            await self._contend_for(store)
+
+    @contextlib.asynccontextmanager
+    async def _history_kept(self, store: Store) -> AsyncIterator[None]:
+        """Have the historian follow the outbox for as long as this session is used."""
+        if self.historian is None:
+            yield
+            return
+        follow = self.historian.follow(store.outbox, self.cluster_id, self._calm)
+        following = asyncio.create_task(follow, name="historian")
+        try:
+            yield
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    async def _calm(self) -> None:
+        """Wait until no broker has to be told of its roles."""
+        if self.reign is not None:
+            await self.reign.delivery.until(self.reign.delivery.settled)
+
+    async def _contend_for(self, store: Store) -> None:
         while not store.lost.is_set():
             self._changed.clear()
             holder = await store.holder(self._changed.set)

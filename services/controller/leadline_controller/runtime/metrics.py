@@ -31,6 +31,9 @@ class ControllerMetrics(Metrics):
             "controller_failover_seconds",
             "From the news of a broker's failure to the last acknowledgement of new roles.",
         )
+        self.audit_stored = self.counter(
+            "controller_audit_entries_stored", "Audit entries stored in this controller's history."
+        )
         self.terms = self.counter("controller_terms", "Times that this process became active.")
 
     def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:

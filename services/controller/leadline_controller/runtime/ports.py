@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from leadline_common.zk.ops import Op, OpResult
 from leadline_common.znodes import ControllerRegistration
 from leadline_controller.domain.cluster import Change, StateSet, TopicPartition
 from leadline_controller.domain.facts import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.history import (
+    AuditQuery,
+    AuditRecord,
+    PartitionChange,
+    PastCluster,
+    ReaderPosition,
+)
 
 Wake = Callable[[], None]
 """Told once of a change; a hint to read again (rule R8)."""
@@ -92,8 +99,81 @@ class Store(Protocol):
     async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Read the children's names of any nodes."""
 
+    @property
+    def outbox(self) -> Outbox:
+        """The audit outbox."""
+
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
         """Send a multi; those of one store are applied in the order of submission."""
+
+
+class Outbox(Protocol):
+    """The audit outbox in ZooKeeper, and how far each controller has read it."""
+
+    async def extent(self) -> tuple[int, int]:
+        """Return how many entries were ever written (the next id), and how many are there."""
+
+    async def read(self, first: int, count: int) -> list[AuditRecord]:
+        """Read up to `count` entries from the id `first` on, as far as they are there."""
+
+    async def oldest(self) -> int | None:
+        """Return the lowest id that is there."""
+
+    async def watch(self, audit_id: int, wake: Wake) -> bool:
+        """Have `wake` told when an entry is written; True when it is there already."""
+
+    async def readers(self) -> list[ReaderPosition]:
+        """Return how far every controller that ever read has come."""
+
+    async def note(self, position: ReaderPosition) -> None:
+        """Publish how far this controller has come."""
+
+
+class History(Protocol):
+    """The history in a database of this controller's own; it may raise anything."""
+
+    async def open(self, cluster_id: str) -> None:
+        """Open it for a cluster, whose id must be the one that it was begun with."""
+
+    async def close(self) -> None:
+        """Finish what is being written."""
+
+    async def append(self, records: Sequence[AuditRecord]) -> None:
+        """Store records, which come in order of their ids, in one transaction."""
+
+    async def forget_before(self, time_ms: int) -> int:
+        """Delete entries older than a Unix time in ms; return how many."""
+
+    async def ids(self) -> tuple[int, int]:
+        """Return the oldest and the newest stored id; both -1 when none is."""
+
+    async def find(
+        self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
+    ) -> list[AuditRecord]:
+        """Return up to `limit` records that match, beyond the id `cursor` in the order wanted."""
+
+    async def partition_history(
+        self, topic: str, partition: int, *, after_id: int, limit: int
+    ) -> list[PartitionChange]:
+        """Return the changes of a partition beyond an id, oldest first."""
+
+    async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
+        """Rebuild the cluster as it was at a time or after a transaction; None means now."""
+
+
+class Archives(Protocol):
+    """The histories of other controllers, over HTTP."""
+
+    def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:
+        """Yield a controller's records from the id `first` on, some at a time.
+
+        Raises:
+            LeadlineError: the controller refused, or no answer came.
+
+        """
+
+    async def close(self) -> None:
+        """Close all connections."""
 
 
 class BrokerGateway(Protocol):

@@ -33,6 +33,7 @@ from leadline_controller.domain.cluster import (
 )
 from leadline_controller.domain.facts import Tombstone
 from leadline_controller.domain.failover import on_topic_change
+from leadline_controller.domain.history import ASSIGNMENT
 from leadline_controller.domain.topics import (
     check_may_create,
     check_topic_name,
@@ -132,6 +133,8 @@ class TopicKeeper(Keeper):
         if configs:
             ops.append(CreateOp(znodes.topic_config_path(name), znodes.encode_configs(configs)))
         entry = self._entry("topic_created", name, assignment.topic_id, actor="operator")
+        told = {ASSIGNMENT: assignment.partitions, "configs": configs}
+        entry = msgspec.structs.replace(entry, after=told)
         try:
             await self._desk.writer.commit(ops, entry)
         except RequestTooLarge as problem:
@@ -196,9 +199,10 @@ class TopicKeeper(Keeper):
         topic_id = self._desk.office.new_id()
         assignment = msgspec.structs.replace(topic.assignment, topic_id=topic_id)
         path = znodes.topic_path(topic.name)
+        entry = self._entry("topic_named", topic.name, topic_id)
+        entry = msgspec.structs.replace(entry, after={ASSIGNMENT: assignment.partitions})
         (result,) = await self._desk.writer.commit(
-            [SetOp(path, znodes.encode_topic(assignment), topic.version)],
-            self._entry("topic_named", topic.name, topic_id),
+            [SetOp(path, znodes.encode_topic(assignment), topic.version)], entry
         )
         if isinstance(result, Stat):
             self._image.apply([TopicSet(topic.name, assignment, result.version, result.mzxid)])

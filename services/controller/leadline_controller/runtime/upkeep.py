@@ -1,4 +1,4 @@
-"""Taking over, and the level-triggered part: compare, repair, tidy, whatever watches say (R8)."""
+"""Taking over, and the level-triggered part: compare and repair, whatever watches say (R8)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from leadline_common import znodes
 from leadline_common.cause import new_cause
-from leadline_common.zk.ops import ANY_VERSION, DeleteOp
 from leadline_controller.domain.failover import on_controller_failover
 from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
@@ -79,7 +77,6 @@ class Upkeep(Keeper):
         await self._repair(event.cause, "reconciliation")
         for keeper in self._keepers:
             await keeper.reconcile(event)
-        await self._trim_audit()
         self._last_ms = clock.monotonic_ms() - begun
 
     async def _check_office(self) -> None:
@@ -107,15 +104,3 @@ class Upkeep(Keeper):
         while True:
             await asyncio.sleep(max(interval_ms, SHARE * self._last_ms) / 1000)
             self._desk.hint(events.Reconcile)
-
-    async def _trim_audit(self) -> None:
-        """Keep the newest entries of the audit outbox."""
-        limit = self._desk.office.settings.audit_outbox_max_entries
-        (node,) = await self._store.read_nodes([znodes.AUDIT])
-        if node is None or node.children <= limit:
-            return
-        (names,) = await self._store.children([znodes.AUDIT])
-        old = sorted(names or ())[:-limit]
-        await self._desk.writer.fenced(
-            [DeleteOp(f"{znodes.AUDIT}/{name}", ANY_VERSION) for name in old]
-        )

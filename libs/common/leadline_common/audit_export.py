@@ -1,0 +1,136 @@
+"""The exported form of the audit: one JSON object on each line, in order of ids.
+
+What `GET /v1/audit/export` sends, and what other controllers and analytics read.
+Pure: no IO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from leadline_common.znodes import AuditEntry, StateChange
+
+EXPORT_PATH = "/v1/audit/export"
+NDJSON = "application/x-ndjson"
+HEAD_HEADER = "Leadline-Audit-Head"
+"""Header of an export: the newest id that the controller has stored."""
+OLDEST_HEADER = "Leadline-Audit-Oldest"
+"""Header of an export: the oldest id that the controller still has."""
+
+
+class ExportedRoles(msgspec.Struct, frozen=True):
+    """Leader, leader epoch and ISR of a partition."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+
+class ExportedChange(msgspec.Struct, frozen=True):
+    """What an entry changed of one partition; `before` is None where the state was created."""
+
+    topic: str
+    partition: int
+    reason: str
+    before: ExportedRoles | None
+    after: ExportedRoles
+    state_version: int
+
+
+class ExportedEntry(msgspec.Struct, frozen=True):
+    """An audit entry: `id` counts without gaps, `zxid` is the ZooKeeper transaction of the change.
+
+    `time` in Unix ms.
+    """
+
+    id: int
+    zxid: int
+    time: int
+    cause: str
+    actor: str
+    kind: str
+    outcome: str
+    reason: str
+    resource: Mapping[str, Any]
+    before: Any
+    after: Any
+    zk: Mapping[str, int]
+    changes: tuple[ExportedChange, ...]
+
+
+def exported(audit_id: int, zxid: int, entry: AuditEntry) -> ExportedEntry:
+    """Return an entry in its exported form."""
+    return ExportedEntry(
+        id=audit_id,
+        zxid=zxid,
+        time=entry.time,
+        cause=entry.cause,
+        actor=entry.actor,
+        kind=entry.kind,
+        outcome=entry.outcome,
+        reason=entry.reason,
+        resource=entry.resource,
+        before=entry.before,
+        after=entry.after,
+        zk=entry.zk,
+        changes=tuple(exported_change(change) for change in entry.changes),
+    )
+
+
+def exported_change(change: StateChange) -> ExportedChange:
+    """Return a partition's change in its exported form."""
+    return ExportedChange(
+        change.topic,
+        change.partition,
+        change.reason,
+        None if change.before is None else ExportedRoles(*change.before),
+        ExportedRoles(*change.after),
+        change.state_version,
+    )
+
+
+def imported(entry: ExportedEntry) -> AuditEntry:
+    """Return the entry that was exported."""
+    return AuditEntry(
+        time=entry.time,
+        cause=entry.cause,
+        actor=entry.actor,
+        kind=entry.kind,
+        outcome=entry.outcome,
+        reason=entry.reason,
+        resource=entry.resource,
+        before=entry.before,
+        after=entry.after,
+        zk=entry.zk,
+        changes=tuple(_imported_change(change) for change in entry.changes),
+    )
+
+
+def _imported_change(change: ExportedChange) -> StateChange:
+    before, after = change.before, change.after
+    return StateChange(
+        change.topic,
+        change.partition,
+        change.reason,
+        None if before is None else (before.leader, before.leader_epoch, before.isr),
+        (after.leader, after.leader_epoch, after.isr),
+        change.state_version,
+    )
+
+
+def encode_lines(entries: Iterable[ExportedEntry]) -> bytes:
+    """Return entries as lines of JSON."""
+    return msgspec.json.Encoder().encode_lines(list(entries))
+
+
+def decode_line(line: bytes) -> ExportedEntry:
+    """Return the entry of a line.
+
+    Raises:
+        msgspec.MsgspecError: it is not one.
+
+    """
+    return msgspec.json.decode(line, type=ExportedEntry)

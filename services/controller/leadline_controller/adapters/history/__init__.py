@@ -1,0 +1,1 @@
+"""The history of the cluster in a database of each controller's own."""

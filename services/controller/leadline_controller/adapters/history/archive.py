@@ -1,0 +1,238 @@
+"""The history's reads and writes, in the calling thread; `sql_history.py` gives it threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+)
+
+from leadline_controller.adapters.history import rows
+from leadline_controller.adapters.history.tables import audit, fact, snapshot, state_change
+from leadline_controller.domain.history import (
+    AuditQuery,
+    AuditRecord,
+    PartitionChange,
+    PastCluster,
+)
+
+NOTHING = -1
+"""The id before the first."""
+_PAGE = 1_000
+_CLUSTER_ID = "cluster_id"
+_EQUAL = {
+    "actor": audit.c.actor,
+    "kind": audit.c.kind,
+    "cause": audit.c.cause,
+    "outcome": audit.c.outcome,
+    "broker": audit.c.broker,
+    "group": audit.c.group_name,
+    "config": audit.c.config,
+}
+
+
+class Archive:
+    """Everything that is stored of one cluster, in one database.
+
+    Records are added in order of their ids; one that is there already is left as it is.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    # -- whose history it is ---------------------------------------------------
+
+    def cluster_id(self) -> str | None:
+        """Return which cluster's history this is, or None for a new one."""
+        with self._engine.connect() as connection:
+            return connection.scalar(select(fact.c.value).where(fact.c.name == _CLUSTER_ID))
+
+    def belong_to(self, cluster_id: str) -> None:
+        """Note whose history this is."""
+        with self._engine.begin() as connection:
+            connection.execute(insert(fact).values(name=_CLUSTER_ID, value=cluster_id))
+
+    # -- writing ---------------------------------------------------------------
+
+    def append(self, records: Sequence[AuditRecord]) -> None:
+        """Store records in one transaction."""
+        with self._engine.begin() as connection:
+            last = _last_id(connection)
+            fresh = [record for record in records if record.id > last]
+            if not fresh:
+                return
+            connection.execute(insert(audit), [rows.audit_row(record) for record in fresh])
+            changes = [row for record in fresh for row in rows.change_rows(record)]
+            if changes:
+                connection.execute(insert(state_change), changes)
+
+    def forget_before(self, time_ms: int) -> int:
+        """Delete entries older than `time_ms`; return how many.
+
+        What they amount to is kept as a snapshot, from which later states are rebuilt.
+        """
+        with self._engine.begin() as connection:
+            newest = connection.scalar(select(func.max(audit.c.id)).where(audit.c.time < time_ms))
+            if newest is None:
+                return 0
+            past = self._past(connection, audit.c.id <= newest)
+            connection.execute(delete(snapshot))
+            connection.execute(
+                insert(snapshot).values(
+                    audit_id=past.audit_id,
+                    zxid=past.zxid,
+                    time=past.time,
+                    cluster=msgspec.json.encode(past).decode(),
+                )
+            )
+            connection.execute(delete(state_change).where(state_change.c.audit_id <= newest))
+            gone = connection.execute(delete(audit).where(audit.c.id <= newest))
+            return gone.rowcount
+
+    # -- reading ---------------------------------------------------------------
+
+    def ids(self) -> tuple[int, int]:
+        """Return the oldest and the newest id that is stored; both `NOTHING` when none is."""
+        with self._engine.connect() as connection:
+            oldest = connection.scalar(select(func.min(audit.c.id)))
+            return (NOTHING if oldest is None else oldest), _last_id(connection)
+
+    def find(
+        self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
+    ) -> list[AuditRecord]:
+        """Return up to `limit` records that match, beyond the id `cursor` in the order wanted."""
+        order = audit.c.id.desc() if newest_first else audit.c.id.asc()
+        wanted = select(audit).where(*_conditions(query)).order_by(order).limit(limit)
+        if cursor is not None:
+            beyond = audit.c.id < cursor if newest_first else audit.c.id > cursor
+            wanted = wanted.where(beyond)
+        with self._engine.connect() as connection:
+            return list(_records(connection, wanted))
+
+    def partition_history(
+        self, topic: str, partition: int, *, after_id: int, limit: int
+    ) -> list[PartitionChange]:
+        """Return the changes of a partition beyond an id, oldest first."""
+        wanted = (
+            select(
+                state_change,
+                audit.c.zxid,
+                audit.c.time,
+                audit.c.cause,
+                audit.c.actor,
+                audit.c.kind,
+                audit.c.reason.label("entry_reason"),
+            )
+            .join(audit, audit.c.id == state_change.c.audit_id)
+            .where(
+                state_change.c.topic == topic,
+                state_change.c.partition == partition,
+                state_change.c.audit_id > after_id,
+            )
+            .order_by(state_change.c.audit_id)
+            .limit(limit)
+        )
+        with self._engine.connect() as connection:
+            return [rows.partition_change_of(row) for row in connection.execute(wanted).mappings()]
+
+    def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
+        """Rebuild the cluster as it was at a time or after a transaction; None means now.
+
+        Where it is older than everything that is kept, nothing is known: ids are -1.
+        """
+        bounds: list[ColumnElement[bool]] = []
+        if time_ms is not None:
+            bounds.append(audit.c.time <= time_ms)
+        if zxid is not None:
+            bounds.append(audit.c.zxid <= zxid)
+        with self._engine.connect() as connection:
+            newest = connection.scalar(select(func.max(audit.c.id)).where(*bounds))
+            if newest is None:
+                kept = _snapshot(connection)
+                is_older = (time_ms is not None and kept.time > time_ms) or (
+                    zxid is not None and kept.zxid > zxid
+                )
+                return PastCluster() if is_older else kept
+            # Clocks of different writers differ a little; the order of ids is what happened.
+            return self._past(connection, audit.c.id <= newest)
+
+    def _past(self, connection: Connection, until: ColumnElement[bool]) -> PastCluster:
+        past = _snapshot(connection)
+        while True:
+            page = select(audit).where(until, audit.c.id > past.audit_id)
+            before = past.audit_id
+            for record in _records(connection, page.order_by(audit.c.id).limit(_PAGE)):
+                past.apply(record)
+            if past.audit_id == before:
+                return past
+
+
+def _last_id(connection: Connection) -> int:
+    """Return the newest id, also where all entries have been deleted since."""
+    newest = connection.scalar(select(func.max(audit.c.id)))
+    if newest is None:
+        newest = connection.scalar(select(func.max(snapshot.c.audit_id)))
+    return NOTHING if newest is None else newest
+
+
+def _snapshot(connection: Connection) -> PastCluster:
+    text = connection.scalar(select(snapshot.c.cluster))
+    return PastCluster() if text is None else msgspec.json.decode(text, type=PastCluster)
+
+
+def _records(connection: Connection, wanted: Select[Any]) -> Iterator[AuditRecord]:
+    """Yield the records of a page, with their changes read at once."""
+    page = connection.execute(wanted).mappings().all()
+    ids = [row["id"] for row in page if row["changes"]]
+    changes: dict[int, list[Any]] = {}
+    if ids:
+        found = (
+            select(state_change)
+            .where(state_change.c.audit_id.in_(ids))
+            .order_by(state_change.c.audit_id, state_change.c.position)
+        )
+        mapped = connection.execute(found).mappings()
+        changes = {key: list(group) for key, group in groupby(mapped, lambda r: r["audit_id"])}
+    for row in page:
+        yield rows.record_of(row, changes.get(row["id"], ()))
+
+
+def _conditions(query: AuditQuery) -> Iterator[ColumnElement[bool]]:
+    for member, column in _EQUAL.items():
+        value = getattr(query, member)
+        if value is not None:
+            yield column == value
+    if query.since_ms is not None:
+        yield audit.c.time >= query.since_ms
+    if query.until_ms is not None:
+        yield audit.c.time < query.until_ms
+    if query.topic is not None:
+        yield _about(query.topic, query.partition)
+
+
+def _about(topic: str, partition: int | None) -> ColumnElement[bool]:
+    """Match entries that name a topic or partition, and those that changed it among others."""
+    named = [audit.c.topic == topic]
+    changed = [state_change.c.audit_id == audit.c.id, state_change.c.topic == topic]
+    if partition is not None:
+        named.append(audit.c.partition == partition)
+        changed.append(state_change.c.partition == partition)
+    return or_(and_(*named), exists().where(*changed))

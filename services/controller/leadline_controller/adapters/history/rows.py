@@ -1,0 +1,112 @@
+"""Audit records as rows of tables, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import RowMapping
+
+from leadline_common.znodes import AuditEntry, StateChange
+from leadline_controller.domain.history import AuditRecord, PartitionChange, resource_of
+
+_encoder = msgspec.json.Encoder()
+_Roles = tuple[int, int, tuple[int, ...]]
+
+
+def audit_row(record: AuditRecord) -> dict[str, Any]:
+    """Return a record's row of `audit`."""
+    entry, about = record.entry, resource_of(record.entry)
+    return {
+        "id": record.id,
+        "zxid": record.zxid,
+        "time": entry.time,
+        "cause": entry.cause,
+        "actor": entry.actor,
+        "kind": entry.kind,
+        "outcome": entry.outcome,
+        "reason": entry.reason,
+        "topic": about.topic,
+        "partition": about.partition,
+        "broker": about.broker,
+        "group_name": about.group,
+        "config": about.config,
+        "resource": _text(entry.resource),
+        "before": None if entry.before is None else _text(entry.before),
+        "after": None if entry.after is None else _text(entry.after),
+        "zk": _text(entry.zk),
+        "changes": len(entry.changes),
+    }
+
+
+def change_rows(record: AuditRecord) -> Iterable[dict[str, Any]]:
+    """Yield a record's rows of `state_change`."""
+    for position, change in enumerate(record.entry.changes):
+        yield {
+            "audit_id": record.id,
+            "position": position,
+            "topic": change.topic,
+            "partition": change.partition,
+            "reason": change.reason,
+            "before": None if change.before is None else _text(change.before),
+            "after": _text(change.after),
+            "state_version": change.state_version,
+        }
+
+
+def record_of(row: RowMapping, changes: Sequence[RowMapping]) -> AuditRecord:
+    """Return the record of a row of `audit` and its rows of `state_change`, in order."""
+    entry = AuditEntry(
+        time=row["time"],
+        cause=row["cause"],
+        actor=row["actor"],
+        kind=row["kind"],
+        outcome=row["outcome"],
+        reason=row["reason"],
+        resource=_value(row["resource"]),
+        before=_value(row["before"]),
+        after=_value(row["after"]),
+        zk=_value(row["zk"]),
+        changes=tuple(change_of(change) for change in changes),
+    )
+    return AuditRecord(row["id"], row["zxid"], entry)
+
+
+def change_of(row: RowMapping) -> StateChange:
+    """Return the change of a row of `state_change`."""
+    return StateChange(
+        row["topic"],
+        row["partition"],
+        row["reason"],
+        None if row["before"] is None else _roles(row["before"]),
+        _roles(row["after"]),
+        row["state_version"],
+    )
+
+
+def partition_change_of(row: RowMapping) -> PartitionChange:
+    """Return a change with its entry's facts, from a row of both tables joined."""
+    return PartitionChange(
+        audit_id=row["audit_id"],
+        zxid=row["zxid"],
+        time=row["time"],
+        cause=row["cause"],
+        actor=row["actor"],
+        kind=row["kind"],
+        entry_reason=row["entry_reason"],
+        change=change_of(row),
+    )
+
+
+def _text(value: Any) -> str:
+    return _encoder.encode(value).decode()
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def _roles(text: str) -> _Roles:
+    roles: _Roles = msgspec.json.decode(text, type=_Roles)
+    return roles

@@ -1,0 +1,74 @@
+"""The tables of the history, for any database that SQLAlchemy speaks to.
+
+`audit` has a row for each entry, its id being the entry's place in the outbox;
+`state_change` one for each partition that an entry changed; `snapshot` the cluster
+as it was at the oldest entry that is kept; `fact` what is known of the whole.
+Nested values are JSON text, so that every database stores the same.
+
+Migrations are in `migrations/`; a test compares their outcome with these tables.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text
+
+metadata = MetaData()
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("zxid", BigInteger, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("cause", String(255), nullable=False),
+    Column("actor", String(255), nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("outcome", String(32), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("topic", String(255)),
+    Column("partition", Integer),
+    Column("broker", Integer),
+    Column("group_name", String(255)),
+    Column("config", String(255)),
+    Column("resource", Text, nullable=False),
+    Column("before", Text),
+    Column("after", Text),
+    Column("zk", Text, nullable=False),
+    Column("changes", Integer, nullable=False),
+    Index("audit_time", "time"),
+    Index("audit_zxid", "zxid"),
+    Index("audit_cause", "cause"),
+    Index("audit_kind", "kind", "id"),
+    Index("audit_topic", "topic", "id"),
+    Index("audit_broker", "broker", "id"),
+)
+
+state_change = Table(
+    "state_change",
+    metadata,
+    Column("audit_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("topic", String(255), nullable=False),
+    Column("partition", Integer, nullable=False),
+    Column("reason", String(64), nullable=False),
+    Column("before", Text),
+    Column("after", Text, nullable=False),
+    Column("state_version", Integer, nullable=False),
+    Index("state_change_partition", "topic", "partition", "audit_id"),
+)
+
+snapshot = Table(
+    "snapshot",
+    metadata,
+    Column("audit_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("zxid", BigInteger, nullable=False),
+    Column("time", BigInteger, nullable=False),
+    Column("cluster", Text, nullable=False),
+)
+
+fact = Table(
+    "fact",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)

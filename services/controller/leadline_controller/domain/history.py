@@ -1,0 +1,233 @@
+"""What the audit tells: records in order, what can be asked of them, and the past rebuilt.
+
+Every write of the cluster's state leaves an audit entry in the same transaction,
+so the records, in order of their ids, are the whole history: replaying those up to
+a transaction gives the cluster as ZooKeeper had it after that transaction.
+
+An entry that changes which brokers hold a partition says so in `after` under
+`ASSIGNMENT`: partition -> replicas, None where the partition is gone. Changes of
+leader and ISR are its `changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from leadline_common.znodes import AuditEntry, StateChange
+
+ASSIGNMENT = "assignment"
+"""The member of an entry's `after` (and `before`) that maps partitions to replicas."""
+BROKERS = "brokers"
+"""The member of an entry's `after` that lists the live brokers."""
+TOPIC_DELETED = "topic_deleted"
+CONTROLLER_ELECTED = "controller_elected"
+
+
+class AuditRecord(msgspec.Struct, frozen=True):
+    """An audit entry with its place in history.
+
+    `id` counts entries from 0 without gaps; `zxid` is the ZooKeeper transaction
+    that wrote the entry, and with it the change.
+    """
+
+    id: int
+    zxid: int
+    entry: AuditEntry
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """What an entry is about; None where it is about none, or about several."""
+
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+    group: str | None = None
+    config: str | None = None
+
+
+class AuditQuery(msgspec.Struct, frozen=True):
+    """Which records are wanted: all members that are not None must match.
+
+    `since_ms` (inclusive) and `until_ms` (exclusive) are Unix times; `topic` and
+    `partition` also match entries that changed it among others.
+    """
+
+    actor: str | None = None
+    kind: str | None = None
+    cause: str | None = None
+    outcome: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    broker: int | None = None
+    group: str | None = None
+    config: str | None = None
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+
+class PartitionChange(msgspec.Struct, frozen=True):
+    """One change of a partition's leader or ISR, and the entry that tells of it."""
+
+    audit_id: int
+    zxid: int
+    time: int
+    cause: str
+    actor: str
+    kind: str
+    entry_reason: str
+    change: StateChange
+
+
+def resource_of(entry: AuditEntry) -> Resource:
+    """Return what an entry is about, whichever way it says so."""
+    told = entry.resource
+    if not told and len(entry.changes) == 1:
+        return Resource(topic=entry.changes[0].topic, partition=entry.changes[0].partition)
+    return Resource(
+        topic=_text(told.get("topic")),
+        partition=_number(told.get("partition")),
+        broker=_number(told.get("broker")),
+        group=_text(told.get("group")),
+        config=_text(told.get("config")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+class PastPartition(msgspec.Struct):
+    """A partition as it was; `replicas` empty where no entry told of them.
+
+    `state_version` is the data version of the state node, -1 before the first leader.
+    """
+
+    replicas: tuple[int, ...] = ()
+    leader: int = -1
+    leader_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    state_version: int = -1
+
+
+class PastTopic(msgspec.Struct):
+    """A topic as it was."""
+
+    topic_id: str = ""
+    partitions: dict[int, PastPartition] = {}
+
+
+class PastCluster(msgspec.Struct):
+    """The cluster after the transaction `zxid`, which entry `audit_id` (of `time`) recorded.
+
+    All three are -1 before the first record. `brokers` are None until an entry told
+    who is live.
+    """
+
+    audit_id: int = -1
+    zxid: int = -1
+    time: int = -1
+    controller: int | None = None
+    brokers: list[int] | None = None
+    topics: dict[str, PastTopic] = {}
+
+    def apply(self, record: AuditRecord) -> None:
+        """Go one entry further."""
+        entry = record.entry
+        self.audit_id, self.zxid, self.time = record.id, record.zxid, entry.time
+        after = entry.after if isinstance(entry.after, Mapping) else {}
+        topic = entry.resource.get("topic")
+        if entry.kind == CONTROLLER_ELECTED:
+            self.controller = _number(after.get("id"))
+        if BROKERS in after:
+            self.brokers = list(after[BROKERS])
+        if entry.kind == TOPIC_DELETED and topic is not None:
+            self.topics.pop(topic, None)
+        elif topic is not None and ASSIGNMENT in after:
+            self._assign(topic, entry.resource.get("topic_id"), after[ASSIGNMENT])
+        for change in entry.changes:
+            self._set_state(change)
+
+    def _assign(
+        self, name: str, topic_id: str | None, assignment: Mapping[str, list[int] | None]
+    ) -> None:
+        topic = self.topics.setdefault(name, PastTopic())
+        topic.topic_id = topic_id or topic.topic_id
+        for number, replicas in assignment.items():
+            if replicas is None:
+                topic.partitions.pop(int(number), None)
+            else:
+                self._partition(name, int(number)).replicas = tuple(replicas)
+
+    def _set_state(self, change: StateChange) -> None:
+        partition = self._partition(change.topic, change.partition)
+        partition.leader, partition.leader_epoch, partition.isr = change.after
+        partition.state_version = change.state_version
+
+    def _partition(self, name: str, number: int) -> PastPartition:
+        topic = self.topics.setdefault(name, PastTopic())
+        return topic.partitions.setdefault(number, PastPartition())
+
+
+def replay(records: Iterable[AuditRecord], start: PastCluster | None = None) -> PastCluster:
+    """Rebuild the cluster from records in order of their ids, beginning with `start`."""
+    past = start or PastCluster()
+    for record in records:
+        past.apply(record)
+    return past
+
+
+def broken_chains(records: Iterable[AuditRecord]) -> Iterator[str]:
+    """Say where a partition's history does not hold together (invariant I14).
+
+    Each change must begin with what the one before it left, and write the next
+    version of the state node; a topic that was deleted begins anew.
+    """
+    last: dict[tuple[str, int], StateChange] = {}
+    for record in records:
+        if record.entry.kind == TOPIC_DELETED:
+            gone = record.entry.resource.get("topic")
+            last = {name: change for name, change in last.items() if name[0] != gone}
+        for change in record.entry.changes:
+            name = (change.topic, change.partition)
+            before = last.get(name)
+            version = 0 if before is None else before.state_version + 1
+            if change.state_version != version:
+                yield f"{name}: {record.id} writes version {change.state_version}, not {version}"
+            if change.before != (None if before is None else before.after):
+                yield f"{name}: {record.id} begins with {change.before}, not where the last ended"
+            last[name] = change
+
+
+class ReaderPosition(msgspec.Struct, frozen=True):
+    """How far a controller has stored the outbox: the ids from `oldest` to `stored`."""
+
+    reader: int
+    url: str
+    oldest: int
+    stored: int
+
+
+def trimmable(
+    readers: Iterable[ReaderPosition], *, oldest: int, head: int, keep: int, limit: int
+) -> range:
+    """Return the ids that may leave the outbox, which now holds `oldest` up to (without) `head`.
+
+    What every known reader has stored goes, but for the newest `keep`. Beyond
+    `limit` entries a reader that is far behind is waited for no longer: then two
+    copies are enough, or the only one. It catches up from whoever has them.
+    """
+    stored = sorted((reader.stored for reader in readers), reverse=True)
+    if not stored:
+        return range(oldest, oldest)
+    end = min(stored[-1] + 1, head - keep)
+    if head - oldest > limit:
+        copies = stored[min(1, len(stored) - 1)]
+        end = max(end, min(copies + 1, head - limit))
+    return range(oldest, max(oldest, end))

@@ -1,0 +1,213 @@
+"""Every controller's own history: follow the outbox, store it, say how far one has come.
+
+Active or standby, each controller reads every audit entry and stores it in its own
+database, so the history outlives any controller and the disk of any one of them.
+Entries leave the outbox only when they are stored (`trimming.py`); who comes late,
+or begins with an empty database, gets what has left from another controller.
+
+None of this is in the way of deciding: the historian runs beside the engine, and
+stores nothing while brokers wait to be told of new leaders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from leadline_client.errors import LeadlineError
+from leadline_common.clock import Clock
+from leadline_common.settings import ControllerSettings
+from leadline_common.zk.errors import ZkError
+from leadline_common.znodes import AuditEntry
+from leadline_controller.domain.history import AuditRecord, ReaderPosition
+from leadline_controller.runtime.metrics import ControllerMetrics
+from leadline_controller.runtime.ports import Archives, History, Outbox
+
+_log = logging.getLogger(__name__)
+
+Calm: TypeAlias = Callable[[], Awaitable[None]]
+"""Waits until nobody is in a hurry."""
+
+BATCH = 32
+"""Entries in one read: an entry about a thousand partitions is 100 KB."""
+LOOK_AGAIN_S = 2.0
+"""How often to look for entries, whatever watches say (rule R8)."""
+NOTE_EVERY_S = 1.0
+"""How often, at most, to publish how far one has come."""
+PATIENCE_S = 5.0
+"""How long storing waits for a failover, at most."""
+RETRY_S = 1.0
+FORGET_EVERY_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Where histories are: this controller's own, and the others'."""
+
+    own: History
+    others: Archives
+
+
+class Historian:
+    """Keeps the history of one controller process, session after session.
+
+    `stored` is the newest id in the database; -1 before the first.
+    """
+
+    def __init__(
+        self,
+        settings: ControllerSettings,
+        url: str,
+        library: Library,
+        clock: Clock,
+        metrics: ControllerMetrics,
+    ) -> None:
+        self.history = library.own
+        self.stored = -1
+        self.oldest = -1
+        self._others = library.others
+        self._settings = settings
+        self._url = url
+        self._clock = clock
+        self._metrics = metrics
+        self._outbox: Outbox | None = None
+        self._wake = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._noted = -1
+        self._noted_ms = 0
+        self._forgot_ms = 0
+
+    async def follow(self, outbox: Outbox, cluster_id: str, calm: Calm) -> None:
+        """Store entries as they are written, until cancelled; only when it is `calm`.
+
+        What goes wrong is logged and tried again: the history must never end a term.
+        """
+        self._outbox = outbox
+        try:
+            while True:
+                try:
+                    await self.history.open(cluster_id)
+                    self.oldest, self.stored = await self.history.ids()
+                    while True:
+                        await self._step(outbox, calm)
+                except ZkError as problem:
+                    _log.info("the history waits for ZooKeeper: %s", problem)
+                except Exception:
+                    _log.exception("the history cannot be kept at the moment")
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self._outbox = None
+
+    async def catch_up(self, within_s: float) -> bool:
+        """Wait until all that is in the outbox now is stored; False where that takes longer."""
+        outbox = self._outbox
+        if outbox is None:
+            return False
+        try:
+            async with asyncio.timeout(within_s):
+                following, _ = await outbox.extent()
+                while self.stored < following - 1:
+                    self._wake.set()
+                    await self._progress.wait()
+        except (TimeoutError, ZkError):
+            return False
+        return True
+
+    # -- within ----------------------------------------------------------------
+
+    async def _step(self, outbox: Outbox, calm: Calm) -> None:
+        """Store what is next, or wait for it."""
+        records = await outbox.read(self.stored + 1, BATCH)
+        if records:
+            await self._let_pass(calm)
+            await self._store(records)
+        elif not await self._fill_gap(outbox):
+            await self._note(outbox)
+            await self._forget_old()
+            await self._await_entry(outbox)
+        await self._note(outbox, every_s=NOTE_EVERY_S)
+
+    async def _let_pass(self, calm: Calm) -> None:
+        """Let brokers hear of their new leaders first, but do not wait for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                await calm()
+
+    async def _store(self, records: list[AuditRecord]) -> None:
+        await self.history.append(records)
+        self.stored = records[-1].id
+        if self.oldest < 0:
+            self.oldest = records[0].id
+        self._metrics.audit_stored.inc(len(records))
+        self._progress.set()
+        self._progress = asyncio.Event()
+
+    async def _await_entry(self, outbox: Outbox) -> None:
+        """Wait until the next entry may be there."""
+        self._wake.clear()
+        if await outbox.watch(self.stored + 1, self._wake.set):
+            return
+        try:
+            async with asyncio.timeout(LOOK_AGAIN_S):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    async def _fill_gap(self, outbox: Outbox) -> bool:
+        """Get what has left the outbox from another controller; False where nothing has."""
+        following, present = await outbox.extent()
+        if self.stored + 1 >= following:
+            return False
+        oldest = await outbox.oldest() if present else following
+        if oldest is None or oldest <= self.stored + 1:
+            return False
+        if not await self._ask_others(outbox, oldest):
+            await self._give_up(self.stored + 1, oldest)
+        return True
+
+    async def _ask_others(self, outbox: Outbox, until: int) -> bool:
+        """Copy the entries before `until` from whoever has the next ones."""
+        readers = sorted(await outbox.readers(), key=lambda reader: -reader.stored)
+        for reader in readers:
+            is_other = reader.reader != self._settings.controller_id
+            if is_other and reader.oldest <= self.stored + 1 <= reader.stored:
+                try:
+                    async for records in self._others.export(reader.url, self.stored + 1):
+                        await self._store(records)
+                        if self.stored >= until - 1:
+                            return True
+                except LeadlineError as problem:
+                    _log.warning("controller %d gave no history: %s", reader.reader, problem)
+        return self.stored >= until - 1
+
+    async def _give_up(self, first: int, oldest: int) -> None:
+        """Say in the history itself that a part of it is missing."""
+        reason = f"entries {first} to {oldest - 1} had left the outbox, and nobody else has them"
+        _log.error("the history has a gap: %s", reason)
+        me = f"controller-{self._settings.controller_id}"
+        entry = AuditEntry(self._clock.wall_ms(), "", me, "history_gap", "unknown", reason)
+        await self._store([AuditRecord(oldest - 1, 0, entry)])
+
+    async def _note(self, outbox: Outbox, every_s: float = 0) -> None:
+        """Publish how far this controller has come, where that is news."""
+        now_ms = self._clock.monotonic_ms()
+        if self.stored == self._noted or now_ms - self._noted_ms < 1000 * every_s:
+            return
+        me = self._settings.controller_id
+        await outbox.note(ReaderPosition(me, self._url, max(self.oldest, 0), self.stored))
+        self._noted, self._noted_ms = self.stored, now_ms
+
+    async def _forget_old(self) -> None:
+        """Delete what is older than audit.retention.ms."""
+        keep_ms, now_ms = self._settings.audit_retention_ms, self._clock.monotonic_ms()
+        if keep_ms < 0 or now_ms - self._forgot_ms < 1000 * FORGET_EVERY_S:
+            return
+        self._forgot_ms = now_ms
+        gone = await self.history.forget_before(self._clock.wall_ms() - keep_ms)
+        if gone:
+            self.oldest, _ = await self.history.ids()
+            _log.info("%d audit entries past their retention are deleted", gone)

@@ -1,0 +1,43 @@
+"""Taking audit entries out of the outbox once they are stored; the active controller's duty."""
+
+from __future__ import annotations
+
+import logging
+
+from leadline_common import znodes
+from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.ops import ANY_VERSION, DeleteOp
+from leadline_controller.domain.history import trimmable
+from leadline_controller.runtime import events
+from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.keeper import Keeper
+
+_log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 5_000
+"""Entries deleted in one go, so that a long backlog holds up nobody."""
+
+
+class OutboxKeeper(Keeper):
+    """Keeps the outbox short; see `domain.history.trimmable` for what may go."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def reconcile(self, _event: events.Reconcile) -> None:
+        """Delete what every reader has stored, but for the newest."""
+        settings, outbox = self._desk.office.settings, self._desk.office.store.outbox
+        keep, limit = settings.audit_outbox_keep_entries, settings.audit_outbox_max_entries
+        head, present = await outbox.extent()
+        if present <= keep:
+            return
+        gone = trimmable(
+            await outbox.readers(), oldest=head - present, head=head, keep=keep, limit=limit
+        )
+        ids = gone[:MOST_AT_ONCE]
+        try:
+            await self._desk.writer.fenced(
+                [DeleteOp(znodes.audit_path(audit_id), ANY_VERSION) for audit_id in ids]
+            )
+        except MultiFailed as failure:  # an entry that somebody else has removed
+            _log.error("the outbox cannot be trimmed: %s", failure)
