@@ -26,7 +26,7 @@ from leadline_client.payloads import (
     record_json,
 )
 from leadline_client.retry import Attempts, RetryPolicy
-from leadline_client.targets import Brokers, Leader, Target
+from leadline_client.targets import Brokers, Coordinator, Leader, Target
 from leadline_client.transport import JSON, OCTETS, Request, Response
 from leadline_client.wire import (
     Acks,
@@ -79,6 +79,7 @@ class ClientCore:
     ) -> None:
         self.policy = policy
         self.cache = MetadataCache()
+        self.coordinator = Coordinator()
         self._brokers = Brokers(bootstrap, self.cache)
         self._clock = clock
         self._chance = chance
@@ -283,26 +284,25 @@ class ClientCore:
         raise error_from_body(response.status, _maybe_json(response.body))
 
     def _refresh(self, target: Target) -> Flow[None]:
-        """Ask brokers for metadata until one answers; at most once round."""
-        if target is self._brokers:
+        """Ask brokers for the whereabouts of `target` until one answers; at most once round."""
+        inquiry = target.inquiry()
+        if inquiry is None:
             return
-        params = {} if target.topics is None else {"topics": ",".join(target.topics)}
+        limit_s = self.policy.metadata_timeout_s
         for address in self._brokers.addresses():
-            request = Request(
-                "GET",
-                f"{address}/v1/metadata",
-                params,
-                timeout_s=self.policy.metadata_timeout_s,
-            )
+            url = address + inquiry.path
+            request = Request(inquiry.method, url, inquiry.params, timeout_s=limit_s)
             try:
                 response = yield from exchange(request)
             except LeadlineError as error:
                 self._brokers.learn(error)
                 continue
             if response.status == 200:
-                document = Metadata.from_json(json.loads(response.body))
-                self.cache.update(document, target.topics)
+                target.found(json.loads(response.body))
+                if target.address() is None:
+                    self._brokers.pass_on()  # this one may be cut off, and know nothing new
                 return
+        target.found(None)
 
     def _json(self, target: Target, call: Call) -> Flow[dict[str, Any]]:
         response = yield from self.call(target, call)

@@ -1,4 +1,4 @@
-"""Whom a request is for: a partition's leader, or any broker.
+"""Whom a request is for: a partition's leader, the coordinator, or any broker.
 
 A target knows where to send, learns from failures, and can name what is missing
 when there is nowhere to send. Pure: no IO.
@@ -7,23 +7,38 @@ when there is nowhere to send. Pure: no IO.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
+    CoordinatorNotAvailable,
     LeaderNotAvailable,
     LeadlineError,
     UnknownPartition,
     UnknownTopic,
 )
+from leadline_client.wire import Metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What any broker is asked to find an address out."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
 
 
 class Target(Protocol):
     """Where a request goes, as far as is known."""
 
-    @property
-    def topics(self) -> tuple[str, ...] | None:
-        """The topics whose metadata a refresh should ask for; None is all."""
+    def inquiry(self) -> Inquiry | None:
+        """Return what to ask of any broker; None: there is nothing to find out."""
+
+    def found(self, document: Mapping[str, Any] | None) -> None:
+        """Take in the answer to the inquiry; None: no broker answered."""
 
     def address(self) -> str | None:
         """Return a base URL, or None where none is known."""
@@ -50,7 +65,12 @@ class Brokers:
         self._cache = cache
         self._turn = 0
 
-    topics: tuple[str, ...] | None = ()
+    def inquiry(self) -> Inquiry | None:
+        """Return nothing: whom one would ask is whom one is looking for."""
+        return None
+
+    def found(self, document: Mapping[str, Any] | None) -> None:
+        """Have nothing to find."""
 
     def addresses(self) -> tuple[str, ...]:
         """Return every address worth a try, the one whose turn it is first."""
@@ -68,8 +88,12 @@ class Brokers:
 
     def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: the next
         """Move on to the next broker; there is no telling whether it is better."""
-        self._turn += 1
+        self.pass_on()
         return False
+
+    def pass_on(self) -> None:
+        """Have another broker asked the next time."""
+        self._turn += 1
 
     def missing(self) -> LeadlineError:
         """Say that there is nobody to ask."""
@@ -84,10 +108,14 @@ class Leader:
         self._topic = topic
         self._partition = partition
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topic alone."""
-        return (self._topic,)
+    def inquiry(self) -> Inquiry:
+        """Ask for the metadata of the topic alone."""
+        return Inquiry("GET", "/v1/metadata", {"topics": self._topic})
+
+    def found(self, document: Mapping[str, Any] | None) -> None:
+        """Merge the metadata into what is known."""
+        if document is not None:
+            self._cache.update(Metadata.from_json(document), (self._topic,))
 
     def address(self) -> str | None:
         """Return where the newest known leader is."""
@@ -115,3 +143,42 @@ class Leader:
                 f"there is no partition {self._partition}"
             )
         return LeaderNotAvailable(f"{self._topic}-{self._partition} has no leader at present")
+
+
+class Coordinator:
+    """The active coordinator of consumer groups, as brokers name it (seed 3)."""
+
+    def __init__(self) -> None:
+        self._url: str | None = None
+        self._epoch = -1
+        self._answered = True
+
+    def inquiry(self) -> Inquiry:
+        """Consult."""
+        return Inquiry("POST", "/v1/consult")
+
+    def found(self, document: Mapping[str, Any] | None) -> None:
+        """Take the coordinator that a broker names, unless it was succeeded by one known."""
+        self._answered = document is not None
+        named = (document or {}).get("coordinator")
+        if named is not None and named["epoch"] >= self._epoch:
+            self._url, self._epoch = named["url"].rstrip("/"), named["epoch"]
+
+    def address(self) -> str | None:
+        """Return where the coordinator is, as far as is known."""
+        return self._url
+
+    def params(self) -> Mapping[str, str]:
+        """Return nothing."""
+        return {}
+
+    def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: consult
+        """Forget the address: another one may be in office by now."""
+        self._url = None
+        return False
+
+    def missing(self) -> LeadlineError:
+        """Say whether brokers or coordinators are what is missing."""
+        if not self._answered:
+            return AllKnownBrokersNotAvailable("none of the known brokers answers")
+        return CoordinatorNotAvailable("no coordinator of consumer groups is active")

@@ -1,0 +1,34 @@
+"""Where the coordinator is, by what brokers say of it."""
+
+from __future__ import annotations
+
+from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+)
+from leadline_client.targets import Coordinator
+
+
+def named(epoch: int, url: str = "http://c") -> dict[str, object]:
+    return {"brokers": [], "coordinator": {"id": 1, "url": url, "epoch": epoch}}
+
+
+def test_no_broker_and_no_coordinator_are_told_apart() -> None:
+    target = Coordinator()
+    target.found(None)
+    assert isinstance(target.missing(), AllKnownBrokersNotAvailable)
+    target.found({"brokers": [], "coordinator": None})
+    assert isinstance(target.missing(), CoordinatorNotAvailable)
+
+
+def test_a_coordinator_that_was_succeeded_is_not_gone_back_to() -> None:
+    target = Coordinator()
+    target.found(named(2, "http://two"))
+    target.found(named(1, "http://one"))
+    assert target.address() == "http://two"
+    assert not target.learn(NotCoordinator("elsewhere"))
+    target.found(named(1, "http://one"))
+    assert target.address() is None
+    target.found(named(3, "http://three"))
+    assert target.address() == "http://three"
