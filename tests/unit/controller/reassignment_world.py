@@ -1,0 +1,285 @@
+"""One partition under reassignment, whose brokers die, return, lag and catch up as a seed says.
+
+The controller has no memory here: each action follows from the nodes as they are,
+which is what a new controller would see after any single write. Every action is
+held to the invariants I1 to I10 of a reassignment:
+
+I1 ends exactly at the target; I2 adds no more than the limit per step, or what
+producers lack; I3 never costs in-sync replicas below min.insync.replicas, or any
+where there are fewer; I4 never has fewer replicas than before or wanted; I5 uses
+brokers of the start and the target only; I6 keeps targets that were added, and
+adds no replica again that was dropped; I7 brings the new preferred leader in the
+first step, and lets it lead when that step ends; I8 takes no idle step, and drops
+nobody while it waits; I9 drops when what was added is in sync; I10 adds nobody who
+is down.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.reassignments import ReassignmentAlgorithm, WaitReason
+from leadline_controller.domain.election import ElectionKind, elect
+from leadline_controller.domain.reassignment.machine import (
+    Action,
+    Elect,
+    Expand,
+    Finish,
+    PartitionFacts,
+    Shrink,
+    Wait,
+    apply_action,
+    next_action,
+)
+from leadline_controller.domain.reassignment.steps import insync_floor
+
+INCREMENTAL, LEGACY = ReassignmentAlgorithm.INCREMENTAL, ReassignmentAlgorithm.LEGACY
+LIMITS = (1, 1, 2, 2, 3, 5, None)
+
+
+class World:
+    """A partition, its brokers, and what has been seen of its reassignment."""
+
+    def __init__(self, seed: int, algorithm: ReassignmentAlgorithm) -> None:
+        self.random = Random(seed)
+        self.brokers = range(self.random.randint(2, 10))
+        start, target = self._replicas(), self._replicas()
+        self.facts = PartitionFacts(
+            replicas=start,
+            leader=start[0],
+            isr=start,
+            target=target,
+            start=start,
+            live=frozenset(self.brokers),
+            algorithm=algorithm,
+            min_insync_replicas=self.random.randint(1, 4),
+            replica_movements=self.random.choice(LIMITS),
+        )
+        self.finished = False
+        self.allowed = {*start, *target}
+        self.least = min(len(start), len(target))
+        self.steps_since_target = 0
+        self.owed: set[int] = set()
+        self.held: set[int] = set()
+        self.dropped: set[int] = set()
+
+    # -- what happens to brokers, and what operators do -------------------------
+
+    def happen(self) -> None:
+        """Let one thing happen."""
+        weights = {
+            self.act: 8,
+            self.catch_up: 8,
+            self.lag: 1,
+            self.die: 1,
+            self.come_back: 2,
+            self.bounce: 1,
+            self.fail_over: 3,
+            self.lose_controller: 1,
+            self.retune: 1,
+        }
+        if self.random.random() < 0.03:
+            self.random.choice((self.retarget, self.cancel))()
+        else:
+            self.random.choices(list(weights), list(weights.values()))[0]()
+
+    def catch_up(self) -> None:
+        """A live follower gets in sync with a live leader, and forgets that it was restarted."""
+        facts = self.facts
+        if facts.leader not in facts.in_sync:
+            return
+        behind = [b for b in facts.replicas if b in facts.live and b not in facts.in_sync]
+        if behind:
+            joiner = self.random.choice(behind)
+            isr = tuple(b for b in facts.replicas if b in facts.isr or b == joiner)
+            self._change(isr=isr, stale=facts.stale - {joiner})
+
+    def lag(self) -> None:
+        facts = self.facts
+        followers = [b for b in facts.isr if b != facts.leader]
+        if followers and facts.leader in facts.in_sync:
+            slow = self.random.choice(followers)
+            self._change(isr=tuple(b for b in facts.isr if b != slow))
+
+    def die(self) -> None:
+        victim = self.random.choice(self.brokers)
+        self._change(live=self.facts.live - {victim}, stale=self.facts.stale - {victim})
+
+    def come_back(self) -> None:
+        dead = [b for b in self.brokers if b not in self.facts.live]
+        if dead:
+            returned = self.random.choice(dead)
+            self._change(live=self.facts.live | {returned}, stale=self.facts.stale | {returned})
+
+    def bounce(self) -> None:
+        """A broker restarts before its session expires."""
+        broker = self.random.choice(sorted(self.facts.live) or [0])
+        if broker in self.facts.live:
+            self._change(stale=self.facts.stale | {broker})
+
+    def fail_over(self) -> None:
+        """The controller heeds deaths and restarts, as failover decisions do."""
+        facts = self.facts
+        standing = facts.live - facts.stale
+        kind = ElectionKind.REPLICA_OFFLINE if facts.leader in standing else ElectionKind.OFFLINE
+        chosen = elect(kind, facts.replicas, facts.isr, standing, leader=facts.leader)
+        if chosen.leader == NO_LEADER:
+            chosen = elect(ElectionKind.OFFLINE, facts.replicas, facts.isr, facts.live)
+        self._change(leader=chosen.leader, isr=chosen.isr, stale=frozenset())
+
+    def lose_controller(self) -> None:
+        """A controller decides, and dies before it writes."""
+        if not self.finished:
+            next_action(self.facts)
+
+    def retune(self) -> None:
+        self._change(replica_movements=self.random.choice(LIMITS))
+
+    def retarget(self) -> None:
+        if not self.finished:
+            self._aim(target=self._replicas(), cancelled=False)
+
+    def cancel(self) -> None:
+        if not self.finished:
+            self._aim(cancelled=True)
+
+    def heal(self, *, everybody: bool) -> None:
+        """Let brokers return, and whoever is live catch up."""
+        if everybody:
+            self._change(live=frozenset(self.brokers))
+        self.fail_over()
+        if self.facts.leader == NO_LEADER:
+            return
+        standing = tuple(b for b in self.facts.replicas if b in self.facts.live)
+        self._change(isr=standing, stale=frozenset())
+
+    # -- the reassignment --------------------------------------------------------
+
+    def act(self) -> Action | None:
+        """Do what the machine says, and hold it to the invariants."""
+        if self.finished:
+            return None
+        before = self.facts
+        action = next_action(before)
+        self.facts = apply_action(before, action)
+        self._check(before, action)
+        if isinstance(action, Finish) or (isinstance(action, Shrink) and action.finished):
+            self.finished = True
+            assert self.facts.replicas == before.goal, "I1"
+        return action
+
+    def settle(self, *, everybody: bool) -> Wait | None:
+        """Act, with catching up in between, until it is done or waits for good."""
+        for _ in range(20 + 8 * len({*self.facts.replicas, *self.facts.goal})):
+            self.heal(everybody=everybody)
+            action = self.act()
+            if self.finished:
+                return None
+            if isinstance(action, Wait):
+                return action
+        raise AssertionError(f"no end in sight: {self.facts}")
+
+    def _check(self, before: PartitionFacts, action: Action) -> None:
+        match action:
+            case Expand():
+                self._check_expand(before, action)
+            case Shrink():
+                self._check_shrink(before, action)
+            case Elect():
+                assert action.leader in before.in_sync, "an unclean leader"
+            case Wait():
+                self._check_wait(before, action)
+            case Finish():
+                assert before.replicas == before.goal, "I1"
+        after = self.facts
+        assert {*after.replicas} <= self.allowed, "I5"
+        assert {*after.isr} <= {*after.replicas}
+        assert len(after.replicas) >= self.least, "I4"
+        assert len(set(after.replicas)) == len(after.replicas)
+
+    def _check_expand(self, before: PartitionFacts, action: Expand) -> None:
+        added, in_sync = {*action.adding}, before.in_sync
+        assert {*action.replicas} == {*before.replicas} | added
+        assert not added & {*before.replicas}
+        assert added <= {*before.goal}
+        assert not {*action.removing} & {*before.goal}, "I6"
+        assert added or action.removing or action.replicas == before.goal, "I8"
+        assert not added & self.dropped, "I6"
+        if before.algorithm is INCREMENTAL:
+            limit = len(added) if before.replica_movements is None else before.replica_movements
+            deficit = insync_floor(before.min_insync_replicas, before.goal) - len(in_sync)
+            available = (before.live & {*before.goal}) - {*before.replicas}
+            assert len(added) <= max(limit, deficit), "I2"
+            assert len(added) >= min(deficit, len(available)), "producers wait longer than need be"
+            assert added <= before.live, "I10"
+            future = before.goal[0]
+            if self.steps_since_target == 0 and future in before.live:
+                assert future in action.replicas, "I7"
+        self.owed |= added
+        self.steps_since_target += 1
+
+    def _check_shrink(self, before: PartitionFacts, action: Shrink) -> None:
+        cancelled = {*before.adding} - {*before.goal}
+        drops = {*action.drops}
+        assert not drops & {*before.goal}, "I6"
+        if drops - cancelled:
+            assert not self.owed & {*before.replicas}, "I9"
+            assert not cancelled, "only what is no longer wanted stops before the step ends"
+        floor = insync_floor(before.min_insync_replicas, before.goal)
+        was, now = len(before.in_sync), len(self.facts.in_sync)
+        assert now >= min(was, floor), "I3"
+        assert action.leader == before.leader
+        assert not (action.finished and action.adding), "unfinished"
+        assert action.leader in self.facts.in_sync, "a leader from outside"
+        future = before.goal[0]
+        if before.algorithm is INCREMENTAL and future in before.in_sync:
+            assert action.leader == future, "I7"
+        self.dropped |= drops - cancelled
+        self.held |= {*action.assignment} & {*before.goal}
+        assert self.held <= {*action.assignment}, "I6"
+
+    def _check_wait(self, before: PartitionFacts, action: Wait) -> None:
+        assert action.waiting_for or action.reason is WaitReason.PARTITION_OFFLINE, "I8"
+        absent = [b for b in action.waiting_for if b not in before.live]
+        assert bool(absent) or action.reason is not WaitReason.TARGET_OFFLINE
+        assert not {*action.waiting_for} & {*before.in_sync}
+
+    # -- within --------------------------------------------------------------------
+
+    def _aim(self, **intent: object) -> None:
+        self._change(**intent)
+        self.allowed.update(self.facts.goal)
+        settled = len(self.facts.replicas) - len(self.facts.adding)
+        self.least = min(settled, len(self.facts.goal))
+        self.steps_since_target = 0
+        self.held, self.dropped = set(), set()
+
+    def _change(self, **members: object) -> None:
+        self.facts = msgspec.structs.replace(self.facts, **members)
+        self.owed.difference_update(self.facts.in_sync)
+
+    def _replicas(self) -> tuple[int, ...]:
+        most = min(5, len(self.brokers))
+        return tuple(self.random.sample(self.brokers, self.random.randint(1, most)))
+
+
+def run_world(seed: int, algorithm: ReassignmentAlgorithm) -> World:
+    """Run one world to its end.
+
+    First faults; then whoever is live catches up, and the machine may only wait
+    for someone who is down; then everybody returns, and it must end at its goal.
+    """
+    world = World(seed, algorithm)
+    for _ in range(world.random.randint(0, 60)):
+        world.happen()
+    wait = world.settle(everybody=False)
+    if wait is not None:
+        assert wait.reason is not WaitReason.CATCHING_UP, f"waits for nothing: {world.facts}"
+    assert world.settle(everybody=True) is None, f"never ends: {world.facts}"
+    if algorithm is INCREMENTAL:
+        world.heal(everybody=True)
+        assert world.facts.replicas == world.facts.goal, "I1"
+    return world
