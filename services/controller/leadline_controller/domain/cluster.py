@@ -3,6 +3,7 @@
 Invariant: the image only ever holds what was read from, or successfully written
 to, ZooKeeper. One `apply` serves live writes and loading after a failover. What
 it holds survives the controller, because ZooKeeper does; nothing here is truth.
+One thing is known from brokers instead: which of them are about to stop.
 
 Each node's data version is kept beside its value, because every later write
 names it, and the transaction id (zxid) of its last write, because it tells which
@@ -63,6 +64,8 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
 class TopicImage:
     """One topic. `deleting` from the tombstone on; `changed_at` is an image version.
 
+    `leaving` are the partitions that are ordered to be removed: they are kept from
+    clients and brokers, as those of a topic under deletion are.
     `version` and `zxid` are those of the topic's own node.
     """
 
@@ -71,6 +74,7 @@ class TopicImage:
         "changed_at",
         "configs",
         "deleting",
+        "leaving",
         "name",
         "partitions",
         "version",
@@ -85,12 +89,24 @@ class TopicImage:
         self.configs: dict[str, str] = {}
         self.partitions: dict[int, PartitionImage] = {}
         self.deleting = False
+        self.leaving: frozenset[int] = frozenset()
         self.changed_at = 0
 
     @property
     def topic_id(self) -> str:
         """The id that tells this topic from others of the same name; empty until it is given."""
         return self.assignment.topic_id
+
+    @property
+    def standing(self) -> Mapping[int, PartitionImage]:
+        """The partitions that are not ordered to be removed, by number."""
+        if not self.leaving:
+            return self.partitions
+        return {n: found for n, found in self.partitions.items() if n not in self.leaving}
+
+    def stands(self, number: int) -> PartitionImage | None:
+        """Return a partition, or None where there is none, or it is ordered to be removed."""
+        return None if number in self.leaving else self.partitions.get(number)
 
 
 class BrokerUp(msgspec.Struct, frozen=True):
@@ -141,6 +157,14 @@ class DeletionPending(msgspec.Struct, frozen=True):
     zxid: int = 0
 
 
+class RemovalPending(msgspec.Struct, frozen=True):
+    """Partitions of a topic are ordered to be removed (rule R12)."""
+
+    topic: str
+    partitions: frozenset[int]
+    zxid: int = 0
+
+
 class TopicGone(msgspec.Struct, frozen=True):
     """A topic node is gone."""
 
@@ -149,7 +173,14 @@ class TopicGone(msgspec.Struct, frozen=True):
 
 
 Change: TypeAlias = (
-    StateSet | TopicSet | ConfigsSet | BrokerUp | BrokerDown | DeletionPending | TopicGone
+    StateSet
+    | TopicSet
+    | ConfigsSet
+    | BrokerUp
+    | BrokerDown
+    | DeletionPending
+    | RemovalPending
+    | TopicGone
 )
 
 _BROKER_CHANGES = (BrokerUp, BrokerDown)
@@ -167,6 +198,7 @@ class ClusterImage:
         self.registered_at: dict[int, int] = {}
         self.topics: dict[str, TopicImage] = {}
         self.gone: dict[str, int] = {}
+        self.stopping: set[int] = set()
         self._hosted: dict[int, dict[str, list[int]]] = {}
 
     # -- reading ---------------------------------------------------------------
@@ -175,6 +207,11 @@ class ClusterImage:
     def live(self) -> frozenset[int]:
         """The ids of the live brokers."""
         return frozenset(self.brokers)
+
+    @property
+    def electable(self) -> frozenset[int]:
+        """The ids of the live brokers that are not about to stop: new roles are for these."""
+        return frozenset(self.brokers.keys() - self.stopping)
 
     def partition(self, name: TopicPartition) -> PartitionImage | None:
         """Return a partition, or None where there is none."""
@@ -220,6 +257,11 @@ class ClusterImage:
             self._stamp(news)
         return news
 
+    def will_stop(self, broker_id: int) -> None:
+        """Note that a live broker is about to stop; it holds until its next incarnation."""
+        if broker_id in self.brokers:
+            self.stopping.add(broker_id)
+
     def see_version(self, version: int) -> None:
         """Never serve a metadata version that an earlier controller has used (rule R15)."""
         if version > self.version:
@@ -241,8 +283,8 @@ class ClusterImage:
                 return self._set_topic(change)
             case ConfigsSet():
                 return self._set_configs(change)
-            case DeletionPending():
-                return self._set_deleting(change)
+            case DeletionPending() | RemovalPending():
+                return self._set_pending(change)
             case TopicGone():
                 return self._forget_topic(change)
             case StateSet():
@@ -290,6 +332,7 @@ class ClusterImage:
             for broker in replicas:
                 hosted = self._hosted.setdefault(broker, {})
                 hosted.setdefault(topic.name, []).append(number)
+        topic.leaving &= topic.partitions.keys()
 
     def _unlist(self, topic: TopicImage) -> None:
         """Take a topic out of the index by broker."""
@@ -305,20 +348,27 @@ class ClusterImage:
 
     def _set_broker(self, change: BrokerUp | BrokerDown) -> bool:
         if isinstance(change, BrokerDown):
+            self.stopping.discard(change.broker_id)
             self.registered_at.pop(change.broker_id, None)
             return self.brokers.pop(change.broker_id, None) is not None
         broker = change.registration
         known = self.brokers.get(broker.id)
+        if known is not None and known.incarnation != broker.incarnation:
+            self.stopping.discard(broker.id)
         self.brokers[broker.id] = broker
         self.registered_at[broker.id] = change.zxid
         return known != broker
 
-    def _set_deleting(self, change: DeletionPending) -> bool:
+    def _set_pending(self, change: DeletionPending | RemovalPending) -> bool:
         topic = self.topics.get(change.topic)
-        if topic is None or topic.deleting:
+        if topic is None:
             return False
-        topic.deleting = True
-        return True
+        known = topic.deleting, topic.leaving
+        if isinstance(change, DeletionPending):
+            topic.deleting = True
+        else:
+            topic.leaving |= change.partitions & topic.partitions.keys()
+        return (topic.deleting, topic.leaving) != known
 
     def _forget_topic(self, change: TopicGone) -> bool:
         topic = self.topics.pop(change.topic, None)

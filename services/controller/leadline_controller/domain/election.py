@@ -51,28 +51,32 @@ def elect(
     unclean: bool = False,
     shutting_down: Collection[int] = (),
     eligible: Collection[int] = (),
+    floor: int = 1,
 ) -> Election:
     """Choose the leader and the ISR of one partition.
 
     `leader` is the present one, `assignment` the replicas in order of preference
     (for `reassign`: the target), `live` the brokers that may be given a role.
     With `unclean` a replica outside the ISR may lead when no member can; an
-    `eligible` one is then taken first. `shutting_down` brokers are live still,
-    but lead and stay in sync no more where another member can take over.
+    `eligible` one is then taken first. `shutting_down` brokers are live still, but
+    are given nothing new. A controlled shutdown takes leadership from them where
+    another member can take over, and their place in the ISR where that leaves
+    `floor` members or more: those who can are needed by acks=all until they stop.
     """
+    staying = frozenset(live).difference(shutting_down)
     match kind:
         case ElectionKind.NEW_PARTITION:
-            return _first_leader(assignment, live)
+            return _first_leader(assignment, staying)
         case ElectionKind.REPLICA_OFFLINE if leader in isr and leader in live:
             return Election(leader, _those_in(isr, live), ElectionReason.UNCHANGED)
         case ElectionKind.OFFLINE | ElectionKind.REPLICA_OFFLINE:
-            return _offline(assignment, isr, live, unclean=unclean, eligible=eligible)
+            return _offline(assignment, isr, live, staying, unclean=unclean, eligible=eligible)
         case ElectionKind.PREFERRED:
-            return _within(assignment[:1], isr, live, leader, ElectionReason.PREFERRED)
+            return _within(assignment[:1], isr, staying, leader, ElectionReason.PREFERRED)
         case ElectionKind.REASSIGN:
-            return _within(assignment, isr, live, leader, ElectionReason.REASSIGNED)
+            return _within(assignment, isr, staying, leader, ElectionReason.REASSIGNED)
         case ElectionKind.CONTROLLED_SHUTDOWN:
-            return _hand_over(assignment, isr, live, leader, shutting_down)
+            return _hand_over(assignment, isr, live, staying, leader, floor)
 
 
 def eligible_after(
@@ -110,15 +114,17 @@ def _offline(
     assignment: tuple[int, ...],
     isr: tuple[int, ...],
     live: Collection[int],
+    staying: Collection[int],
     *,
     unclean: bool,
     eligible: Collection[int],
 ) -> Election:
+    """Choose among `staying`; a member that is about to stop still rules out a lossy choice."""
     in_sync = _those_in(isr, live)
     for broker in assignment:
-        if broker in in_sync:
+        if broker in in_sync and broker in staying:
             return Election(broker, in_sync, ElectionReason.ISR)
-    candidates = _those_in(assignment, live) if unclean else ()
+    candidates = _those_in(assignment, staying) if unclean and not in_sync else ()
     if not candidates:
         return Election(NO_LEADER, isr, ElectionReason.NONE)
     chosen = next((b for b in candidates if b in eligible), candidates[0])
@@ -143,14 +149,16 @@ def _hand_over(
     assignment: tuple[int, ...],
     isr: tuple[int, ...],
     live: Collection[int],
+    staying: Collection[int],
     leader: int,
-    shutting_down: Collection[int],
+    floor: int,
 ) -> Election:
-    """Take the brokers that shut down out, unless nobody else is in sync."""
-    staying = tuple(b for b in isr if b in live and b not in shutting_down)
-    if leader in staying:
-        return Election(leader, staying, ElectionReason.UNCHANGED)
-    chosen = next((b for b in assignment if b in staying), None)
+    """Take the brokers that shut down out, unless nobody else is in sync, or too few are."""
+    others = _those_in(isr, staying)
+    left = others if len(others) >= floor else _those_in(isr, live)
+    if leader in others:
+        return Election(leader, left, ElectionReason.UNCHANGED)
+    chosen = next((b for b in assignment if b in others), None)
     if chosen is None:
         return Election(leader, isr, ElectionReason.UNCHANGED)
-    return Election(chosen, staying, ElectionReason.ISR)
+    return Election(chosen, left, ElectionReason.ISR)

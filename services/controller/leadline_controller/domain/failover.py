@@ -25,6 +25,7 @@ from leadline_controller.domain.cluster import (
     ClusterImage,
     PartitionImage,
     PartitionsByTopic,
+    TopicImage,
     TopicPartition,
 )
 from leadline_controller.domain.election import (
@@ -45,7 +46,7 @@ _Roles: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Leader, ISR, eligible."""
 _Case: TypeAlias = tuple[tuple[int, ...], _Roles | None, frozenset[int], bool, int]
 """Replicas, roles, stale brokers, may records be lost, min.insync.replicas."""
-_Outcome: TypeAlias = tuple[Election, tuple[int, ...]]
+Outcome: TypeAlias = tuple[Election, tuple[int, ...]]
 """The election, and who is eligible after it."""
 _NOBODY: frozenset[int] = frozenset()
 
@@ -92,7 +93,8 @@ def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]
     )
     touched = _hosted_by_any(image, (*failed, *bounced, *started))
     returned = frozenset(bounced)
-    decisions = _decide(image, touched, live.keys(), lambda _: returned)
+    stopping = image.stopping - returned
+    decisions = _decide(image, touched, live.keys(), lambda _: returned, stopping=stopping)
     return BrokerChange(failed, bounced, started, decisions)
 
 
@@ -163,7 +165,7 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
     find_stale = registered_since(image)
     for name in names:
         topic = image.topics.get(name.topic)
-        partition = topic.partitions.get(name.partition) if topic else None
+        partition = topic.stands(name.partition) if topic else None
         if topic is None or partition is None or partition.state is None or topic.deleting:
             continue
         state = partition.state
@@ -171,12 +173,12 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
             ElectionKind.PREFERRED,
             partition.replicas,
             state.isr,
-            image.live - find_stale(partition),
+            image.electable - find_stale(partition),
             leader=state.leader,
         )
         if chosen.leader != state.leader:
             outcome = (chosen, state.eligible)
-            decisions.append(_decision(*name, partition, outcome, image.controller_epoch))
+            decisions.append(decision_for(topic, name.partition, outcome, image.controller_epoch))
     return decisions
 
 
@@ -212,10 +214,12 @@ def _decide(
     find_stale: FindStale,
     *,
     unclean: bool = False,
+    stopping: Collection[int] | None = None,
 ) -> list[StateDecision]:
     """Decide for many partitions: as they are alike by the thousand, each case is decided once."""
     decisions: list[StateDecision] = []
-    outcomes: dict[_Case, _Outcome | None] = {}
+    outcomes: dict[_Case, Outcome | None] = {}
+    stops = image.stopping if stopping is None else stopping
     for name, numbers in names.items():
         topic = image.topics.get(name)
         if topic is None or topic.deleting or not topic.topic_id:
@@ -223,18 +227,17 @@ def _decide(
         may_lose = unclean or image.unclean_allowed(topic)
         floor = image.min_insync_replicas(topic)
         for number in numbers:
-            partition = topic.partitions.get(number)
+            partition = topic.stands(number)
             if partition is None:
                 continue
             state = partition.state
             roles = None if state is None else (state.leader, state.isr, state.eligible)
             case = (partition.replicas, roles, find_stale(partition), may_lose, floor)
             if case not in outcomes:
-                outcomes[case] = _decide_case(case, live)
+                outcomes[case] = _decide_case(case, live, stops)
             outcome = outcomes[case]
             if outcome is not None:
-                epoch = image.controller_epoch
-                decisions.append(_decision(name, number, partition, outcome, epoch))
+                decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
     return decisions
 
 
@@ -245,16 +248,16 @@ def told_about(image: ClusterImage, decision: StateDecision) -> tuple[int, ...]:
     return tuple(broker for broker in replicas if broker in image.brokers)
 
 
-def _decide_case(case: _Case, live: Collection[int]) -> _Outcome | None:
+def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) -> Outcome | None:
     """Decide for all partitions of one case; None where their state stands as it is."""
-    replicas, roles, stale, may_lose, floor = case
+    replicas, roles, stale, _, floor = case
     if roles is None:
-        first = elect(ElectionKind.NEW_PARTITION, replicas, (), live)
+        first = elect(ElectionKind.NEW_PARTITION, replicas, (), live, shutting_down=stopping)
         return None if first.leader == NO_LEADER else (first, ())
     leader, isr, eligible = roles
     if leader in live and not stale.intersection(isr) and all(b in live for b in isr):
         return None
-    chosen = _choose(replicas, roles, stale, live, may_lose)
+    chosen = _choose(case, roles, live, stopping)
     unchanged = (chosen.leader, chosen.isr) == (leader, isr)
     # The same broker may lead again as a new incarnation: then only the epoch changes.
     if unchanged and (chosen.leader == NO_LEADER or chosen.reason is ElectionReason.UNCHANGED):
@@ -263,38 +266,44 @@ def _decide_case(case: _Case, live: Collection[int]) -> _Outcome | None:
 
 
 def _choose(
-    replicas: tuple[int, ...],
-    roles: _Roles,
-    stale: frozenset[int],
-    live: Collection[int],
-    may_lose: bool,
+    case: _Case, roles: _Roles, live: Collection[int], stopping: Collection[int]
 ) -> Election:
+    replicas, _, stale, may_lose, _ = case
     leader, isr, eligible = roles
     standing = [broker for broker in replicas if broker in live and broker not in stale]
     kind = ElectionKind.REPLICA_OFFLINE if leader in standing else ElectionKind.OFFLINE
-    chosen = elect(kind, replicas, isr, standing, leader=leader)
+    chosen = elect(kind, replicas, isr, standing, leader=leader, shutting_down=stopping)
     if chosen.leader != NO_LEADER:
         return chosen
     # Nobody stands: whoever returned may lead under a new epoch, and only then an outsider.
-    return elect(ElectionKind.OFFLINE, replicas, isr, live, unclean=may_lose, eligible=eligible)
+    return elect(
+        ElectionKind.OFFLINE,
+        replicas,
+        isr,
+        live,
+        unclean=may_lose,
+        shutting_down=stopping,
+        eligible=eligible,
+    )
 
 
-def _decision(
-    topic: str,
-    number: int,
-    partition: PartitionImage,
-    outcome: _Outcome,
-    controller_epoch: int,
+def decision_for(
+    topic: TopicImage, number: int, outcome: Outcome, controller_epoch: int
 ) -> StateDecision:
-    """Turn an outcome into what is to be written: the leader epoch rises by one."""
+    """Turn an outcome into what is to be written: the leader epoch rises by one.
+
+    A partition that takes the place of a removed one begins above its last epoch.
+    """
     chosen, eligible = outcome
+    partition = topic.partitions[number]
     before = partition.state
+    first = topic.assignment.first_epochs.get(number, FIRST_EPOCH)
     after = PartitionState(
         chosen.leader,
-        FIRST_EPOCH if before is None else before.leader_epoch + 1,
+        first if before is None else before.leader_epoch + 1,
         chosen.isr,
         controller_epoch,
         eligible,
         None if before is None else before.extra,
     )
-    return StateDecision(topic, number, before, after, partition.version, chosen.reason)
+    return StateDecision(topic.name, number, before, after, partition.version, chosen.reason)

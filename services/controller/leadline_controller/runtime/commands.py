@@ -78,13 +78,27 @@ class Commands:
         """Build LeaderAndISR for some partitions."""
         return self._leader_and_isr(broker, names, cause, is_init=False)
 
-    def stop(self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str) -> Sent:
-        """Build StopReplica with deletion, for topics that are being deleted (rule R12)."""
+    def stop(
+        self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str, *, delete: bool
+    ) -> Sent:
+        """Build StopReplica for those replicas that the image says a broker should not have.
+
+        With `delete` (rule R12) they are those of a topic under deletion, of partitions
+        that are ordered to be removed, and those that are assigned to other brokers by
+        now; without, those of a broker that is about to stop and out of the ISR.
+        """
         topics = []
+        must_stop = _is_to_delete if delete else _is_to_halt
         for name, partitions in names.items():
             topic = self._image.topics.get(name)
-            if topic is not None and topic.deleting:
-                rows = [StopRow(p, _epoch(topic.partitions.get(p))) for p in partitions]
+            if topic is None:
+                continue
+            rows = [
+                StopRow(number, _epoch(topic.partitions.get(number)))
+                for number in partitions
+                if must_stop(topic, number, broker.id)
+            ]
+            if rows:
                 topics.append(StopTopic(name, topic.topic_id, rows))
         request = StopReplicaRequest(
             controller_id=self._controller.id,
@@ -93,7 +107,7 @@ class Commands:
             incarnation=broker.incarnation,
             ack_timeout_ms=self._ack_timeout_ms,
             cause=cause,
-            delete=True,
+            delete=delete,
             topics=topics,
         )
         sent = [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
@@ -169,7 +183,7 @@ class Commands:
         Whoever registered after the state was written is not the leader that it
         means: it hears of no leader, until the election that is due (rule R9).
         """
-        partition = topic.partitions.get(number)
+        partition = topic.stands(number)
         if partition is None or partition.state is None:
             return None
         row = _row(number, partition, partition.state)
@@ -216,9 +230,21 @@ def _metadata_rows(topic: TopicImage) -> TopicRows:
     """Return every partition's row; one that never had a leader has epoch -1."""
     rows = [
         _row(number, partition, partition.state or _NEVER_LED)
-        for number, partition in topic.partitions.items()
+        for number, partition in topic.standing.items()
     ]
     return TopicRows(topic.name, topic.topic_id, topic.configs, rows)
+
+
+def _is_to_delete(topic: TopicImage, number: int, broker_id: int) -> bool:
+    if topic.deleting or number in topic.leaving:
+        return True
+    partition = topic.partitions.get(number)
+    return partition is not None and broker_id not in partition.replicas
+
+
+def _is_to_halt(topic: TopicImage, number: int, broker_id: int) -> bool:
+    partition = topic.stands(number)
+    return partition is not None and not (partition.state and broker_id in partition.state.isr)
 
 
 def _epoch(partition: PartitionImage | None) -> int:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from leadline_common import rpc
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.znodes import BrokerRegistration
-from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage, TopicPartition
 from leadline_controller.runtime.commands import is_visible
 from leadline_controller.runtime.sender import BrokerSender
 
@@ -58,10 +58,11 @@ class Delivery:
         sender.cause = cause
         sender.owe_grant()
         for topic in self._image.topics.values():
-            if topic.deleting:
-                hosted = [p for p, part in topic.partitions.items() if broker.id in part.replicas]
-                if hosted:
-                    sender.owe_stop(topic.name, hosted)
+            hosted = _hosted(
+                topic, broker.id, topic.partitions if topic.deleting else topic.leaving
+            )
+            if hosted:
+                sender.owe_stop(topic.name, hosted)
         self._senders[broker.id] = sender
         self._tasks[broker.id] = asyncio.create_task(sender.run(), name=f"tell-{broker.id}")
 
@@ -93,21 +94,55 @@ class Delivery:
                 if topics is not None:
                     topics.setdefault(change.topic, []).append(change.partition)
         for broker, topics in by_broker.items():
-            sender = self._senders[broker]
             for name, partitions in topics.items():
-                sender.cause = cause
-                sender.owe_roles(name, partitions)
+                self._owe(broker, name, partitions, cause)
         self.metadata()
 
-    def stop(self, topic: str, cause: str) -> None:
-        """Tell the replicas of a topic under deletion to stop and to delete their logs."""
+    def _owe(self, broker_id: int, topic: str, partitions: Iterable[int], cause: str) -> None:
+        """Owe a broker roles; one that is about to stop leaves those where it is not in sync."""
+        sender = self._senders[broker_id]
+        sender.cause = cause
+        out = self._out_of_sync(broker_id, topic, partitions)
+        if out:
+            sender.owe_halt(topic, sorted(out))
+        following = [p for p in partitions if p not in out]
+        if following:
+            sender.owe_roles(topic, following)
+
+    def _out_of_sync(self, broker_id: int, topic: str, partitions: Iterable[int]) -> set[int]:
+        """Return the partitions that a broker which is about to stop need not follow any more."""
+        if broker_id not in self._image.stopping:
+            return set()
+        known = self._image.topics[topic].partitions
+        return {p for p in partitions if (s := known[p].state) and broker_id not in s.isr}
+
+    def halt(self, broker_id: int, cause: str) -> None:
+        """Have a broker that is about to stop leave its replicas that are not in sync.
+
+        It would catch up and join the ISR again, to fail in it.
+        """
+        sender = self._senders.get(broker_id)
+        if sender is None:
+            return
+        sender.cause = cause
+        for topic, partitions in self._image.hosted_by(broker_id).items():
+            out = self._out_of_sync(broker_id, topic, partitions)
+            if out:
+                sender.owe_halt(topic, sorted(out))
+
+    def stop(self, topic: str, cause: str, partitions: Iterable[int] | None = None) -> None:
+        """Tell the replicas of partitions that are to go (all, unless given) to delete their logs.
+
+        The topic is under deletion, or the partitions are ordered to be removed.
+        """
         found = self._image.topics[topic]
+        going = list(found.partitions if partitions is None else partitions)
         for broker_id, sender in self._senders.items():
-            hosted = [p for p, part in found.partitions.items() if broker_id in part.replicas]
+            hosted = _hosted(found, broker_id, going)
             if hosted:
                 sender.cause = cause
                 sender.owe_stop(topic, hosted)
-        for partition in found.partitions:
+        for partition in going:
             self._digests.touch(topic, partition)
         self.metadata()
 
@@ -158,9 +193,13 @@ class Delivery:
             sender.owes(topic) or not sender.knows(version) for sender in self._senders.values()
         )
 
-    def stopped(self, topic: str) -> bool:
-        """Tell whether no live broker is owed a stop of a topic any more."""
-        return not any(sender.owes(topic) for sender in self._senders.values())
+    def stopped(self, topic: str, partitions: Iterable[int] | None = None) -> bool:
+        """Tell whether every live broker has stopped a topic, or only these partitions of it."""
+        senders = self._senders.values()
+        if partitions is None:
+            return not any(sender.owes(topic) for sender in senders)
+        going = list(partitions)
+        return not any(sender.owes_stop_of(topic, going) for sender in senders)
 
     # -- what brokers say ------------------------------------------------------
 
@@ -172,7 +211,7 @@ class Delivery:
         sender = self._senders.get(beat.broker_id)
         if sender is None or sender.broker.incarnation != beat.incarnation:
             return False
-        if sender.owes_roles or sender.owes_stops:
+        if sender.owes_roles or sender.owes_stops or beat.broker_id in self._image.stopping:
             self._disagreements[beat.broker_id] = 0
             return True
         agrees = beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id)
@@ -184,6 +223,11 @@ class Delivery:
             sender.metadata_is(beat.metadata_version)
         self._disagreements[beat.broker_id] = count
         return True
+
+
+def _hosted(topic: TopicImage, broker_id: int, partitions: Iterable[int]) -> list[int]:
+    """Return those of a topic's partitions that are assigned to a broker."""
+    return [p for p in partitions if broker_id in topic.partitions[p].replicas]
 
 
 class _Digests:
@@ -215,7 +259,7 @@ class _Digests:
 
     def _fingerprint(self, name: str, number: int) -> tuple[int, tuple[int, ...]] | None:
         topic = self._image.topics.get(name)
-        partition = topic.partitions.get(number) if topic else None
+        partition = topic.stands(number) if topic else None
         if topic is None or partition is None or partition.state is None or not is_visible(topic):
             return None
         epoch = partition.state.leader_epoch

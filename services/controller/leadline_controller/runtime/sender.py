@@ -16,6 +16,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import partial
 from typing import TypeAlias
 
 import msgspec
@@ -47,6 +48,7 @@ class Command(StrEnum):
     ROLES = "leader_and_isr"
     METADATA = "update_metadata"
     STOP = "stop_replica"
+    HALT = "halt_replica"
 
 
 class Listener(msgspec.Struct, frozen=True):
@@ -84,6 +86,7 @@ class BrokerSender:
         self._grant = False
         self._roles: _Names = {}
         self._stops: _Names = {}
+        self._halts: _Names = {}
         self._in_flight: tuple[Command, _Names] | None = None
         self._is_silent = False
         self._acked_version: int | None = None
@@ -104,8 +107,19 @@ class BrokerSender:
 
     def owe_stop(self, topic: str, partitions: Iterable[int]) -> None:
         """Owe StopReplica with deletion."""
-        self._stops.setdefault(topic, {}).update(dict.fromkeys(partitions))
-        self._roles.pop(topic, None)
+        self._owe_instead_of_roles(self._stops, topic, partitions)
+
+    def owe_halt(self, topic: str, partitions: Iterable[int]) -> None:
+        """Owe StopReplica that keeps the log: the broker is about to stop."""
+        self._owe_instead_of_roles(self._halts, topic, partitions)
+
+    def _owe_instead_of_roles(self, owed: _Names, topic: str, partitions: Iterable[int]) -> None:
+        numbers = dict.fromkeys(partitions)
+        owed.setdefault(topic, {}).update(numbers)
+        roles = self._roles.pop(topic, {})
+        left = {number: None for number in roles if number not in numbers}
+        if left:
+            self._roles[topic] = left
         self._wake.set()
 
     def metadata_changed(self) -> None:
@@ -126,12 +140,12 @@ class BrokerSender:
     @property
     def owes_stops(self) -> bool:
         """Whether a stop of any replica is owed."""
-        return bool(self._stops) or self._flying(Command.STOP)
+        return bool(self._stops or self._halts) or self._flying(Command.STOP, Command.HALT)
 
     @property
     def idle(self) -> bool:
         """Whether nothing at all is owed."""
-        return not (self.owes_roles or self._stops or self._behind or self._in_flight)
+        return not (self.owes_roles or self.owes_stops or self._behind or self._in_flight)
 
     @property
     def _behind(self) -> bool:
@@ -146,6 +160,13 @@ class BrokerSender:
             return False
         command, names = self._in_flight
         return command is Command.GRANT or topic in names
+
+    def owes_stop_of(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Tell whether a stop with deletion of any of these partitions is owed."""
+        owed = set(self._stops.get(topic, ()))
+        if self._in_flight is not None and self._in_flight[0] is Command.STOP:
+            owed |= self._in_flight[1].get(topic, {}).keys()
+        return not owed.isdisjoint(partitions)
 
     def knows(self, version: int) -> bool:
         """Tell whether the broker serves metadata of this version or later."""
@@ -178,7 +199,12 @@ class BrokerSender:
         """
         self._is_silent = False
         fine = True
-        for send in (self._send_all_roles, self._send_metadata, self._send_stops):
+        for send in (
+            self._send_all_roles,
+            self._send_metadata,
+            partial(self._send_stops, Command.STOP),
+            partial(self._send_stops, Command.HALT),
+        ):
             fine = await send() and fine
             self._listener.progress()
             if self._is_silent:
@@ -224,21 +250,25 @@ class BrokerSender:
         for topic, partitions in names.items():
             self.owe_roles(topic, partitions)
 
-    async def _send_stops(self) -> bool:
-        if not self._stops:
+    async def _send_stops(self, command: Command) -> bool:
+        owed = self._stops if command is Command.STOP else self._halts
+        if not owed:
             return True
-        names, self._stops = self._stops, {}
-        sent = self._commands.stop(self.broker, names, self.cause)
+        names = dict(owed)
+        owed.clear()
+        delete = command is Command.STOP
+        sent = self._commands.stop(self.broker, names, self.cause, delete=delete)
         if not sent.partitions:
             return True
-        answer = await self._call(Command.STOP, names, rpc.STOP_REPLICA_PATH, sent.body)
+        answer = await self._call(command, names, rpc.STOP_REPLICA_PATH, sent.body)
+        owe_again = self.owe_stop if delete else self.owe_halt
         if answer is None:
             for topic, partitions in names.items():
-                self.owe_stop(topic, partitions)
+                owe_again(topic, partitions)
             return False
         refused = self._refused(sent, answer, fine=(rpc.NO_ERROR, TopicIdMismatch.code))
         for name in refused:
-            self.owe_stop(name.topic, [name.partition])
+            owe_again(name.topic, [name.partition])
         return not refused
 
     async def _send_metadata(self) -> bool:
