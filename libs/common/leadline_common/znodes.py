@@ -87,6 +87,11 @@ def topic_config_path(topic: str) -> str:
     return f"{CONFIG_TOPICS}/{topic}"
 
 
+def broker_config_path(broker_id: int) -> str:
+    """Return the node with one broker's dynamic settings."""
+    return f"{CONFIG_BROKERS}/{broker_id}"
+
+
 def delete_topic_path(topic: str) -> str:
     """Return the tombstone that orders a topic's deletion (rule R12)."""
     return f"{DELETE_TOPICS}/{topic}"
@@ -136,7 +141,10 @@ class TopicAssignment(msgspec.Struct, frozen=True):
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True):
-    """A live broker. `incarnation` is the data version of its epoch node."""
+    """A live broker. `incarnation` is the data version of its epoch node.
+
+    `settings` are those that it was told at its start, for others to show.
+    """
 
     id: int
     host: str
@@ -144,6 +152,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     url: str
     rack: str | None
     incarnation: int
+    settings: Mapping[str, str] = {}
     extra: Mapping[str, Any] | None = None
 
 
@@ -299,6 +308,15 @@ def decode_controller(data: bytes) -> ControllerRegistration:
 def encode_configs(configs: Mapping[str, str]) -> bytes:
     """Encode dynamic settings of a topic, a broker or the cluster."""
     return pack_value({"configs": dict(configs)}, None)
+
+
+def replace_configs(data: bytes, configs: Mapping[str, str]) -> bytes:
+    """Encode dynamic settings in place of those in `data`; whatever else is there is kept."""
+    try:
+        members = unpack_value(data)
+    except msgspec.MsgspecError:  # nothing that anybody could have read is lost
+        return encode_configs(configs)
+    return pack_value({"configs": dict(configs)}, members)
 
 
 def decode_configs(data: bytes) -> dict[str, str]:

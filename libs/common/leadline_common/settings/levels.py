@@ -12,9 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
 from pydantic import ValidationError
 
 from leadline_client.errors import PolicyViolation
+from leadline_common import znodes
 from leadline_common.settings.table import (
     Setting,
     attribute_of,
@@ -75,6 +77,23 @@ def accept_configs(
             if previous is not None and name in previous:
                 values[name] = previous[name]
     return Accepted(values, problems)
+
+
+def accept_node(
+    level: Level, data: bytes | None, previous: Mapping[str, str] | None = None
+) -> Accepted:
+    """Sort the value of a level's node in ZooKeeper, as `accept_configs` does; None is no node.
+
+    Of a value that cannot be read at all, the previous one holds whole; the
+    problem then has no name.
+    """
+    if not data:
+        return Accepted({}, {})
+    try:
+        found = znodes.decode_configs(data)
+    except (msgspec.MsgspecError, AttributeError) as problem:
+        return Accepted(previous or {}, {"": f"the node cannot be read: {problem}"})
+    return accept_configs(level, found, previous)
 
 
 def settable(level: Level, name: str) -> Setting:
