@@ -186,9 +186,8 @@ class _Chains:
                         queue.append(receiver)
 
     def ends(self) -> list[int]:
-        """Return the members that a chain ends at, the cheapest chains first."""
-        reached = [m for m, topic in enumerate(self._by) if topic != _NOWHERE]
-        return sorted(reached, key=lambda member: self.cost[member])
+        """Return the members that a chain ends at."""
+        return [m for m, topic in enumerate(self._by) if topic != _NOWHERE]
 
     def to(self, member: int) -> list[tuple[int, int, int]]:
         """Return the hops (giver, topic, receiver) of the chain that ends at this member."""
