@@ -185,7 +185,9 @@ class Wire:
     ) -> rpc.HeartbeatResponse:
         del url, timeout_ms
         self.heartbeats.append(request)
-        return rpc.HeartbeatResponse(0, 1)
+        return rpc.HeartbeatResponse(
+            0, self._cluster.controller_epoch, self._cluster.moving_bytes_per_s
+        )
 
     async def close(self) -> None:
         return
@@ -208,6 +210,8 @@ class SmallCluster:
         self.wires: dict[int, Wire] = {}
         self.cut: set[int] = set()
         self.controller_epoch = 1
+        self.sequence = 0
+        self.moving_bytes_per_s = rpc.NO_THROTTLE
 
     async def __aenter__(self) -> SmallCluster:
         return self
@@ -266,6 +270,7 @@ class SmallCluster:
         topic: str = TOPIC,
         topic_id: str = TOPIC_ID,
         partitions: Sequence[int] = (0,),
+        adding: Sequence[int] = (),
         **configs: str,
     ) -> rpc.LeaderAndIsrRequest:
         """Return LeaderAndISR with what is published of some partitions."""
@@ -281,8 +286,10 @@ class SmallCluster:
                     tuple(replicas),
                     state.state_version,
                     state.eligible,
+                    tuple(adding),
                 )
             )
+        self.sequence += 1
         topics = [rpc.TopicRows(topic, topic_id, configs, rows)] if rows else []
         addresses = [
             rpc.BrokerRow(number, f"http://b/{number}", None, self.brokers[number].incarnation)
@@ -298,6 +305,7 @@ class SmallCluster:
             cause="test",
             brokers=addresses,
             topics=topics,
+            sequence=self.sequence,
         )
 
     def grant(self, *to: int, init: bool = False, **options: object) -> list[list[list[int]]]:
@@ -308,6 +316,24 @@ class SmallCluster:
             .codes
             for number in to
         ]
+
+    def stop_replica(
+        self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
+    ) -> int:
+        """Send StopReplica for partition 0; return its code."""
+        answer = self.brokers[to].stop_replica(
+            rpc.StopReplicaRequest(
+                controller_id=0,
+                controller_epoch=self.controller_epoch,
+                broker_id=to,
+                incarnation=self.brokers[to].incarnation,
+                ack_timeout_ms=1_000,
+                cause="test",
+                delete=delete,
+                topics=[rpc.StopTopic(TOPIC, topic_id, [rpc.StopRow(0, epoch)])],
+            )
+        )
+        return answer.codes[0][0]
 
     async def produce(
         self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000

@@ -1,17 +1,22 @@
-"""How long a leader remembers where a follower stood."""
+"""What a session answers, and how long a leader remembers where a follower stood."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+
+import msgspec
 
 from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.fetch_sessions import FetchSessions
 from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.throttle import Throttle
 from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_client.batches import parse_headers, stamp
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
 from tests.unit.broker.log_support import open_log
-from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, batch
 
 HOUR_MS = 3_600_000
 
@@ -28,12 +33,13 @@ class Hands:
         return self.now
 
 
-def led(root: Path, number: int) -> Partition:
-    """Return a partition that this broker, 1, leads."""
+def led(root: Path, number: int, *, moving: bool = False) -> Partition:
+    """Return a partition that this broker, 1, leads, and that 2 follows or is being added to."""
     root.joinpath(str(number)).mkdir()
     log = open_log(root / str(number))
     replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
-    replica.on_leader_and_isr(rpc.PartitionRow(number, 1, 0, (1, 2), (1, 2), 0), 0)
+    isr, adding = ((1,), (2,)) if moving else ((1, 2), ())
+    replica.on_leader_and_isr(rpc.PartitionRow(number, 1, 0, isr, (1, 2), 0, (), adding), 0)
     settings = TopicSettings(BrokerSettings(broker_id=1, log_dir=str(root))).of({})
     return Partition(TOPIC, TOPIC_ID, number, log, replica, settings)
 
@@ -54,11 +60,71 @@ def opening(nonce: int, *partitions: int) -> rpc.ReplicaFetchRequest:
     )
 
 
+def all_sessions(
+    partitions: dict[tuple[str, int], Partition], clock: Hands, bytes_per_s: int = rpc.NO_THROTTLE
+) -> FetchSessions:
+    sending = Throttle(clock, lambda _: None)
+    sending.set_rate(bytes_per_s)
+    return FetchSessions(
+        find=partitions.get, carry_out=lambda *_: None, clock=clock, sending=sending
+    )
+
+
+def sizes(answer: rpc.ReplicaFetchResponse) -> dict[int, int]:
+    """Return the bytes of records that an answer has for each partition."""
+    rows = [row for topic in answer.topics for row in topic.partitions]
+    return {row.partition: len(row.records) for row in rows if row.records}
+
+
+async def test_moving_replicas_come_last_and_within_the_throttle(tmp_path: Path) -> None:
+    """Also where follower and leader disagree about who moves, and share one session."""
+    moving, normal = led(tmp_path, 0, moving=True), led(tmp_path, 1)
+    for partition in (moving, normal):
+        for offset in range(10):
+            data = batch("x" * 1_000)
+            stamp(data, next(parse_headers(data)), offset, 0)
+            partition.log.append(data)
+    size = moving.log.size_bytes // 10
+    clock = Hands()
+    sessions = all_sessions({p.key: p for p in (moving, normal)}, clock, 10 * size)
+    small = msgspec.structs.replace(opening(1, 0, 1), max_bytes=size)
+    request = msgspec.structs.replace(opening(2, 0, 1), max_bytes=100 * size, wait_ms=5)
+
+    free = all_sessions({p.key: p for p in (moving, normal)}, clock)
+    assert sizes(await free.fetch(small, 1)) == {1: size}
+    free.close_all()
+
+    assert sizes(await sessions.fetch(request, 1)) == {1: 10 * size}
+
+    clock.now = 500
+    again = msgspec.structs.replace(request, nonce=3, topics=[])
+    assert sizes(await sessions.fetch(again, 1)) == {0: 5 * size}
+
+    stated = [rpc.FetchTopic(TOPIC_ID, [rpc.FetchRow(0, 0, 5, 0)])]
+    again = msgspec.structs.replace(request, nonce=4, topics=stated)
+    assert sizes(await sessions.fetch(again, 1)) == {}
+
+
+async def test_appends_do_not_wake_a_follower_that_is_held_back(tmp_path: Path) -> None:
+    moving = led(tmp_path, 0, moving=True)
+    sessions = all_sessions({moving.key: moving}, Hands(), 0)
+    request = msgspec.structs.replace(opening(1, 0), wait_ms=60_000)
+    parked = asyncio.ensure_future(sessions.fetch(request, 1))
+    await asyncio.sleep(0)
+
+    moving.appended(1_000)
+    await asyncio.sleep(0)
+    assert not parked.done()
+
+    sessions.close_all()
+    await parked
+
+
 async def test_a_session_that_was_left_behind_is_closed_in_time(tmp_path: Path) -> None:
     """The follower left it for a new one and no longer follows one of its partitions."""
     partitions = {(TOPIC_ID, number): led(tmp_path, number) for number in (0, 1)}
     clock = Hands()
-    sessions = FetchSessions(find=partitions.get, carry_out=lambda *_: None, clock=clock)
+    sessions = all_sessions(partitions, clock)
     await sessions.fetch(opening(1, 0, 1), incarnation=1)
     await sessions.fetch(opening(2, 0), incarnation=1)
     assert len(sessions) == 2

@@ -32,24 +32,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
         yield running
 
 
-def stop(
-    cluster: SmallCluster, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
-) -> int:
-    answer = cluster.brokers[to].stop_replica(
-        rpc.StopReplicaRequest(
-            controller_id=0,
-            controller_epoch=cluster.controller_epoch,
-            broker_id=to,
-            incarnation=cluster.brokers[to].incarnation,
-            ack_timeout_ms=1_000,
-            cause="test",
-            delete=delete,
-            topics=[rpc.StopTopic(TOPIC, topic_id, [rpc.StopRow(0, epoch)])],
-        )
-    )
-    return answer.codes[0][0]
-
-
 def metadata(
     cluster: SmallCluster, version: int, *, base: int = -1, partitions: int = 1
 ) -> rpc.UpdateMetadataRequest:
@@ -182,20 +164,20 @@ async def test_a_stopped_replica_is_deleted_and_a_late_grant_does_not_bring_it_b
 ) -> None:
     await cluster.produce(1, "v")
 
-    assert stop(cluster, 1, 0) == rpc.NO_ERROR
+    assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
 
     assert cluster.brokers[1].replicas() == []
     assert cluster.stored(1) == b""
     assert cluster.grant(1) == [[[FencedLeaderEpoch.code]]]
-    assert stop(cluster, 1, 0) == rpc.NO_ERROR
+    assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
 
 
 async def test_an_old_order_to_stop_is_refused(cluster: SmallCluster) -> None:
     cluster.publish(1, 4, (1, 2, 3))
     cluster.grant(1)
 
-    assert stop(cluster, 1, 3) == FencedLeaderEpoch.code
-    assert stop(cluster, 1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
+    assert cluster.stop_replica(1, 3) == FencedLeaderEpoch.code
+    assert cluster.stop_replica(1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
     assert len(cluster.brokers[1].replicas()) == 1
 
 

@@ -1,4 +1,4 @@
-"""The transaction that publishes one ISR change (rules R1, R6, R7)."""
+"""The transaction that publishes one ISR change (rules R1, R6, R7, R13)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class IsrTransaction:
     """One proposal as ZooKeeper operations, and what the failure of each means.
 
     It holds only while this broker leads the partition in the proposal's epoch,
-    in its present incarnation, with the joiners live in the incarnations that
-    were counted. The controller's epoch is not checked: leaders may write while
+    in its present incarnation, with the joiners assigned (R13), and live in the
+    incarnations that were counted. The controller's epoch is not checked: leaders may write while
     controllers change.
     """
 
@@ -37,9 +37,11 @@ class IsrTransaction:
 
     def fits(self, topic: tuple[bytes, Stat], state: tuple[bytes, Stat]) -> bool:
         """Tell whether the nodes still are what the proposal was made from."""
-        value = znodes.decode_state(state[0])
+        value, assignment = znodes.decode_state(state[0]), znodes.decode_topic(topic[0])
+        assigned = assignment.partitions.get(self._partition, ())
         return (
-            znodes.decode_topic(topic[0]).topic_id == self._topic_id
+            assignment.topic_id == self._topic_id
+            and all(joiner in assigned for joiner, _ in self._proposal.joiners)
             and state[1].version == self._proposal.state_version
             and value.leader == self._broker_id
             and value.leader_epoch == self._proposal.leader_epoch

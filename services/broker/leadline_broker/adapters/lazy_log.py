@@ -85,6 +85,10 @@ class LazyLog:
         """Bytes of all batches."""
         return self._log.size_bytes if self._log is not None else 0
 
+    def size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` to the end; see `PartitionLog`."""
+        return self._log.size_from(offset) if self._log is not None else 0
+
     @property
     def failed(self) -> bool:
         """Whether a write or an fsync failed."""

@@ -21,12 +21,16 @@ from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
 
 
 class Following:
-    """One leader epoch of one partition, on a follower."""
+    """One leader epoch of one partition, on a follower.
 
-    __slots__ = ("_state",)
+    `caught_up` says that this log once held all that the leader had committed.
+    """
+
+    __slots__ = ("_state", "caught_up")
 
     def __init__(self, state: ReplicaState) -> None:
         self._state = state
+        self.caught_up = False
 
     def fetch_row(self) -> FetchRow | None:
         """Return where to fetch from, or None while there is nothing to ask.
@@ -82,8 +86,12 @@ class Following:
         return [Truncate(end)]
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
-        """Raise the high watermark after an answer, never past the own log end (F7)."""
+        """Raise the high watermark after an answer, never past the own log end (F7).
+
+        Whoever holds all that is committed has caught up, for this leader epoch.
+        """
         end = min(leader_high_watermark, self._state.log.log_end_offset)
+        self.caught_up |= end == leader_high_watermark
         if end <= self._state.high_watermark:
             return []
         self._state.high_watermark = end

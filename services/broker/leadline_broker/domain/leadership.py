@@ -79,6 +79,20 @@ class Leadership:
         }
         self._acks = parked if parked is not None else deque()
 
+    def reassign(self, now: int) -> list[Effect]:
+        """Follow a changed assignment within the epoch (rule R13).
+
+        Added replicas start uncounted. Nothing that a removed one said counts
+        any more; while it is in the ISR, or proposed, the high watermark stands.
+        """
+        known = self.progress
+        self.progress = {
+            broker: known.get(broker) or FollowerProgress(last_caught_up_ms=now)
+            for broker in self._state.assigned
+            if broker != self._state.broker_id
+        }
+        return self.advance_high_watermark()
+
     @property
     def parked(self) -> deque[tuple[int, int]]:
         """The (end offset, token) pairs of produces that wait to be committed."""
@@ -300,18 +314,23 @@ class Leadership:
         A later version than the known one is this leader's own write. The known
         version says only that a pending proposal was not applied *yet*: it may
         be under way still, or lost, so it stays pending and is written again,
-        which its version makes harmless.
+        which its version makes harmless. But a joiner that is assigned no more
+        can never be let in: the transaction checks the assignment.
         """
         if state.state_version > self._state.state_version:
             return self.adopt(state.isr, state.eligible, state.state_version)
-        if self.pending is not None and state.state_version == self.pending.state_version:
+        if self.pending is None or state.state_version != self.pending.state_version:
+            return []
+        if {*self.pending.isr} <= {*self._state.isr, *self._state.assigned}:
             return [WriteIsr(self.pending)]
-        return []
+        self.pending = None
+        return self.advance_high_watermark()
 
     def _forget_joiners(self, proposal: IsrProposal) -> list[Effect]:
         self.pending = None
         for broker, incarnation in proposal.joiners:
-            if self.progress[broker].incarnation == incarnation:
+            follower = self.progress.get(broker)
+            if follower is not None and follower.incarnation == incarnation:
                 self.progress[broker] = FollowerProgress(incarnation=incarnation)
         return self.advance_high_watermark()
 

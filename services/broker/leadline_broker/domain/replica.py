@@ -32,6 +32,7 @@ from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import (
     NO_STATE_VERSION,
     LogView,
+    Order,
     PublishedState,
     ReplicaConfig,
     ReplicaState,
@@ -84,33 +85,44 @@ class Replica:
         self.leadership: Leadership | None = None
         self._following: Following | None = None
 
-    def on_leader_and_isr(self, row: PartitionRow, now: int) -> tuple[int, list[Effect]]:
+    def on_leader_and_isr(
+        self, row: PartitionRow, now: int, order: Order = (0, 0)
+    ) -> tuple[int, list[Effect]]:
         """Take the role that the controller grants (seed 1: on_leader_and_isr_command).
 
         Returns the partition's code for the answer, and effects. A repeated
         grant is success without effect; an older one is refused, as is one to
         lead again in an epoch that this replica has given up: its ISR proposals
-        may still be under way.
+        may still be under way. Within an epoch the assignment may change, and
+        then `order` tells a newer row from one that was overtaken on the way.
         """
         if self.state.broker_id not in row.replicas:
             return InvalidRequest.code, []
         if row.leader_epoch < self.state.leader_epoch:
             return FencedLeaderEpoch.code, []
         leads = row.leader == self.state.broker_id
+        overtaken, self.state.order = order < self.state.order, max(order, self.state.order)
         if row.leader_epoch == self.state.leader_epoch:
             if self.role is not Role.FENCED:
-                return NO_ERROR, self._refresh(row)
+                return NO_ERROR, [] if overtaken else self._refresh(row, now)
             if leads:
                 return FencedLeaderEpoch.code, []
         if leads:
             return NO_ERROR, self.become_leader(row, now)
         return NO_ERROR, self.become_follower(row)
 
-    def _refresh(self, row: PartitionRow) -> list[Effect]:
-        """Take a newer ISR of the same epoch: this leader's own write, seen by the controller."""
-        if self.leadership is None or row.state_version <= self.state.state_version:
+    def _refresh(self, row: PartitionRow, now: int) -> list[Effect]:
+        """Take what is new in the same epoch: the assignment (R13), and a newer ISR.
+
+        The ISR is this leader's own write, seen by the controller.
+        """
+        self.state.assigned, self.state.adding = row.replicas, row.adding
+        if self.leadership is None:
             return []
-        return self.leadership.adopt(row.isr, row.eligible, row.state_version)
+        effects = self.leadership.reassign(now)
+        if row.state_version > self.state.state_version:
+            effects += self.leadership.adopt(row.isr, row.eligible, row.state_version)
+        return effects
 
     def become_leader(self, row: PartitionRow, now: int) -> list[Effect]:
         """Lead from the present log end on (seed 1 C).
@@ -152,6 +164,13 @@ class Replica:
         self._following = None
         self.role = Role.FENCED
         return effects
+
+    @property
+    def catching_up(self) -> bool:
+        """Whether this follower is being added and lacks records that are committed."""
+        following = self._following
+        moves = self.state.moves(self.state.broker_id)
+        return following is not None and moves and not following.caught_up
 
     def _leave_leadership(self) -> list[Effect]:
         leadership, self.leadership = self.leadership, None

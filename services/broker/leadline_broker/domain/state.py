@@ -14,6 +14,11 @@ from leadline_common.rpc import PartitionRow
 NO_LEADER_EPOCH = -1
 NO_STATE_VERSION = -1
 
+Order = tuple[int, int]
+"""When a controller spoke: its epoch, and the sequence of its request within that."""
+
+NOTHING_ORDERED: Order = (-1, -1)
+
 
 class LogView(Protocol):
     """What the machine reads of the log. Offsets are exclusive ends but for the start."""
@@ -59,8 +64,9 @@ class ReplicaState:
     """Identity, last grant and high watermark of one replica.
 
     `isr` and `eligible` are the committed ones, as published with `state_version`.
-    `last_proposal` numbers ISR proposals over all epochs, so that a late answer
-    never passes for that of a newer proposal (rule R3).
+    `adding` are the assigned replicas that a reassignment brings in; `order` is
+    when the controller said so. `last_proposal` numbers ISR proposals over all
+    epochs, so that a late answer never passes for that of a newer proposal (rule R3).
     """
 
     broker_id: int
@@ -76,6 +82,8 @@ class ReplicaState:
     assigned: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     eligible: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    order: Order = NOTHING_ORDERED
     last_proposal: int = 0
 
     def take(self, row: PartitionRow) -> None:
@@ -86,8 +94,18 @@ class ReplicaState:
         self.assigned = row.replicas
         self.isr = row.isr
         self.eligible = row.eligible
+        self.adding = row.adding
+
+    def moves(self, broker: int) -> bool:
+        """Tell whether a replica is being added and is not in sync yet: it may be throttled."""
+        return broker in self.adding and broker not in self.isr
 
     @property
     def isr_floor(self) -> int:
-        """The ISR size below which nothing commits."""
-        return isr_floor(self.config.min_insync_replicas, self.assigned)
+        """The ISR size below which nothing commits.
+
+        Replicas that are being added do not raise it before they are in: an
+        unfinished reassignment refuses no produce that was accepted before it.
+        """
+        settled = [broker for broker in self.assigned if broker not in self.adding]
+        return isr_floor(self.config.min_insync_replicas, settled or self.assigned)

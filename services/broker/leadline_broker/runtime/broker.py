@@ -30,6 +30,7 @@ from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
     CommandResponse,
     HeartbeatRequest,
+    HeartbeatResponse,
     LeaderAndIsrRequest,
     ReplicaFetchRequest,
     ReplicaFetchResponse,
@@ -77,6 +78,7 @@ class Broker:
             interval_ms=settings.heartbeat_interval_ms,
             controller_url=self._controller_url,
             describe=self._describe,
+            heard=self._heard,
         )
         self._membership = Membership(
             store,
@@ -122,6 +124,7 @@ class Broker:
             engine.replicas,
             sessions=lambda: len(engine.sessions),
             waiting=lambda: len(engine.acks),
+            throttle=lambda: engine.sending.bytes_per_s,
             lease_left_ms=self._store.lease_left_ms,
         )
         for loop in engine.loops():
@@ -244,7 +247,14 @@ class Broker:
             replicas=engine.replicas.applied_count,
             digest=engine.replicas.digest,
             isr_changes=isr_changes,
+            moving=engine.moving(),
         )
+
+    def _heard(self, answer: HeartbeatResponse) -> None:
+        """Do as the controller says; a deposed one that still answers says nothing."""
+        engine = self._running()
+        if answer.controller_epoch >= engine.commands.controller_epoch:
+            engine.throttle(answer.moving_bytes_per_s)
 
     # -- what clients ask ------------------------------------------------------
 

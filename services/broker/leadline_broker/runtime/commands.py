@@ -9,6 +9,7 @@ from typing import Final
 import structlog
 
 from leadline_broker.domain.effects import Effect
+from leadline_broker.domain.state import NOTHING_ORDERED, Order
 from leadline_broker.runtime.partition import Partition, PartitionSettings
 from leadline_broker.runtime.ports import LogStore, ReplicaKey
 from leadline_broker.runtime.replica_manager import ReplicaManager
@@ -62,7 +63,7 @@ class Commands:
         self._clock = clock
         self._in_background = in_background
         self._stopped: OrderedDict[ReplicaKey, int] = OrderedDict()
-        self._latest = (-1, -1)  # controller epoch and sequence of the newest LeaderAndISR
+        self._latest = NOTHING_ORDERED
 
     @property
     def controller_epoch(self) -> int:
@@ -100,9 +101,9 @@ class Commands:
             raise BrokerFenced("the broker awaits its full grant")
         self._standing.learn(request.brokers)
         now = self._clock.monotonic_ms()
-        codes = [self._grant_topic(topic, now) for topic in request.topics]
-        place = (request.controller_epoch, request.sequence)
-        overtaken, self._latest = place < self._latest, max(place, self._latest)
+        order = (request.controller_epoch, request.sequence)
+        codes = [self._grant_topic(topic, now, order) for topic in request.topics]
+        overtaken, self._latest = order < self._latest, max(order, self._latest)
         if request.is_init:
             if not overtaken:
                 self._set_aside_all_but(request.topics)
@@ -111,12 +112,17 @@ class Commands:
             self._standing.granted = True
         return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
 
-    def _grant_topic(self, topic: TopicRows, now: int) -> list[int]:
+    def _grant_topic(self, topic: TopicRows, now: int, order: Order) -> list[int]:
         settings = self._settings.of(topic.configs)
-        return [self._grant(topic, row, settings, now) for row in topic.partitions]
+        return [self._grant(topic, row, settings, now, order) for row in topic.partitions]
 
     def _grant(
-        self, topic: TopicRows, row: PartitionRow, settings: PartitionSettings, now: int
+        self,
+        topic: TopicRows,
+        row: PartitionRow,
+        settings: PartitionSettings,
+        now: int,
+        order: Order,
     ) -> int:
         """Carry out one row and return its code."""
         partition = self._replicas.find((topic.topic_id, row.partition))
@@ -128,7 +134,7 @@ class Commands:
                 )
             elif partition.settings is not settings:
                 partition.configure(settings)
-            code, effects = partition.replica.on_leader_and_isr(row, now)
+            code, effects = partition.replica.on_leader_and_isr(row, now, order)
             self._carry_out(partition, effects)
         except LeadlineError as error:
             logger.warning(
@@ -140,11 +146,15 @@ class Commands:
         return code
 
     def _require_startable(self, topic: TopicRows, row: PartitionRow) -> None:
-        """Refuse a grant that is none, or that is older than the order to stop the replica."""
+        """Refuse a grant that is none, or that is older than the order to stop the replica.
+
+        A replica that a reassignment removed may be brought back in the same epoch.
+        """
         if self._standing.broker_id not in row.replicas:
             raise InvalidRequest("the grant does not assign the partition to this broker")
         stopped = self._stopped.get((topic.topic_id, row.partition))
-        if stopped is not None and row.leader_epoch <= stopped:
+        again = row.leader_epoch == stopped and self._standing.broker_id in row.adding
+        if stopped is not None and row.leader_epoch <= stopped and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
     def _set_aside_all_but(self, topics: list[TopicRows]) -> None:

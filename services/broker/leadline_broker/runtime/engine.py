@@ -28,9 +28,11 @@ from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving
 from leadline_broker.runtime.standing import Standing
+from leadline_broker.runtime.throttle import Throttle
 from leadline_broker.runtime.topic_settings import TopicSettings
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
+from leadline_common.rpc import MovingRow
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
@@ -68,6 +70,8 @@ class Engine:
         self.flusher = GroupFlusher(
             on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
         )
+        self.sending = Throttle(means.clock, means.metrics.moved_out)
+        self.receiving = Throttle(means.clock, means.metrics.moved_in)
         self.fetchers = Fetchers(self._fetch_context())
         self.replicas = ReplicaManager(
             means.standing.broker_id, logs, self.fetchers, carrier.carry_out
@@ -80,7 +84,10 @@ class Engine:
         )
         carrier.connect(flusher=self.flusher, fetchers=self.fetchers, isr=self.isr_writer)
         self.sessions = FetchSessions(
-            find=self.replicas.find, carry_out=carrier.carry_out, clock=means.clock
+            find=self.replicas.find,
+            carry_out=carrier.carry_out,
+            clock=means.clock,
+            sending=self.sending,
         )
         topic_settings = TopicSettings(means.settings)
         self.replicas.load(logs.stored(), topic_settings.of({}))
@@ -104,6 +111,7 @@ class Engine:
                 lanes=settings.num_replica_fetchers,
             ),
             nonces=count(1),
+            receiving=self.receiving,
         )
 
     def _commands(self, topic_settings: TopicSettings) -> Commands:
@@ -141,6 +149,17 @@ class Engine:
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
         return [self.flusher.run(), self.isr_writer.run(), *self.maintenance.loops()]
+
+    def throttle(self, bytes_per_s: int) -> None:
+        """Let moving replicas send, and receive, so much from now on (KIP-73)."""
+        if bytes_per_s != self.sending.bytes_per_s:
+            logger.info("moving replicas throttled", bytes_per_s=bytes_per_s)
+        self.sending.set_rate(bytes_per_s)
+        self.receiving.set_rate(bytes_per_s)
+
+    def moving(self) -> list[MovingRow]:
+        """Return how far the replicas have come that are being added to led partitions."""
+        return [row for partition in self.replicas.growing for row in partition.moving()]
 
     def fence_all(self) -> None:
         """Leave every role at once."""

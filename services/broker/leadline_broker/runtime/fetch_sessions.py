@@ -14,6 +14,7 @@ when it has something new to say.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,7 @@ from typing import Final
 from leadline_broker.domain.effects import Effect
 from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.ports import ReplicaKey
+from leadline_broker.runtime.throttle import Throttle
 from leadline_client.errors import (
     FetchSessionUnknown,
     LeadlineError,
@@ -60,7 +62,8 @@ class _Position:
 class FetchSession:
     """One follower's fetches over one connection. A `Subscriber` of its partitions."""
 
-    def __init__(self, request: ReplicaFetchRequest) -> None:
+    def __init__(self, request: ReplicaFetchRequest, sending: Throttle) -> None:
+        self._sending = sending
         self.id = request.session
         self.broker_id = request.broker_id
         self.incarnation = request.incarnation
@@ -79,8 +82,10 @@ class FetchSession:
     # -- what partitions tell --------------------------------------------------
 
     def on_appended(self, partition: Partition, size: int) -> None:
-        """Note `size` bytes to send, and answer if they are enough."""
+        """Note `size` bytes to send, and answer if they are enough and may be sent."""
         self._with_records[partition] = None
+        if not self._room(partition, size):
+            return
         self._new_bytes += size
         if self._new_bytes >= self._min_bytes:
             self.wake()
@@ -134,10 +139,12 @@ class FetchSession:
     async def wait_for_news(self, wait_ms: int, min_bytes: int) -> None:
         """Park until `min_bytes` come in, there is an error, or `wait_ms` have passed.
 
-        What is there already is answered at once.
+        What is there already is answered at once, or when the throttle lets it go.
         """
-        if self._with_records:
+        if any(self._room(partition, 1) for partition in self._with_records):
             return
+        if self._with_records:
+            wait_ms = min(wait_ms, math.ceil(self._sending.delay_ms()))
         self._new_bytes = 0
         self._min_bytes = min_bytes
         parked = self._parked = asyncio.get_running_loop().create_future()
@@ -156,15 +163,21 @@ class FetchSession:
     def news(self, max_bytes: int) -> Iterator[tuple[Partition, FetchedRow]]:
         """Yield answers with news: records in the order in which they came up, to `max_bytes`.
 
-        What does not fit stays first in line for the next answer.
+        What does not fit stays first in line for the next answer. Moving replicas
+        come last and stay within the throttle.
         """
         left = max_bytes
-        for partition in list(self._with_records):
+        for partition in sorted(self._with_records, key=self._moves):
             if left <= 0:
                 break
+            room = self._room(partition, left)
+            if not room:
+                continue
             del self._with_records[partition]
-            answer = self._read(self._positions[partition], left)
+            answer = self._read(self._positions[partition], room)
             left -= len(answer.records)
+            if self._moves(partition):
+                self._sending.take(len(answer.records))
             yield partition, answer
         told, self._with_high_watermark = self._with_high_watermark, {}
         for partition in told:
@@ -173,6 +186,16 @@ class FetchSession:
                 answer = partition.replica.peek(position.row)
                 position.told_high_watermark = answer.high_watermark
                 yield partition, answer
+
+    def _moves(self, partition: Partition) -> bool:
+        return partition.replica.state.moves(self.broker_id)
+
+    def _room(self, partition: Partition, size: int) -> int:
+        """Return how much of `size` bytes the throttle lets go for a partition."""
+        position = self._positions[partition]
+        if position.void or not self._moves(partition):
+            return size
+        return min(size, self._sending.available())
 
     def _owes_high_watermark(self, position: _Position) -> bool:
         return position.told_high_watermark != position.partition.replica.state.high_watermark
@@ -214,7 +237,8 @@ def _replace(row: FetchedRow, *, error_code: int = NO_ERROR, records: bytes = b"
 class FetchSessions:
     """All sessions of this leader's followers. Owned by the event loop."""
 
-    def __init__(self, *, find: Find, carry_out: CarryOut, clock: Clock) -> None:
+    def __init__(self, *, find: Find, carry_out: CarryOut, clock: Clock, sending: Throttle) -> None:
+        self._sending = sending
         self._find = find
         self._carry_out = carry_out
         self._clock = clock
@@ -266,7 +290,9 @@ class FetchSessions:
             return found if request.nonce > found.last_nonce else FetchSessionUnknown.code
         if request.session != request.nonce:
             return FetchSessionUnknown.code
-        found = self._sessions[request.broker_id, request.session] = FetchSession(request)
+        found = self._sessions[request.broker_id, request.session] = FetchSession(
+            request, self._sending
+        )
         return found
 
     def _close(self, session: FetchSession) -> None:

@@ -5,6 +5,9 @@ request of a session names every partition, later ones only those whose position
 changed. A fetcher has one request under way at a time; its appends are fsynced
 together before it asks on, because a position states durable ends (rule R4).
 Whatever goes wrong with a request ends the session: the next one is full.
+
+Replicas that a reassignment adds have a lane of their own until they have caught
+up: what is throttled, or simply large, then holds up nobody else (KIP-73).
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Final, Protocol
 
@@ -21,7 +25,9 @@ import structlog
 from leadline_broker.domain.effects import Effect
 from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.penalties import Penalties
 from leadline_broker.runtime.ports import Peers, ReplicaKey
+from leadline_broker.runtime.throttle import Throttle
 from leadline_client.errors import (
     ConnectionLost,
     FetchSessionUnknown,
@@ -48,6 +54,7 @@ _DURABLE_POLL_S: Final = 0.005
 """Between looks at a log that cannot be fsynced now, for want of room."""
 _FIRST_PAUSE_MS: Final = 20
 _LONGEST_PAUSE_MS: Final = 1_000
+_MOVING_LANE: Final = -1
 
 
 class Self(Protocol):
@@ -86,8 +93,8 @@ class FetchSettings:
 class FetchContext:
     """What all fetchers of a broker share.
 
-    `next_nonce` rises over all fetchers, so that no leader ever sees one twice
-    from the same incarnation (rule R3).
+    `nonces` rise over all fetchers, so that no leader ever sees one twice from the
+    same incarnation (rule R3). `receiving` is what may be fetched for moving replicas.
     """
 
     me: Self
@@ -98,6 +105,7 @@ class FetchContext:
     random: Random
     settings: FetchSettings
     nonces: Iterator[int]
+    receiving: Throttle
 
     def backoff(self) -> Backoff:
         """Return a new backoff."""
@@ -116,10 +124,13 @@ class Fetchers:
     def start(self, partition: Partition, leader: int) -> None:
         """Fetch the partition from `leader`, from wherever its log ends."""
         self.stop(partition)
-        place = (leader, partition.partition % self._context.settings.lanes)
+        moving = partition.replica.catching_up
+        lane = _MOVING_LANE if moving else partition.partition % self._context.settings.lanes
+        place = (leader, lane)
         fetcher = self._fetchers.get(place)
         if fetcher is None:
-            fetcher = self._fetchers[place] = Fetcher(leader, self._context)
+            caught_up = partial(self.start, leader=leader) if moving else None
+            fetcher = self._fetchers[place] = Fetcher(leader, self._context, caught_up)
             task = asyncio.create_task(fetcher.run(), name=f"fetcher-{place[0]}-{place[1]}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -143,15 +154,25 @@ class Fetchers:
 
 
 class Fetcher:
-    """Fetches some partitions from one leader."""
+    """Fetches some partitions from one leader.
 
-    def __init__(self, leader: int, context: FetchContext) -> None:
+    With `on_caught_up` they are moving replicas: what is fetched is throttled, and
+    those that have caught up are handed on.
+    """
+
+    def __init__(
+        self,
+        leader: int,
+        context: FetchContext,
+        on_caught_up: Callable[[Partition], None] | None = None,
+    ) -> None:
         self._leader = leader
         self._context = context
+        self._on_caught_up = on_caught_up
         self._partitions: dict[ReplicaKey, Partition] = {}
         self._changed: dict[ReplicaKey, Partition] = {}
         self._forgotten: dict[ReplicaKey, None] = {}
-        self._penalties = Penalties(context)
+        self._penalties = Penalties(context.clock, context.backoff)
         self._session = NO_SESSION
         self._backoff = context.backoff()
         self._wake = asyncio.Event()
@@ -192,6 +213,9 @@ class Fetcher:
 
         """
         await self._until_durable()
+        if pause_ms := self._must_wait_ms():
+            await asyncio.sleep(pause_ms / 1000)
+            return
         request = self._next_request()
         if request is None:
             await self._idle()
@@ -215,6 +239,10 @@ class Fetcher:
             ):
                 return
             await asyncio.sleep(_DURABLE_POLL_S)
+
+    def _must_wait_ms(self) -> float:
+        """Return how long the throttle leaves nothing to fetch for moving replicas."""
+        return self._context.receiving.delay_ms() if self._on_caught_up is not None else 0.0
 
     async def _idle(self) -> None:
         """Wait for a partition, or for the end of a penalty."""
@@ -247,10 +275,16 @@ class Fetcher:
             if due_ms is None
             else int(min(settings.wait_max_ms, due_ms)),
             min_bytes=settings.min_bytes,
-            max_bytes=settings.max_bytes,
+            max_bytes=self._max_bytes(),
             topics=rows,
             forgotten=_forgotten_topics(forgotten),
         )
+
+    def _max_bytes(self) -> int:
+        largest = self._context.settings.max_bytes
+        if self._on_caught_up is None:
+            return largest
+        return min(largest, self._context.receiving.available())
 
     def _rows(self) -> list[FetchTopic]:
         """Return the positions to state: all of them in a new session, else those that changed."""
@@ -308,6 +342,9 @@ class Fetcher:
         await asyncio.sleep(pause_ms / 1000)
 
     def _use(self, answer: ReplicaFetchResponse) -> None:
+        if self._on_caught_up is not None:
+            rows = (row for topic in answer.topics for row in topic.partitions)
+            self._context.receiving.take(sum(len(row.records) for row in rows))
         for topic in answer.topics:
             for row in topic.partitions:
                 partition = self._partitions.get((topic.topic_id, row.partition))
@@ -333,48 +370,10 @@ class Fetcher:
             self._penalties.impose(partition.key)
             return
         self._penalties.lift(partition.key)
-        if row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR:
+        if self._on_caught_up is not None and not partition.replica.catching_up:
+            self._on_caught_up(partition)
+        elif row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR:
             self._changed[partition.key] = partition
-
-
-class Penalties:
-    """Partitions that failed, and when to ask for them again."""
-
-    def __init__(self, context: FetchContext) -> None:
-        self._context = context
-        self._held: dict[ReplicaKey, float] = {}
-        self._backoffs: dict[ReplicaKey, Backoff] = {}
-
-    def impose(self, key: ReplicaKey) -> None:
-        """Hold the partition back, the longer the more often it failed in a row."""
-        backoff = self._backoffs.setdefault(key, self._context.backoff())
-        self._held[key] = self._context.clock.monotonic_ms() + backoff.next_ms()
-
-    def lift(self, key: ReplicaKey) -> None:
-        """Forget the partition's failures."""
-        if self._backoffs:
-            self._held.pop(key, None)
-            self._backoffs.pop(key, None)
-
-    def holds(self, key: ReplicaKey) -> bool:
-        """Tell whether the partition is held back."""
-        return key in self._held
-
-    def due(self) -> list[ReplicaKey]:
-        """Release the partitions whose time has come, and return them."""
-        if not self._held:
-            return []
-        now = self._context.clock.monotonic_ms()
-        due = [key for key, at in self._held.items() if at <= now]
-        for key in due:
-            del self._held[key]
-        return due
-
-    def next_due_ms(self) -> float | None:
-        """Return how long until the next one is due, None if none is held."""
-        if not self._held:
-            return None
-        return max(1.0, min(self._held.values()) - self._context.clock.monotonic_ms())
 
 
 def _forgotten_topics(keys: dict[ReplicaKey, None]) -> list[ForgottenTopic]:

@@ -1,7 +1,7 @@
 """Heartbeats to the controller: what this broker has applied (rule R8).
 
-The controller compares and sends again what is missing; the answer itself means
-nothing more than that it heard.
+The controller compares and sends again what is missing. The answer means that it
+heard, and says how much moving replicas may be sent (KIP-73).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import structlog
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.standing import NO_INCARNATION, Standing
 from leadline_client.errors import LeadlineError
-from leadline_common.rpc import HeartbeatRequest
+from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
 
 logger = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ class Heartbeats:
     """Tells the controller regularly, and at once after an ISR change.
 
     `describe(isr_changes)` makes the request; `controller_url()` says where the
-    controller is, "" while nobody knows.
+    controller is, "" while nobody knows; `heard(answer)` is told of each answer.
     """
 
     def __init__(
@@ -38,12 +38,14 @@ class Heartbeats:
         interval_ms: int,
         controller_url: Callable[[], str],
         describe: Callable[[list[tuple[str, int]]], HeartbeatRequest],
+        heard: Callable[[HeartbeatResponse], None],
     ) -> None:
         self._peers = peers
         self._standing = standing
         self._interval_ms = interval_ms
         self._controller_url = controller_url
         self._describe = describe
+        self._heard = heard
         self._isr_changes: dict[tuple[str, int], None] = {}
         self._now = asyncio.Event()
         self._unheard = False
@@ -72,7 +74,7 @@ class Heartbeats:
         changes, self._isr_changes = self._isr_changes, {}
         timeout_ms = max(_SHORTEST_TIMEOUT_MS, self._interval_ms)
         try:
-            await self._peers.heartbeat(url, self._describe(list(changes)), timeout_ms)
+            answer = await self._peers.heartbeat(url, self._describe(list(changes)), timeout_ms)
         except LeadlineError as error:
             self._isr_changes = changes | self._isr_changes
             if not self._unheard:
@@ -80,3 +82,4 @@ class Heartbeats:
             self._unheard = True
         else:
             self._unheard = False
+            self._heard(answer)

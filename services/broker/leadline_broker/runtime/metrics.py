@@ -29,6 +29,12 @@ class BrokerMetrics:
         self._bytes_in = metrics.counter("bytes_in", "Bytes appended as leader.")
         self._produces = metrics.counter("produces", "Produce requests that appended.")
         self._bytes_out = metrics.counter("bytes_out", "Bytes served to consumers.")
+        self._moved_in = metrics.counter(
+            "moving_bytes_in", "Bytes fetched for replicas that a reassignment adds here."
+        )
+        self._moved_out = metrics.counter(
+            "moving_bytes_out", "Bytes sent to replicas that a reassignment adds elsewhere."
+        )
         self._fetches = metrics.counter("fetches", "Fetch requests of consumers served.")
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
         self._groups = metrics.histogram(
@@ -46,6 +52,14 @@ class BrokerMetrics:
         self._fetches.inc()
         self._bytes_out.inc(size)
 
+    def moved_in(self, size: int) -> None:
+        """Count bytes fetched for moving replicas."""
+        self._moved_in.inc(size)
+
+    def moved_out(self, size: int) -> None:
+        """Count bytes sent to moving replicas."""
+        self._moved_out.inc(size)
+
     def isr_changed(self, proposal: IsrProposal, members_before: int) -> None:
         """Count a published ISR change."""
         self._isr.labels("shrink" if len(proposal.isr) < members_before else "expand").inc()
@@ -60,6 +74,7 @@ class BrokerMetrics:
         *,
         sessions: Callable[[], int],
         waiting: Callable[[], int],
+        throttle: Callable[[], int],
         lease_left_ms: Callable[[], float],
     ) -> None:
         """Register the gauges that are read when somebody looks."""
@@ -83,6 +98,9 @@ class BrokerMetrics:
         gauge("uncommitted_records_max", "Largest gap between log end and HW.", largest_lag)
         gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
         gauge("parked_produces", "Produces that wait to be committed.", waiting)
+        gauge(
+            "moving_throttle_bytes", "Throttle of moving replicas, per second; -1: none.", throttle
+        )
         gauge(
             "lease_left_seconds",
             "How long this broker may act without news of ZooKeeper.",

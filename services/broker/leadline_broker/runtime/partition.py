@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import ReplicaConfig
 from leadline_broker.runtime.ports import Log, ReplicaKey
 from leadline_broker.runtime.views import ReplicaInfo
+from leadline_common.rpc import MovingRow
 
 NOT_APPLIED = -1
 
@@ -107,6 +109,12 @@ class Partition:
             self.subscribers.pop(subscriber, None)
             self.subscribers = self.subscribers or None
 
+    def keep_subscribers(self, brokers: Container[int]) -> None:
+        """Drop the sessions of followers that are assigned no more."""
+        for subscriber in list(self.subscribers or ()):
+            if subscriber.broker_id not in brokers:
+                subscriber.forget(self)
+
     def appended(self, size: int) -> None:
         """Tell followers of `size` new bytes."""
         for subscriber in self.subscribers or ():
@@ -147,6 +155,20 @@ class Partition:
         for future in waiting or ():
             if not future.done():
                 future.set_result(None)
+
+    def moving(self) -> list[MovingRow]:
+        """Return how far each replica has come that is being added; none unless led here."""
+        leadership = self.replica.leadership
+        if leadership is None:
+            return []
+        size, log = self.log.size_bytes, self.log
+        return [
+            MovingRow(
+                self.topic, self.partition, replica, min(size, log.size_from(known.end)), size
+            )
+            for replica in self.replica.state.adding
+            if (known := leadership.progress.get(replica)) is not None
+        ]
 
     def describe(self) -> ReplicaInfo:
         """Return the replica as `GET replicas` shows it."""

@@ -42,6 +42,9 @@ class Log(LogView, Protocol):
     def size_bytes(self) -> int:
         """Bytes of all batches."""
 
+    def size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` to the end, roughly."""
+
     @property
     def failed(self) -> bool:
         """Whether a write or an fsync failed; the log refuses all use then."""

@@ -24,7 +24,8 @@ class ReplicaManager:
 
     Invariants: one replica per topic name and partition; `digest` and
     `applied_count` sum up the applied roles (rule R8); every led partition that
-    may need an ISR change is in `unsettled`.
+    may need an ISR change is in `unsettled`, and every one that a reassignment
+    adds replicas to in `growing`.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ReplicaManager:
         self._partitions: dict[ReplicaKey, Partition] = {}
         self._names: dict[tuple[str, int], Partition] = {}
         self.unsettled: dict[Partition, None] = {}
+        self.growing: dict[Partition, None] = {}
         self.digest = 0
         self.applied_count = 0
 
@@ -121,12 +123,13 @@ class ReplicaManager:
         if epoch != partition.applied_epoch:
             self._count(partition, epoch)
             partition.role_changed()
-        led = partition.replica.leadership is not None
+        leadership = partition.replica.leadership
+        if leadership is not None:
+            partition.keep_subscribers(leadership.progress)
         whole = len(state.isr) == len(state.assigned)
-        if led and not (whole and state.high_watermark == partition.log.log_end_offset):
-            self.unsettled[partition] = None
-        else:
-            self.unsettled.pop(partition, None)
+        settled = whole and state.high_watermark == partition.log.log_end_offset
+        _keep(self.unsettled, partition, leadership is not None and not settled)
+        _keep(self.growing, partition, leadership is not None and bool(state.adding))
 
     def _count(self, partition: Partition, epoch: int) -> None:
         topic_id, number = partition.key
@@ -170,3 +173,10 @@ class ReplicaManager:
         self.fence(partition)
         del self._partitions[partition.key]
         del self._names[partition.topic, partition.partition]
+
+
+def _keep(group: dict[Partition, None], partition: Partition, belongs: bool) -> None:
+    if belongs:
+        group[partition] = None
+    else:
+        group.pop(partition, None)

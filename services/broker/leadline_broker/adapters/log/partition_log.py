@@ -20,7 +20,7 @@ from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snaps
 from leadline_broker.adapters.log.syncing import append_bytes, storage_error
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import BatchHeader, Buffer, decode
+from leadline_client.batches import BatchHeader, Buffer
 from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 
 
@@ -107,6 +107,10 @@ class PartitionLog:
     def size_bytes(self) -> int:
         """Bytes of all batches."""
         return sum(segment.size for segment in self._state.segments)
+
+    def size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` to the end, to the precision of the index."""
+        return self._state.size_from(offset)
 
     @property
     def failed(self) -> bool:
@@ -195,16 +199,11 @@ class PartitionLog:
         """
         self._durability.require_usable()
         try:
-            for segment in self._state.segments:
-                for span in segment.find_timestamp(timestamp):
-                    for record in decode(segment.read_bytes(span.position, span.end)):
-                        if record.timestamp >= timestamp:
-                            return record.offset, record.timestamp
+            return self._state.first_at(timestamp)
         except CorruptBatch as error:
             raise CorruptStoredBatch(error.message) from error
         except OSError as error:
             raise storage_error(error) from error
-        return None
 
     def truncate_to(self, offset: int) -> int:
         """Cut the log at the last batch boundary at or before `offset`; return the new end.

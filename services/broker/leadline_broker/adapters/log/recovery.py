@@ -26,7 +26,7 @@ from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
-from leadline_client.batches import BatchHeader
+from leadline_client.batches import BatchHeader, decode
 from leadline_client.errors import CorruptBatch
 
 
@@ -69,6 +69,26 @@ class LogState:
     def segment_number(self, offset: int) -> int:
         """Return which segment holds an offset from the log start on, or would."""
         return bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
+
+    def size_from(self, offset: int) -> int:
+        """Return the bytes from `offset` to the end, to the precision of the index."""
+        first = max(0, self.segment_number(offset))
+        size = sum(segment.size for segment in self.segments[first:])
+        return size - self.segments[first].position_of(offset) if size else 0
+
+    def first_at(self, timestamp: int) -> tuple[int, int] | None:
+        """Return (offset, timestamp) of the first record at or after `timestamp` (ms).
+
+        Raises:
+            CorruptBatch: a batch on the way does not hold.
+
+        """
+        for segment in self.segments:
+            for span in segment.find_timestamp(timestamp):
+                for record in decode(segment.read_bytes(span.position, span.end)):
+                    if record.timestamp >= timestamp:
+                        return record.offset, record.timestamp
+        return None
 
 
 def load(

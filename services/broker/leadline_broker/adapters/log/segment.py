@@ -175,6 +175,13 @@ class Segment:
             latest = max(latest, kept.max_timestamp)
         self._max_timestamp = latest
 
+    def position_of(self, offset: int) -> int:
+        """Return where in the file `offset` is, or shortly before it; the size past the end."""
+        if offset >= self.next_offset:
+            return self.size
+        entry = self.index.entry_for_offset(offset)
+        return self.index.positions[entry] if entry >= 0 else 0
+
     def find(self, offset: int) -> BatchSpan:
         """Return the batch that holds `offset`, which the segment must contain.
 

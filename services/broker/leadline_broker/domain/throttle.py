@@ -1,0 +1,85 @@
+"""A byte rate that moving replicas may not exceed (KIP-73, for reassignment only)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leadline_common.rpc import NO_THROTTLE
+
+UNLIMITED: Final = 1 << 62
+"""How much is available without a throttle: more than anyone asks for."""
+LONGEST_DELAY_MS: Final = 500.0
+"""The longest advice to wait: the rate may be raised or lifted meanwhile."""
+
+_BURST_MS: Final = 1_000
+"""How much time may be saved up: what jitter of either side costs is caught up with."""
+_QUANTUM_MS: Final = 100
+"""How much time must be saved up before anything is available: large answers, not many."""
+
+
+class RateQuota:
+    """Holds a rate on average: a bucket that fills with time and is emptied by bytes.
+
+    More may be taken than is there, because a batch is never cut; the debt is
+    paid before anything is available again, so the average holds. Times are
+    monotonic milliseconds.
+    """
+
+    __slots__ = ("_bytes_per_s", "_filled_at", "_level")
+
+    def __init__(self) -> None:
+        """Begin without a throttle."""
+        self._bytes_per_s = NO_THROTTLE
+        self._level = 0.0
+        self._filled_at = 0
+
+    @property
+    def bytes_per_s(self) -> int:
+        """The rate in force; `NO_THROTTLE` for none."""
+        return self._bytes_per_s
+
+    @property
+    def throttled(self) -> bool:
+        """Whether there is a rate to hold."""
+        return self._bytes_per_s >= 0
+
+    def set_rate(self, bytes_per_s: int, now: int) -> None:
+        """Hold another rate from now on; what was saved up or overdrawn does not count for it.
+
+        The same rate again changes nothing.
+        """
+        if bytes_per_s != self._bytes_per_s:
+            self._bytes_per_s = bytes_per_s
+            self._level = 0.0
+            self._filled_at = now
+
+    def available(self, now: int) -> int:
+        """Return how many bytes may be moved now; 0 until it is worth while."""
+        if not self.throttled:
+            return UNLIMITED
+        self._fill(now)
+        return int(self._level) if self._level > 0 and self._level >= self._quantum else 0
+
+    def take(self, size: int, now: int) -> None:
+        """Count `size` bytes that were moved."""
+        if self.throttled:
+            self._fill(now)
+            self._level -= size
+
+    def delay_ms(self, now: int) -> float:
+        """Return how long to wait before asking again; at most `LONGEST_DELAY_MS`."""
+        if self.available(now):
+            return 0.0
+        missing = max(1.0, self._quantum) - self._level
+        if missing * 1_000 >= self._bytes_per_s * LONGEST_DELAY_MS:
+            return LONGEST_DELAY_MS
+        return missing * 1_000 / self._bytes_per_s
+
+    @property
+    def _quantum(self) -> float:
+        return self._bytes_per_s * _QUANTUM_MS / 1_000
+
+    def _fill(self, now: int) -> None:
+        gained = (now - self._filled_at) * self._bytes_per_s / 1_000
+        self._level = min(self._level + gained, self._bytes_per_s * _BURST_MS / 1_000)
+        self._filled_at = now

@@ -1,0 +1,226 @@
+"""Replicas that come and go by reassignment, and the throttle of those that come (R13, KIP-73)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leadline_client.errors import LeadershipLost, UnknownTopic
+from leadline_common import rpc
+from leadline_common.rpc import NO_ERROR
+from tests.unit.broker.small_cluster import SmallCluster, three
+
+EXPANDED = (4, 1, 2, 3)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    """Brokers 1 to 3 with a partition, and 4 with nothing."""
+    async with await three(tmp_path) as running:
+        await running.start(4)
+        running.grant(4, init=True, partitions=())
+        yield running
+
+
+def expand(cluster: SmallCluster) -> None:
+    """Add a replica on broker 4, within the leader epoch."""
+    assert cluster.grant(*EXPANDED, replicas=EXPANDED, adding=(4,)) == [[[NO_ERROR]]] * 4
+
+
+def shrink(cluster: SmallCluster) -> None:
+    """Let 4 lead in the next epoch, without 1, as the last write of a reassignment."""
+    cluster.publish(4, 1, (4, 2, 3))
+    cluster.grant(4, 2, 3, replicas=(4, 2, 3))
+    assert cluster.stop_replica(1, 1) == NO_ERROR
+
+
+def isr(cluster: SmallCluster) -> tuple[int, ...]:
+    return cluster.nodes.states["t", 0].isr
+
+
+def moving(cluster: SmallCluster, leader: int = 1) -> list[rpc.MovingRow]:
+    """Return what the leader's latest heartbeat says of moving replicas."""
+    beats = cluster.wires[leader].heartbeats
+    return beats[-1].moving if beats else []
+
+
+async def throttled(cluster: SmallCluster, bytes_per_s: int) -> None:
+    """Set the throttle, and wait until every broker has heard of it."""
+    cluster.moving_bytes_per_s = bytes_per_s
+    engines = [broker._running() for broker in cluster.brokers.values()]
+    await cluster.until(
+        lambda: all(
+            (engine.sending.bytes_per_s, engine.receiving.bytes_per_s) == (bytes_per_s,) * 2
+            for engine in engines
+        ),
+        "the throttle has arrived",
+    )
+
+
+async def test_an_added_replica_starts_from_nothing_and_joins(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a", "b")
+    size = len(cluster.stored(1))
+
+    expand(cluster)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+    assert cluster.stored(4) == cluster.stored(1)
+    done = [rpc.MovingRow("t", 0, 4, 0, size)]
+    await cluster.until(lambda: moving(cluster) == done, "the leader tells that 4 is there")
+
+
+async def test_the_last_step_moves_leadership_and_deletes_what_is_left(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "a", "b")
+    expand(cluster)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+    shrink(cluster)
+
+    assert cluster.brokers[1].replicas() == []
+    assert not (cluster.root / "1" / "t-0").exists()
+    with pytest.raises(UnknownTopic):
+        await cluster.produce(1, "refused")
+    assert (await cluster.produce(4, "c")).base_offset == 2
+    assert await cluster.read(4) == ["a", "b", "c"]
+    await cluster.until(lambda: moving(cluster, 4) == [], "nothing moves any more")
+
+
+async def test_a_dropped_leader_answers_who_waits(cluster: SmallCluster) -> None:
+    cluster.cut.update((2, 3))
+    waiting = asyncio.create_task(cluster.produce(1, "unknown"))
+    await cluster.until(lambda: cluster.end(1) == 1, "it is appended")
+
+    cluster.publish(2, 1, (2, 3))
+    assert cluster.stop_replica(1, 1) == NO_ERROR
+
+    with pytest.raises(LeadershipLost):
+        await waiting
+
+
+async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "a")
+    expand(cluster)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+    cluster.publish(1, 1, (1, 2, 3))
+
+    cluster.grant(1, 2, 3)
+    assert cluster.stop_replica(4, 1) == NO_ERROR
+    await cluster.produce(1, "b")
+
+    assert cluster.brokers[4].replicas() == []
+    assert not (cluster.root / "4" / "t-0").exists()
+    led = cluster.brokers[1]._running().replicas.named("t", 0)
+    assert led is not None
+    assert {session.broker_id for session in led.subscribers or ()} <= {2, 3}
+
+
+async def test_a_leader_that_drops_a_follower_within_the_epoch_sends_it_nothing_more(
+    cluster: SmallCluster,
+) -> None:
+    await throttled(cluster, 0)
+    await cluster.produce(1, "a")
+    expand(cluster)
+    led = cluster.brokers[1]._running().replicas.named("t", 0)
+    assert led is not None
+
+    cluster.grant(1, 2, 3)
+    await throttled(cluster, rpc.NO_THROTTLE)
+    await cluster.produce(1, "b")
+
+    assert 4 not in {session.broker_id for session in led.subscribers or ()}
+    assert (cluster.end(4), isr(cluster)) == (0, (1, 2, 3))
+
+
+async def test_a_replica_that_was_removed_can_be_brought_back_in_the_same_epoch(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.produce(1, "a")
+    shrunk = cluster.publish(1, 1, (1, 2))
+    cluster.grant(1, 2, replicas=(1, 2))
+    assert cluster.stop_replica(3, shrunk.leader_epoch) == NO_ERROR
+    assert cluster.grant(3, replicas=(1, 2, 3)) != [[[NO_ERROR]]], "an order from before"
+
+    cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
+
+    await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
+
+
+async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a")
+    await cluster.until(lambda: cluster.end(3) == 1, "3 has it")
+
+    assert cluster.stop_replica(3, 0, delete=False) == NO_ERROR
+    assert cluster.brokers[3].replicas()[0].role == "fenced"
+    cluster.grant(3)
+
+    await cluster.produce(1, "b")
+    await cluster.until(lambda: cluster.end(3) == 2, "3 follows")
+
+
+async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: SmallCluster) -> None:
+    """A throttle of nothing at all, so that a leak on either side shows."""
+    await throttled(cluster, 0)
+    await cluster.produce(1, "a", "b")
+    size = len(cluster.stored(1))
+    expand(cluster)
+
+    for number in range(20):
+        await cluster.produce(1, f"{number}", timeout_ms=2_000)
+
+    assert (cluster.end(4), isr(cluster)) == (0, (1, 2, 3))
+    assert (moving(cluster)[0].bytes_left, moving(cluster)[0].bytes_total > size) == (
+        moving(cluster)[0].bytes_total,
+        True,
+    )
+    await throttled(cluster, rpc.NO_THROTTLE)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
+@pytest.mark.parametrize("side", ["sending", "receiving"])
+async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, side: str) -> None:
+    """The controller tells both; one that has not heard yet must not make the other useless."""
+    broker = cluster.brokers[1 if side == "sending" else 4]
+    throttle = getattr(broker._running(), side)
+    throttle.set_rate(0)
+    broker._heartbeats._heard = lambda _: None
+    await cluster.produce(1, "a")
+
+    expand(cluster)
+    await cluster.produce(1, "b")
+    assert cluster.end(4) == 0
+
+    throttle.set_rate(rpc.NO_THROTTLE)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
+async def test_the_throttle_of_a_deposed_controller_is_not_heard(cluster: SmallCluster) -> None:
+    cluster.controller_epoch = 7
+    cluster.grant(1)
+    broker = cluster.brokers[1]
+
+    broker._heard(rpc.HeartbeatResponse(0, 6, 1_000))
+    assert broker._running().sending.bytes_per_s == rpc.NO_THROTTLE
+
+    broker._heard(rpc.HeartbeatResponse(0, 7, 1_000))
+    assert broker._running().sending.bytes_per_s == 1_000
+
+
+async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
+    await cluster.produce(1, "a", "b")
+    size = float(len(cluster.stored(1)))
+    expand(cluster)
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+    def value(number: int, name: str) -> float:
+        counter = getattr(cluster.brokers[number]._means.metrics, name)
+        return float(counter._value.get())
+
+    assert value(1, "_moved_out") == value(4, "_moved_in") == size
+    assert value(2, "_moved_in") == value(1, "_moved_in") == 0
