@@ -14,9 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from leadline_client.errors import PolicyViolation
 from leadline_common import znodes
-from leadline_common.settings import validate_topic_configs
+from leadline_common.settings import Accepted, accept_node
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp, Stat
 from leadline_common.zk.session import ZkSession
@@ -220,11 +219,13 @@ class ZkStore:
                 assignment = _decoded(znodes.decode_topic, topic[0], znodes.topic_path(name))
                 if assignment is not None:
                     changes.append(TopicSet(name, assignment, topic[1].version, topic[1].mzxid))
-            if config is not None:
-                path = znodes.topic_config_path(name)
-                settings = _decoded(_decode_settings, config[0], path)
-                if settings is not None:
-                    changes.append(ConfigsSet(name, settings, config[1].mzxid))
+            if config is None:
+                changes.append(ConfigsSet(name, {}))
+                continue
+            found = _accepted(config[0])
+            changes.append(
+                ConfigsSet(name, found.values, config[1].mzxid, config[1].version, found.problems)
+            )
         return changes
 
     async def read_states(
@@ -296,20 +297,13 @@ def _batches(paths: Sequence[str]) -> int:
     return -(-len(paths) // READ_BATCH)
 
 
-def _decode_settings(data: bytes) -> dict[str, str]:
-    """Decode a topic's dynamic settings; one that nobody could obey is left out."""
-    settings = {name: _setting(name, text) for name, text in znodes.decode_configs(data).items()}
-    return {name: text for name, text in settings.items() if text is not None}
-
-
 @lru_cache
-def _setting(name: str, text: str) -> str | None:
-    """Return a setting in its one spelling, or None, with a log line, where it is none."""
-    try:
-        return validate_topic_configs({name: text})[name]
-    except PolicyViolation as problem:
-        _log.error("a topic config is ignored: %s", problem)
-        return None
+def _accepted(data: bytes) -> Accepted:
+    """Sort a topic's settings, once for all that are alike; one that is none is complained of."""
+    accepted = accept_node("topic", data)
+    for problem in accepted.problems.values():
+        _log.error("a topic config is not obeyed: %s", problem)
+    return accepted
 
 
 def _decoded(decode: Callable[[bytes], _Value], data: bytes, path: str) -> _Value | None:

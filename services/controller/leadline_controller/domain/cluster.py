@@ -66,13 +66,16 @@ class TopicImage:
 
     `leaving` are the partitions that are ordered to be removed: they are kept from
     clients and brokers, as those of a topic under deletion are.
-    `version` and `zxid` are those of the topic's own node.
+    `version` and `zxid` are those of the topic's own node, `configs_version` is
+    that of its settings' node, and `config_problems` say what in it is not obeyed.
     """
 
     __slots__ = (
         "assignment",
         "changed_at",
+        "config_problems",
         "configs",
+        "configs_version",
         "deleting",
         "leaving",
         "name",
@@ -87,6 +90,8 @@ class TopicImage:
         self.version = version
         self.zxid = 0
         self.configs: dict[str, str] = {}
+        self.configs_version = NO_NODE
+        self.config_problems: Mapping[str, str] = {}
         self.partitions: dict[int, PartitionImage] = {}
         self.deleting = False
         self.leaving: frozenset[int] = frozenset()
@@ -133,11 +138,16 @@ class TopicSet(msgspec.Struct, frozen=True):
 
 
 class ConfigsSet(msgspec.Struct, frozen=True):
-    """A topic's dynamic settings were read or written."""
+    """A topic's dynamic settings were read or written; `NO_NODE` says that there are none.
+
+    `problems` say by name what cannot be obeyed; without a name it is the whole node.
+    """
 
     topic: str
-    configs: dict[str, str]
+    configs: Mapping[str, str]
     zxid: int = 0
+    version: int = NO_NODE
+    problems: Mapping[str, str] = {}
 
 
 class StateSet(msgspec.Struct, frozen=True, gc=False):
@@ -341,9 +351,16 @@ class ClusterImage:
 
     def _set_configs(self, change: ConfigsSet) -> bool:
         topic = self.topics.get(change.topic)
-        if topic is None or topic.configs == change.configs:
+        if topic is None:
             return False
-        topic.configs = dict(change.configs)
+        topic.configs_version, topic.config_problems = change.version, change.problems
+        # What cannot be obeyed undoes nothing: the value before it stays in force.
+        kept = topic.configs if "" in change.problems else change.problems.keys()
+        configs = {name: topic.configs[name] for name in kept if name in topic.configs}
+        configs |= change.configs
+        if topic.configs == configs:
+            return False
+        topic.configs = configs
         return True
 
     def _set_broker(self, change: BrokerUp | BrokerDown) -> bool:

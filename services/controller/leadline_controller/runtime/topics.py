@@ -23,6 +23,7 @@ from leadline_common.zk.errors import MultiFailed, NodeExists, RequestTooLarge
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.znodes import AuditEntry, TopicAssignment
 from leadline_controller.domain.cluster import (
+    NO_NODE,
     ClusterImage,
     ConfigsSet,
     DeletionPending,
@@ -145,7 +146,8 @@ class TopicKeeper(Keeper):
                 raise PolicyViolation(f"{failure.error.path} exists already") from None
             raise
         zxid = self._image.zxid
-        self._image.apply([TopicSet(name, assignment, 0, zxid), ConfigsSet(name, configs, zxid)])
+        configs_set = ConfigsSet(name, configs, zxid, 0 if configs else NO_NODE)
+        self._image.apply([TopicSet(name, assignment, 0, zxid), configs_set])
         self._desk.writer.rooted(name)
         await self._lead([name], "first leaders", cause)
 
