@@ -1,0 +1,249 @@
+"""All reassignments under way, and what is due for them now (seed 1 F: reassigned_partition_map).
+
+An agenda holds one entry for each intent. It follows from the intents and the
+image alone, so that a new controller has the same one. What was found out about a
+partition is kept until it changes: with thousands of reassignments and few in
+flight, a step costs what the partitions in flight cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.reassignments import ReassignmentPhase, WaitReason
+from leadline_common.tasks import Intent
+from leadline_controller.domain.cluster import ClusterImage, TopicPartition
+from leadline_controller.domain.failover import FindStale, registered_since
+from leadline_controller.domain.reassignment.batches import (
+    Candidate,
+    ReassignmentLimits,
+    collect_reassignment_batch,
+)
+from leadline_controller.domain.reassignment.machine import (
+    Action,
+    Elect,
+    Expand,
+    PartitionFacts,
+    Wait,
+    moves_leader,
+    next_action,
+    phase_of,
+)
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What to write for a partition, and the facts that it follows from."""
+
+    name: TopicPartition
+    facts: PartitionFacts
+    action: Action
+
+
+class Entry:
+    """One reassignment; `version` is that of its intent, `request` orders the requests.
+
+    `facts` are None while the partition cannot be acted on: its topic is unknown
+    or being deleted. `moves_leader` speaks of the running step, or of the next one.
+    """
+
+    __slots__ = ("action", "facts", "intent", "moves_leader", "name", "request", "version")
+
+    def __init__(self, name: TopicPartition, intent: Intent, version: int, request: int) -> None:
+        self.name = name
+        self.intent = intent
+        self.version = version
+        self.request = request
+        self.facts: PartitionFacts | None = None
+        self.action: Action = Wait(WaitReason.PARTITION_OFFLINE)
+        self.moves_leader = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a step is under way."""
+        return self.facts is not None and self.facts.is_running
+
+    @property
+    def phase(self) -> ReassignmentPhase:
+        """How far the reassignment is."""
+        return ReassignmentPhase.WAITING if self.facts is None else phase_of(self.facts)
+
+    def look(self, facts: PartitionFacts | None) -> None:
+        """Take in what is so now, and conclude what is to be done."""
+        was_mover = self.is_running and self.moves_leader
+        self.facts = facts
+        if facts is None:
+            self.action = Wait(WaitReason.PARTITION_OFFLINE)
+            self.moves_leader = False
+            return
+        self.action = next_action(facts)
+        # A step that has moved the leader counts as one that does until it ends.
+        self.moves_leader = moves_leader(facts) or (was_mover and facts.is_running)
+
+
+class Agenda:
+    """The reassignments by partition."""
+
+    def __init__(self) -> None:
+        self._entries: dict[TopicPartition, Entry] = {}
+        self._by_topic: dict[str, dict[TopicPartition, None]] = {}
+        self._touched: dict[TopicPartition, None] = {}
+        self._running: dict[TopicPartition, None] = {}
+        self._circumstances: object = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def get(self, name: TopicPartition) -> Entry | None:
+        """Return a partition's reassignment, if there is one."""
+        return self._entries.get(name)
+
+    def of_topic(self, topic: str) -> list[TopicPartition]:
+        """Return the partitions of a topic that are being reassigned."""
+        return list(self._by_topic.get(topic, ()))
+
+    def topics(self) -> list[str]:
+        """Return the topics that have partitions being reassigned."""
+        return list(self._by_topic)
+
+    @property
+    def in_flight(self) -> int:
+        """How many partitions are in a step."""
+        return len(self._running)
+
+    def put(self, name: TopicPartition, intent: Intent, version: int, request: int) -> None:
+        """Take up an intent, or what has become of it."""
+        known = self._entries.get(name)
+        if known is not None and (known.version, known.intent) == (version, intent):
+            return
+        self._entries[name] = Entry(name, intent, version, request)
+        self._by_topic.setdefault(name.topic, {})[name] = None
+        self._touched[name] = None
+
+    def drop(self, name: TopicPartition) -> None:
+        """Forget a reassignment: its intent is gone."""
+        if self._entries.pop(name, None) is None:
+            return
+        self._touched.pop(name, None)
+        self._running.pop(name, None)
+        names = self._by_topic[name.topic]
+        del names[name]
+        if not names:
+            del self._by_topic[name.topic]
+
+    def touch(self, names: Iterable[TopicPartition]) -> None:
+        """Note that partitions have changed."""
+        self._touched.update((name, None) for name in names if name in self._entries)
+
+    def touch_all(self) -> None:
+        """Note that anything may have changed."""
+        self._touched = dict.fromkeys(self._entries)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has changed since the last look."""
+        return bool(self._touched)
+
+    # -- deciding --------------------------------------------------------------
+
+    def due(self, image: ClusterImage, limits: ReassignmentLimits) -> list[Due]:
+        """Return what is to be written now, within the limits.
+
+        Steps that run come first; the places that they leave free are given to
+        steps that begin. The same is due again until its writing has changed the image.
+        """
+        self._look(image, limits)
+        in_flight = {name: self._entries[name].moves_leader for name in self._running}
+        may_move = self._first_movers(limits.leader_movements)
+        due = [
+            Due(name, entry.facts, entry.action)
+            for name in in_flight
+            if (entry := self._entries[name]).facts is not None
+            and not isinstance(entry.action, Wait)
+            and (not isinstance(entry.action, Elect) or name in may_move)
+        ]
+        if limits.partition_movements is None or len(in_flight) < limits.partition_movements:
+            begins = collect_reassignment_batch(self._candidates(), in_flight, limits)
+            for name in begins:
+                entry = self._entries[name]
+                if entry.facts is not None:
+                    due.append(Due(name, entry.facts, entry.action))
+        return due
+
+    def held_up(self, limits: ReassignmentLimits) -> set[TopicPartition]:
+        """Return the running steps that wait for others to be done with moving leaders."""
+        may_move = self._first_movers(limits.leader_movements)
+        return {
+            name
+            for name in self._running
+            if isinstance(self._entries[name].action, Elect) and name not in may_move
+        }
+
+    def _look(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
+        """Bring the entries up to date that something has happened to."""
+        circumstances = (dict(image.registered_at), limits)
+        if circumstances != self._circumstances:
+            self._circumstances = circumstances
+            self.touch_all()
+        touched, self._touched = self._touched, {}
+        live, find_stale = image.live, registered_since(image)
+        for name in touched:
+            entry = self._entries[name]
+            entry.look(gather_facts(image, entry, live, find_stale, limits.replica_movements))
+            if entry.is_running:
+                self._running[name] = None
+            else:
+                self._running.pop(name, None)
+
+    def _first_movers(self, limit: int | None) -> set[TopicPartition]:
+        """Return the running steps that may move a leader: the first ones, up to the limit."""
+        movers = [self._entries[name] for name in self._running if self._entries[name].moves_leader]
+        if limit is not None and len(movers) > limit:
+            movers = sorted(movers, key=lambda entry: (entry.request, entry.name))[:limit]
+        return {entry.name for entry in movers}
+
+    def _candidates(self) -> Iterator[Candidate]:
+        for name, entry in self._entries.items():
+            if isinstance(entry.action, Expand) and entry.facts is not None:
+                started = entry.facts.replicas != entry.facts.start
+                yield Candidate(name, entry.request, started, entry.moves_leader)
+
+
+def gather_facts(
+    image: ClusterImage,
+    entry: Entry,
+    live: frozenset[int],
+    find_stale: FindStale,
+    replica_movements: int | None,
+) -> PartitionFacts | None:
+    """Return what the next action of a reassignment follows from, or None if there can be none."""
+    name, intent = entry.name, entry.intent
+    topic = image.topics.get(name.topic)
+    partition = topic.partitions.get(name.partition) if topic else None
+    if topic is None or partition is None or topic.deleting or not topic.topic_id:
+        return None
+    state = partition.state
+    adding = topic.assignment.adding.get(name.partition, ())
+    return PartitionFacts(
+        replicas=partition.replicas,
+        leader=NO_LEADER if state is None else state.leader,
+        isr=() if state is None else state.isr,
+        target=intent.target,
+        start=intent.start or tuple(b for b in partition.replicas if b not in adding),
+        live=live,
+        adding=adding,
+        removing=topic.assignment.removing.get(name.partition, ()),
+        stale=find_stale(partition),
+        algorithm=intent.algorithm,
+        cancelled=intent.cancelled,
+        min_insync_replicas=image.min_insync_replicas(topic),
+        replica_movements=replica_movements,
+    )
