@@ -259,6 +259,14 @@ class ZkStore:
             for node in nodes
         ]
 
+    async def list_children(self, path: str, wake: _Wake) -> list[str] | None:
+        """Read the children's names of a node, and have `wake` told once when they change."""
+        self.reads += 1
+        try:
+            return await self._session.get_children(path, watch=wake)
+        except NoNode:
+            return None
+
     async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Read the children's names of any nodes."""
         self.reads += _batches(paths)

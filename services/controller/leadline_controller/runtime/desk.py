@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leadline_client.errors import LeadlineError
@@ -34,6 +34,7 @@ class Desk:
         self.image = image
         self.cause = ""
         self.deposed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.listeners: list[Callable[[Sequence[StateSet]], None]] = []
         self._gateway = gateway
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._hinted: set[type[Any]] = set()
@@ -51,7 +52,7 @@ class Desk:
             office.term,
             office.clock,
             max_ops=settings.zookeeper_multi_max_ops,
-            on_written=self._tell,
+            on_written=self.tell,
         )
 
     # -- the queue -------------------------------------------------------------
@@ -152,9 +153,16 @@ class Desk:
             self.delivery.roles(led_anew, self.cause)
         elif news:
             self.delivery.metadata()
+        self._heed(news)
 
-    def _tell(self, states: list[StateSet]) -> None:
+    def tell(self, states: Sequence[StateSet]) -> None:
+        """Tell the replicas of states that were written, and whoever listens here."""
         self.delivery.roles(states, self.cause)
+        self._heed(states)
+
+    def _heed(self, states: Sequence[StateSet]) -> None:
+        for listener in self.listeners:
+            listener(states)
 
     def _make_sender(self, broker: BrokerRegistration) -> BrokerSender:
         listener = Listener(

@@ -35,5 +35,8 @@ class Keeper:
     async def reconcile(self, event: events.Reconcile) -> None:
         """Compare with ZooKeeper, and do what is due; brokers, topics and states are read."""
 
+    def follow_up(self) -> None:
+        """Post what the event has made due that was just handled, by whichever keeper."""
+
     async def close(self) -> None:
         """End what runs beside the queue."""

@@ -96,6 +96,9 @@ class Store(Protocol):
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read any nodes."""
 
+    async def list_children(self, path: str, wake: Wake) -> list[str] | None:
+        """Read the children's names of a node, and have `wake` told once when they change."""
+
     async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Read the children's names of any nodes."""
 

@@ -89,6 +89,7 @@ class Agenda:
     def __init__(self) -> None:
         self._entries: dict[TopicPartition, Entry] = {}
         self._by_topic: dict[str, dict[TopicPartition, None]] = {}
+        self._by_task: dict[str, dict[TopicPartition, None]] = {}
         self._touched: dict[TopicPartition, None] = {}
         self._running: dict[TopicPartition, None] = {}
         self._circumstances: object = None
@@ -110,6 +111,10 @@ class Agenda:
         """Return the partitions of a topic that are being reassigned."""
         return list(self._by_topic.get(topic, ()))
 
+    def of_task(self, task: str) -> list[TopicPartition]:
+        """Return the partitions that a task still has to bring to their targets."""
+        return list(self._by_task.get(task, ()))
+
     def topics(self) -> list[str]:
         """Return the topics that have partitions being reassigned."""
         return list(self._by_topic)
@@ -124,20 +129,22 @@ class Agenda:
         known = self._entries.get(name)
         if known is not None and (known.version, known.intent) == (version, intent):
             return
+        if known is not None:
+            _take_out(self._by_task, known.intent.task, name)
         self._entries[name] = Entry(name, intent, version, request)
         self._by_topic.setdefault(name.topic, {})[name] = None
+        self._by_task.setdefault(intent.task, {})[name] = None
         self._touched[name] = None
 
     def drop(self, name: TopicPartition) -> None:
         """Forget a reassignment: its intent is gone."""
-        if self._entries.pop(name, None) is None:
+        entry = self._entries.pop(name, None)
+        if entry is None:
             return
         self._touched.pop(name, None)
         self._running.pop(name, None)
-        names = self._by_topic[name.topic]
-        del names[name]
-        if not names:
-            del self._by_topic[name.topic]
+        _take_out(self._by_topic, name.topic, name)
+        _take_out(self._by_task, entry.intent.task, name)
 
     def touch(self, names: Iterable[TopicPartition]) -> None:
         """Note that partitions have changed."""
@@ -147,10 +154,11 @@ class Agenda:
         """Note that anything may have changed."""
         self._touched = dict.fromkeys(self._entries)
 
-    @property
-    def has_news(self) -> bool:
-        """Whether something has changed since the last look."""
-        return bool(self._touched)
+    def is_behind(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
+        """Tell whether something has changed since the last look."""
+        if not self._entries:
+            return False
+        return bool(self._touched) or self._circumstances != _circumstances(image, limits)
 
     # -- deciding --------------------------------------------------------------
 
@@ -189,12 +197,12 @@ class Agenda:
 
     def _look(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
         """Bring the entries up to date that something has happened to."""
-        circumstances = (dict(image.registered_at), limits)
+        circumstances = _circumstances(image, limits)
         if circumstances != self._circumstances:
             self._circumstances = circumstances
             self.touch_all()
         touched, self._touched = self._touched, {}
-        live, find_stale = image.live, registered_since(image)
+        live, find_stale = image.electable, registered_since(image)
         for name in touched:
             entry = self._entries[name]
             entry.look(gather_facts(image, entry, live, find_stale, limits.replica_movements))
@@ -217,6 +225,18 @@ class Agenda:
                 yield Candidate(name, entry.request, started, entry.moves_leader)
 
 
+def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:
+    """Return what every reassignment depends on."""
+    return dict(image.registered_at), image.electable, limits
+
+
+def _take_out(index: dict[str, dict[TopicPartition, None]], key: str, name: TopicPartition) -> None:
+    names = index[key]
+    del names[name]
+    if not names:
+        del index[key]
+
+
 def gather_facts(
     image: ClusterImage,
     entry: Entry,
@@ -227,7 +247,7 @@ def gather_facts(
     """Return what the next action of a reassignment follows from, or None if there can be none."""
     name, intent = entry.name, entry.intent
     topic = image.topics.get(name.topic)
-    partition = topic.partitions.get(name.partition) if topic else None
+    partition = topic.stands(name.partition) if topic else None
     if topic is None or partition is None or topic.deleting or not topic.topic_id:
         return None
     state = partition.state
