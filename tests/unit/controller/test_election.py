@@ -83,6 +83,54 @@ CASES = [
         (1, (1,), "unchanged"),
         id="last-one-stays",
     ),
+    pytest.param(
+        "controlled_shutdown",
+        (1, 2),
+        (1, 2),
+        {1, 2},
+        {"leader": 1, "shutting_down": {1}, "floor": 2},
+        (2, (1, 2), "isr"),
+        id="stays-in-sync-for-acks-all",
+    ),
+    pytest.param(
+        "controlled_shutdown",
+        (1, 2, 3),
+        (2, 1, 3),
+        {1, 2, 3},
+        {"leader": 2, "shutting_down": {1}, "floor": 2},
+        (2, (2, 3), "unchanged"),
+        id="a-follower-leaves-the-isr",
+    ),
+    pytest.param(
+        "offline",
+        (1, 2, 3),
+        (1, 2),
+        {1, 2, 3},
+        {"shutting_down": {1}},
+        (2, (1, 2), "isr"),
+        id="not-to-one-that-stops",
+    ),
+    pytest.param(
+        "offline",
+        (1, 2, 3),
+        (1,),
+        {1, 2, 3},
+        {"shutting_down": {1}, "unclean": True},
+        (-1, (1,), "none"),
+        id="nothing-is-lost-while-a-member-lives",
+    ),
+    pytest.param(
+        "new_partition", (1, 2), (), {1, 2}, {"shutting_down": {1}}, (2, (2,), "new"), id="new-stop"
+    ),
+    pytest.param(
+        "preferred",
+        (1, 2),
+        (2, 1),
+        {1, 2},
+        {"leader": 2, "shutting_down": {1}},
+        (2, (2, 1), "unchanged"),
+        id="preferred-stops",
+    ),
 ]
 
 

@@ -11,13 +11,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leadline_client.errors import BodyTooLarge, LeadlineError
 from leadline_common.http import Forwarder, error_response
-from leadline_common.rpc import HEARTBEAT_PATH
+from leadline_common.rpc import CONTROLLED_SHUTDOWN_PATH, HEARTBEAT_PATH
 from leadline_controller.runtime.service import ControllerService
 
 TIMEOUT_S = 75.0
 """Longer than the longest poll."""
 
-_OWN = ("/v1/controller", HEARTBEAT_PATH)
+_OWN = ("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH)
 _OWN_PREFIX = "/v1/what-if/"
 _API = "/v1/"
 

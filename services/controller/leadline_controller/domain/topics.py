@@ -93,7 +93,7 @@ def plan_assignment(
         if new.partitions is not None or new.replication_factor is not None:
             _check_counts_agree(new)
         return check_assignment(new.replica_assignment, registered_ever)
-    brokers = {b: image.brokers[b].rack for b in sorted(image.brokers)}
+    brokers = {b: image.brokers[b].rack for b in sorted(image.electable)}
     if None in brokers.values():
         brokers = dict.fromkeys(brokers)
     if not brokers:

@@ -27,6 +27,7 @@ from leadline_controller.runtime.keeper import Keeper
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.ports import BrokerGateway
+from leadline_controller.runtime.shutdown import ShutdownKeeper
 from leadline_controller.runtime.topics import TopicKeeper
 from leadline_controller.runtime.trimming import OutboxKeeper
 from leadline_controller.runtime.upkeep import Upkeep
@@ -53,7 +54,12 @@ class Reign:
         self.ready = asyncio.Event()
         self._brokers = BrokerKeeper(self.desk)
         self._topics = TopicKeeper(self.desk)
-        self._keepers: tuple[Keeper, ...] = (self._brokers, self._topics, OutboxKeeper(self.desk))
+        self._keepers: tuple[Keeper, ...] = (
+            self._brokers,
+            self._topics,
+            ShutdownKeeper(self.desk),
+            OutboxKeeper(self.desk),
+        )
         self._upkeep = Upkeep(self.desk, self._brokers, self._topics, self._keepers)
         self._handlers = {
             kind: handler

@@ -14,7 +14,13 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import NO_LEADER, NewTopic
 from leadline_common.cause import current_cause, new_cause
-from leadline_common.rpc import ControllerRow, HeartbeatRequest, HeartbeatResponse
+from leadline_common.rpc import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    ControllerRow,
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import (
     ClusterImage,
@@ -28,8 +34,12 @@ from leadline_controller.runtime import events
 from leadline_controller.runtime.leadership import Leadership
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.reign import Reign
+from leadline_controller.runtime.shutdown import BrokerStops
 
 _Answer = TypeVar("_Answer")
+
+HAND_OVER_WAIT_MS = 2_000
+"""How long a broker that stops may wait for the new leaders to have taken over."""
 
 
 class ControllerService:
@@ -247,6 +257,24 @@ class ControllerService:
         reign = self.reign()
         reign.on_heartbeat(beat)
         return HeartbeatResponse(self.id, reign.office.term.epoch)
+
+    async def controlled_shutdown(
+        self, stopping: ControlledShutdownRequest
+    ) -> ControlledShutdownResponse:
+        """Relieve a broker that is about to stop; answer when the new leaders have taken over.
+
+        Raises:
+            NoController: this process does not rule.
+            Refused: the broker is not known in this incarnation.
+            OutcomeUnknown: ZooKeeper was lost.
+
+        """
+        reign = self.reign()
+        remaining = await self.ask(
+            BrokerStops, broker_id=stopping.broker_id, incarnation=stopping.incarnation
+        )
+        await self._until(reign.delivery.until(reign.delivery.settled), HAND_OVER_WAIT_MS)
+        return ControlledShutdownResponse(reign.office.term.epoch, [*remaining])
 
     # -- within ----------------------------------------------------------------
 
