@@ -1,6 +1,6 @@
 """Invariants I1 to I10 over generated inputs: single steps, and whole executions under faults.
 
-CI runs a share. All 120,000 executions, over a million actions, in two minutes:
+CI runs a share. All 120,000 executions, over a million actions, in a minute:
 
     .venv/bin/python -m pytest tests/unit/controller/test_reassignment_properties.py -m soak
 """

@@ -1,0 +1,165 @@
+"""What-if questions, answered with the controller's own functions."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from leadline_client.errors import InvalidRequest
+from leadline_client.wire import NO_LEADER
+from leadline_common.api import what_if
+from leadline_common.reassignments import ReassignmentAlgorithm
+from leadline_controller.domain.cluster import TopicPartition
+from leadline_controller.domain.election import elect
+from leadline_controller.domain.placement import assign_replicas
+from leadline_controller.domain.reassignment.batches import ReassignmentLimits
+from leadline_controller.domain.reassignment.foresight import (
+    ForeseenStep,
+    foresee,
+    foresee_batches,
+)
+from leadline_controller.domain.reassignment.machine import PartitionFacts
+
+_Value = TypeVar("_Value")
+
+
+class WhatIfAnswers:
+    """Answers `leadline_common.api.what_if.WhatIfAdministration`; needs no controller to rule."""
+
+    def what_if_election(self, question: what_if.WhatIfElection) -> what_if.WhatIfElected:
+        """Decide an election with the controller's own function."""
+        _check_distinct("body.assignment", question.assignment)
+        _check_distinct("body.isr", question.isr)
+        election = elect(
+            question.kind,
+            tuple(question.assignment),
+            tuple(question.isr),
+            frozenset(question.live),
+            leader=question.leader,
+            unclean=question.unclean,
+            shutting_down=frozenset(question.shutting_down),
+            eligible=frozenset(question.eligible),
+        )
+        return what_if.WhatIfElected(
+            leader=election.leader, isr=list(election.isr), reason=election.reason
+        )
+
+    def what_if_placement(self, question: what_if.WhatIfPlacement) -> what_if.WhatIfPlaced:
+        """Place replicas with the controller's own function."""
+        brokers = {broker.id: broker.rack for broker in question.brokers}
+        if len(brokers) < len(question.brokers):
+            raise InvalidRequest("body.brokers: an id is named twice")
+        placed = assign_replicas(
+            brokers,
+            question.partitions,
+            question.replication_factor,
+            start_index=question.start_index,
+            shift=question.shift,
+            start_partition=question.start_partition,
+        )
+        return what_if.WhatIfPlaced(
+            assignment={str(partition): list(replicas) for partition, replicas in placed.items()}
+        )
+
+    def what_if_reassignment(
+        self, question: what_if.WhatIfReassignment
+    ) -> what_if.WhatIfReassigned:
+        """Follow a reassignment with the machine and the window of the real ones."""
+        limits = ReassignmentLimits(**question.limits.model_dump())
+        if question.batch is not None:
+            if question.start is not None or question.target is not None:
+                raise InvalidRequest("body: give start and target, or a batch, not both")
+            return _follow_batch(question, question.batch, limits)
+        if question.start is None or question.target is None:
+            raise InvalidRequest("body: give start and target, or a batch of partitions")
+        facts = _facts("body", question.start, question.target, limits, question, question)
+        course = foresee(facts)
+        return what_if.WhatIfReassigned(
+            steps=[what_if.WhatIfStep(**_step(step)) for step in course.steps],
+            waiting_for=list(course.waiting_for),
+        )
+
+
+def _follow_batch(
+    question: what_if.WhatIfReassignment,
+    batch: list[what_if.WhatIfPartition],
+    limits: ReassignmentLimits,
+) -> what_if.WhatIfReassigned:
+    partitions = {
+        TopicPartition(row.topic, row.partition): _facts(
+            f"body.batch.{place}", row.start, row.target, limits, row, question
+        )
+        for place, row in enumerate(batch)
+    }
+    if len(partitions) < len(batch):
+        raise InvalidRequest("body.batch: a partition is named twice")
+    course = foresee_batches(partitions, limits)
+    waiting = [
+        what_if.WhatIfWaiting(topic=topic, partition=partition, waiting_for=list(brokers))
+        for (topic, partition), brokers in course.waiting.items()
+    ]
+    return what_if.WhatIfReassigned(
+        batches=[
+            [
+                what_if.WhatIfBatchStep(topic=topic, partition=partition, **_step(step))
+                for (topic, partition), step in steps
+            ]
+            for steps in course.batches
+        ],
+        waiting_for=sorted({broker for row in waiting for broker in row.waiting_for}),
+        waiting=waiting,
+    )
+
+
+def _facts(
+    where: str,
+    start: list[int],
+    target: list[int],
+    limits: ReassignmentLimits,
+    own: what_if.PartitionCircumstances,
+    general: what_if.PartitionCircumstances,
+) -> PartitionFacts:
+    """Return a partition that is about to begin; what its `own` leaves out is as in `general`."""
+    for name, replicas in (("start", start), ("target", target), ("isr", own.isr or [])):
+        _check_distinct(f"{where}.{name}", replicas)
+    online = _first(own.online, general.online, [*start, *target])
+    isr = own.isr if own.isr is not None else [b for b in start if b in online]
+    if not {*isr} <= {*start}:
+        raise InvalidRequest(f"{where}.isr: names brokers that are not in start")
+    first = next((b for b in start if b in isr and b in online), NO_LEADER)
+    return PartitionFacts(
+        replicas=tuple(start),
+        leader=first if own.leader is None else own.leader,
+        isr=tuple(isr),
+        target=tuple(target),
+        start=tuple(start),
+        live=frozenset(online),
+        algorithm=_first(own.algorithm, general.algorithm, ReassignmentAlgorithm.INCREMENTAL),
+        min_insync_replicas=_first(own.min_insync_replicas, general.min_insync_replicas, 1),
+        replica_movements=limits.replica_movements,
+    )
+
+
+def _first(own: _Value | None, general: _Value | None, otherwise: _Value) -> _Value:
+    if own is not None:
+        return own
+    return otherwise if general is None else general
+
+
+def _step(step: ForeseenStep) -> dict[str, Any]:
+    return {
+        "assignment": list(step.assignment),
+        "added": list(step.added),
+        "dropped": list(step.dropped),
+        "leader": step.leader,
+    }
+
+
+def _check_distinct(name: str, brokers: list[int]) -> None:
+    """Refuse a list that no partition can have.
+
+    Raises:
+        InvalidRequest: a broker is named twice.
+
+    """
+    if len(set(brokers)) < len(brokers):
+        raise InvalidRequest(f"{name}: a broker is named twice")
