@@ -74,13 +74,16 @@ async def _run(settings: BrokerSettings, listener: Listener) -> None:
     """Serve, join the cluster, and leave it in good order.
 
     The broker listens before it registers: the controller's grant comes at once.
+    At the end it serves on until others lead what it led.
     """
     metrics, clock = Metrics(), SystemClock()
     broker = build_broker(settings, metrics, clock)
     app = build_app(
         broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
     )
-    serving = asyncio.create_task(serve(app, listener, stopping=broker.stop_serving))
+    serving = asyncio.create_task(
+        serve(app, listener, hand_over=broker.hand_over, stopping=broker.stop_serving)
+    )
     joining = asyncio.create_task(_join(broker, settings.advertised_url or listener.url))
     try:
         await asyncio.wait({serving, joining}, return_when=asyncio.FIRST_COMPLETED)

@@ -21,7 +21,7 @@ from leadline_broker.domain.state import PublishedState
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.ports import IsrOutcome, PartitionName
 from leadline_client import batches
-from leadline_client.errors import ConnectionLost
+from leadline_client.errors import ConnectionLost, Refused
 from leadline_client.wire import Acks, ControllerInfo, ProduceResult
 from leadline_common import rpc
 from leadline_common.clock import SystemClock
@@ -163,6 +163,13 @@ class NodeStore:
         self.nodes.live.discard(self.broker_id)
 
 
+async def no_controlled_shutdown(
+    request: rpc.ControlledShutdownRequest,
+) -> rpc.ControlledShutdownResponse:
+    """Answer as a controller that does not know the request."""
+    raise Refused(f"broker {request.broker_id} asks for what is not served here")
+
+
 class Wire:
     """`Peers` that call other brokers directly, by way of the real encoding."""
 
@@ -189,6 +196,12 @@ class Wire:
             0, self._cluster.controller_epoch, self._cluster.moving_bytes_per_s
         )
 
+    async def controlled_shutdown(
+        self, url: str, request: rpc.ControlledShutdownRequest, timeout_ms: int
+    ) -> rpc.ControlledShutdownResponse:
+        del url, timeout_ms
+        return await self._cluster.on_controlled_shutdown(request)
+
     async def close(self) -> None:
         return
 
@@ -212,6 +225,7 @@ class SmallCluster:
         self.controller_epoch = 1
         self.sequence = 0
         self.moving_bytes_per_s = rpc.NO_THROTTLE
+        self.on_controlled_shutdown = no_controlled_shutdown
 
     async def __aenter__(self) -> SmallCluster:
         return self

@@ -20,16 +20,27 @@ from leadline_common.http import UnsafeListener, bind
 ROOT = Path(__file__).resolve().parents[3]
 
 SERVICE = """
+import asyncio
 import sys
 from leadline_common.http import bind, run, serve
 from leadline_common.logs import configure_logging
 from tests.unit.common.http_app import Seen, build
 
+async def slowly() -> None:
+    print('{"event": "handing over"}', flush=True)
+    await asyncio.Event().wait()
+
+async def badly() -> None:
+    raise ValueError("nobody takes it")
+
+HAND_OVER = {"slowly": slowly, "badly": badly}
+
 async def main() -> None:
     configure_logging("things", 1, stream=sys.stdout)
     seen = Seen()
     wake = seen.wake.set if sys.argv[1] == "wake" else None
-    await serve(build(seen), bind("127.0.0.1", 0), stopping=wake)
+    hand_over = HAND_OVER.get(sys.argv[1])
+    await serve(build(seen), bind("127.0.0.1", 0), hand_over=hand_over, stopping=wake)
     print('{"event": "closed", "lifespan": ' + str(seen.closed).lower() + "}", flush=True)
 
 run(main())
@@ -70,6 +81,24 @@ def test_a_signal_ends_it_with_everything_closed_and_exit_code_0(number: signal.
     assert code == 0
     assert [line["event"] for line in lines] == ["stopped", "closed"]
     assert lines[-1]["lifespan"] is True
+
+
+def test_it_serves_on_while_it_hands_over_and_a_second_signal_ends_that() -> None:
+    with service("slowly") as (process, url):
+        assert process.stdout is not None
+        process.send_signal(signal.SIGTERM)
+        assert json.loads(process.stdout.readline())["event"] == "handing over"
+        assert httpx.get(f"{url}/healthz").json() == {"alive": True}
+        code, lines = stopped(process, signal.SIGINT)
+    assert code == 0
+    assert [line["event"] for line in lines] == ["stopped", "closed"]
+
+
+def test_it_stops_also_when_it_cannot_hand_over() -> None:
+    with service("badly") as (process, _):
+        code, lines = stopped(process, signal.SIGTERM)
+    assert code == 0
+    assert [line["event"] for line in lines] == ["not handed over", "stopped", "closed"]
 
 
 def long_poll(url: str) -> socket.socket:

@@ -2,7 +2,8 @@
 
 The port is known before anything starts, so a service can publish its address
 first. SIGTERM and SIGINT stop it cleanly, and requests that still wait (long
-polls) hold that up for two seconds at most.
+polls) hold that up for two seconds at most. What a service has to hand over
+first, it does while it still serves; a second signal cuts that short.
 """
 
 from __future__ import annotations
@@ -90,13 +91,15 @@ async def serve(
     app: ASGIApp,
     listener: Listener,
     *,
+    hand_over: Callable[[], Coroutine[Any, Any, None]] | None = None,
     stopping: Callable[[], None] | None = None,
     grace_s: int = GRACE_S,
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then finish within about `grace_s` seconds.
 
-    `stopping` is called at the signal, before anything else: the place to wake
-    long polls so that they answer what they have. Returns after the last answer
+    `hand_over` is awaited at the signal, with requests served as before; a second
+    signal cancels it. Then `stopping` is called, before anything else: the place to
+    wake long polls so that they answer what they have. Returns after the last answer
     and the lifespan's end; the caller then closes what is its own.
     """
     config = uvicorn.Config(
@@ -112,7 +115,7 @@ async def serve(
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=grace_s,
     )
-    server = _Server(config, stopping or (lambda: None))
+    server = _Server(config, hand_over, stopping or (lambda: None))
     logger.info("listening", url=listener.url)
     await server.serve(sockets=[listener.socket])
     logger.info("stopped", url=listener.url)
@@ -125,20 +128,42 @@ class _Server(uvicorn.Server):
     before the service has closed its logs and its session.
     """
 
-    def __init__(self, config: uvicorn.Config, stopping: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        hand_over: Callable[[], Coroutine[Any, Any, None]] | None,
+        stopping: Callable[[], None],
+    ) -> None:
         super().__init__(config)
+        self._hand_over = hand_over
         self._stopping = stopping
+        self._handing_over: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+            loop.add_signal_handler(number, self._signalled)
         try:
             yield
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    def _signalled(self) -> None:
+        if self._handing_over is not None:
+            self._handing_over.cancel()
+        elif self._hand_over is None:
+            self._stop()
+        else:
+            self._handing_over = asyncio.create_task(self._hand_over(), name="hand over")
+            self._handing_over.add_done_callback(self._handed_over)
+
+    def _handed_over(self, task: asyncio.Task[None]) -> None:
+        """Stop, however it went."""
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("not handed over", exc_info=task.exception())
+        self._stop()
 
     def _stop(self) -> None:
         if not self.should_exit:

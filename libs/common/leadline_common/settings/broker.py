@@ -78,6 +78,19 @@ class BrokerSettings(ServiceSettings):
     heartbeat_interval_ms: int = setting(
         500, "How often the controller is told what this broker has applied.", unit="ms", ge=10
     )
+    controlled_shutdown_enable: bool = setting(
+        True,
+        "Whether a broker that is told to stop lets others lead its partitions first.",
+        scope="cluster-wide",
+    )
+    controlled_shutdown_timeout_ms: int = setting(
+        10_000,
+        "How long a broker that is told to stop may take to be relieved of what it leads; a "
+        "second signal ends the wait.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=0,
+    )
     open_files_max: int = setting(
         1_024,
         "Log files held open; the least recently used is closed first.",

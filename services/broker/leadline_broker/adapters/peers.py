@@ -14,10 +14,13 @@ import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
 from leadline_common.rpc import (
+    CONTROLLED_SHUTDOWN_PATH,
     HEARTBEAT_PATH,
     JSON,
     MSGPACK,
     REPLICA_FETCH_PATH,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     ReplicaFetchRequest,
@@ -56,6 +59,7 @@ class HttpPeers:
         self._session: aiohttp.ClientSession | None = None
         self._fetched = msgspec.msgpack.Decoder(ReplicaFetchResponse)
         self._heard = msgspec.json.Decoder(HeartbeatResponse)
+        self._relieved = msgspec.json.Decoder(ControlledShutdownResponse)
         self._msgpack = msgspec.msgpack.Encoder()
 
     async def fetch(
@@ -73,6 +77,14 @@ class HttpPeers:
         body = msgspec.json.encode(request)
         content = await self._post(url + HEARTBEAT_PATH, body, JSON, timeout_ms)
         return _decoded(self._heard.decode, content)
+
+    async def controlled_shutdown(
+        self, url: str, request: ControlledShutdownRequest, timeout_ms: int
+    ) -> ControlledShutdownResponse:
+        """Ask the controller to let others lead what this broker leads."""
+        body = msgspec.json.encode(request)
+        content = await self._post(url + CONTROLLED_SHUTDOWN_PATH, body, JSON, timeout_ms)
+        return _decoded(self._relieved.decode, content)
 
     async def close(self) -> None:
         """Close all connections."""

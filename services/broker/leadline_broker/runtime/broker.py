@@ -96,6 +96,7 @@ class Broker:
             metadata=self.metadata,
             metrics=BrokerMetrics(metrics),
             heartbeats=self._heartbeats,
+            controller_url=self._controller_url,
             clock=clock,
             random=random,
         )
@@ -137,6 +138,15 @@ class Broker:
         """Wait until the broker cannot go on; raises the reason."""
         if self._failed is not None:
             await asyncio.shield(self._failed)
+
+    async def hand_over(self) -> None:
+        """Let others lead what is led here, and go on serving meanwhile (controlled shutdown).
+
+        Takes `controlled.shutdown.timeout.ms` at most.
+        """
+        engine, settings = self._engine, self._means.settings
+        if engine is not None and settings.controlled_shutdown_enable:
+            await engine.shutdown.run(settings.controlled_shutdown_timeout_ms)
 
     def stop_serving(self) -> None:
         """Refuse from now on, and answer everybody who waits."""

@@ -13,6 +13,7 @@ import structlog
 
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.runtime.acks import PendingAcks
+from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.carrier import EffectCarrier
 from leadline_broker.runtime.commands import Commands
 from leadline_broker.runtime.fetch_sessions import FetchSessions
@@ -27,6 +28,7 @@ from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving
+from leadline_broker.runtime.shutdown import ControlledShutdown
 from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.throttle import Throttle
 from leadline_broker.runtime.topic_settings import TopicSettings
@@ -49,6 +51,7 @@ class Means:
     metadata: MetadataCache
     metrics: BrokerMetrics
     heartbeats: Heartbeats
+    controller_url: Callable[[], str]
     clock: Clock
     random: Random
 
@@ -94,6 +97,14 @@ class Engine:
         self.commands = self._commands(topic_settings)
         self.serving = self._serving()
         self.maintenance = self._maintenance()
+        self.shutdown = ControlledShutdown(
+            peers=means.peers,
+            standing=means.standing,
+            replicas=self.replicas,
+            metadata=means.metadata,
+            controller_url=means.controller_url,
+            backoff=Backoff(means.random, first_ms=100, longest_ms=1_000),
+        )
 
     def _fetch_context(self) -> FetchContext:
         means, settings = self._means, self._means.settings

@@ -91,6 +91,11 @@ class Partition:
         """Topic id and partition."""
         return self.topic_id, self.partition
 
+    @property
+    def name(self) -> tuple[str, int]:
+        """Topic name and partition."""
+        return self.topic, self.partition
+
     def configure(self, settings: PartitionSettings) -> None:
         """Take changed settings."""
         self.settings = settings

@@ -17,6 +17,8 @@ from leadline_broker.domain.state import LogView, PublishedState
 from leadline_client.batches import Buffer
 from leadline_client.wire import ControllerInfo
 from leadline_common.rpc import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     ReplicaFetchRequest,
@@ -201,6 +203,11 @@ class Peers(Protocol):
         self, url: str, request: HeartbeatRequest, timeout_ms: int
     ) -> HeartbeatResponse:
         """Tell the controller what this broker has applied."""
+
+    async def controlled_shutdown(
+        self, url: str, request: ControlledShutdownRequest, timeout_ms: int
+    ) -> ControlledShutdownResponse:
+        """Ask the controller to let others lead."""
 
     async def close(self) -> None:
         """Close all connections."""

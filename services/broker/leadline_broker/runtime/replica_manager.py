@@ -53,6 +53,10 @@ class ReplicaManager:
         """Return every replica."""
         return list(self._partitions.values())
 
+    def led(self) -> list[Partition]:
+        """Return the replicas that lead their partition."""
+        return [p for p in self._partitions.values() if p.replica.leadership is not None]
+
     def find(self, key: ReplicaKey) -> Partition | None:
         """Return the replica of (topic id, partition)."""
         return self._partitions.get(key)

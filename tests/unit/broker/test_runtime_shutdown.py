@@ -1,0 +1,166 @@
+"""Controlled shutdown: who leads what this broker led, and when it waits no more for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from leadline_client.errors import ConnectionLost, NoController
+from leadline_common import rpc
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+
+Answer = rpc.ControlledShutdownResponse
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path, controlled_shutdown_timeout_ms=60_000) as running:
+        for number in running.brokers:
+            tell(running, number)
+        yield running
+
+
+def tell(cluster: SmallCluster, to: int, live: tuple[int, ...] = (1, 2, 3)) -> None:
+    """Send a broker the metadata: who lives, and where the replicas are."""
+    broker = cluster.brokers[to]
+    row = rpc.PartitionRow(0, 1, 0, (1, 2, 3), (1, 2, 3), 0)
+    broker.update_metadata(
+        rpc.UpdateMetadataRequest(
+            cluster_id="cluster",
+            controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
+            broker_id=to,
+            incarnation=broker.incarnation,
+            version=broker.metadata.version + 1,
+            base_version=-1,
+            full=True,
+            cause="test",
+            brokers=[rpc.BrokerRow(each, f"http://b/{each}", None, 1) for each in live],
+            topics=[rpc.TopicRows(TOPIC, TOPIC_ID, {}, [row])],
+        )
+    )
+
+
+def move(cluster: SmallCluster) -> None:
+    """Let 2 lead, as the controller would."""
+    cluster.publish(2, 1, (1, 2, 3))
+    cluster.grant(1, 2, 3)
+
+
+def controller(cluster: SmallCluster, *answers: Callable[[], Answer]) -> list[str]:
+    """Let the controller do one thing after the other, the last again and again; return causes."""
+    causes: list[str] = []
+
+    async def answer(request: rpc.ControlledShutdownRequest) -> Answer:
+        assert (request.broker_id, request.incarnation) == (1, 1)
+        causes.append(request.cause)
+        return answers[min(len(causes), len(answers)) - 1]()
+
+    cluster.on_controlled_shutdown = answer
+    return causes
+
+
+def moved(cluster: SmallCluster) -> Callable[[], Answer]:
+    def answer() -> Answer:
+        move(cluster)
+        return Answer(1, [])
+
+    return answer
+
+
+def stuck() -> Answer:
+    return Answer(1, [(TOPIC, 0)])
+
+
+def unreachable() -> Answer:
+    raise ConnectionLost("nobody is there")
+
+
+def standby() -> Answer:
+    raise NoController("this one is not active")
+
+
+async def test_it_serves_until_another_leads(cluster: SmallCluster) -> None:
+    """Also when the answer is there before the role."""
+    loop = asyncio.get_running_loop()
+
+    def soon() -> Answer:
+        loop.call_later(0.05, move, cluster)
+        return Answer(1, [])
+
+    causes = controller(cluster, soon)
+    handing_over = asyncio.create_task(cluster.brokers[1].hand_over())
+    await cluster.produce(1, "served")
+
+    await handing_over
+
+    assert causes == ["shutdown-1-1"]
+    assert cluster.brokers[1].replicas()[0].role == "follower"
+    assert (await cluster.produce(2, "by another")).base_offset == 1
+
+
+@pytest.mark.parametrize("trouble", [unreachable, standby])
+async def test_it_asks_again_where_a_controller_may_come(
+    cluster: SmallCluster, trouble: Callable[[], Answer]
+) -> None:
+    causes = controller(cluster, trouble, moved(cluster))
+
+    await cluster.brokers[1].hand_over()
+
+    assert len(causes) == 2
+    assert cluster.brokers[1].replicas()[0].role == "follower"
+
+
+async def test_it_waits_for_a_replica_that_may_catch_up(cluster: SmallCluster) -> None:
+    causes = controller(cluster, stuck, moved(cluster))
+
+    await cluster.brokers[1].hand_over()
+
+    assert len(causes) == 2
+    assert cluster.brokers[1].replicas()[0].role == "follower"
+
+
+async def test_it_does_not_wait_where_nobody_else_is(cluster: SmallCluster) -> None:
+    tell(cluster, 1, live=(1,))
+    causes = controller(cluster, stuck)
+
+    await cluster.brokers[1].hand_over()
+
+    assert len(causes) == 1
+
+
+async def test_it_does_not_wait_for_a_controller_that_refuses(cluster: SmallCluster) -> None:
+    await cluster.brokers[1].hand_over()
+
+    assert cluster.brokers[1].replicas()[0].role == "leader"
+
+
+async def test_it_does_not_ask_without_a_lease(cluster: SmallCluster) -> None:
+    causes = controller(cluster, moved(cluster))
+    cluster.stores[1].lease = False
+
+    await cluster.brokers[1].hand_over()
+
+    assert causes == []
+
+
+@pytest.mark.parametrize(
+    "settings", [{"controlled_shutdown_enable": False}, {"controlled_shutdown_timeout_ms": 0}]
+)
+async def test_it_can_be_switched_off_and_limited(tmp_path: Path, settings: dict[str, int]) -> None:
+    async with await three(tmp_path, **settings) as cluster:
+        tell(cluster, 1)
+        controller(cluster, stuck)
+
+        await cluster.brokers[1].hand_over()
+
+        assert cluster.brokers[1].replicas()[0].role == "leader"
+
+
+async def test_requests_and_answers_fit_the_wire() -> None:
+    answer = Answer(3, [("t", 0), ("t", 1)])
+
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer) == answer
