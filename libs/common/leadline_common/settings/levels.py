@@ -53,9 +53,26 @@ def check_configs(level: Level, configs: Mapping[str, Any]) -> dict[str, str]:
     return checked
 
 
-def check_names(level: Level, names: Iterable[str]) -> list[str]:
-    """Return settings' own names, each once; raises PolicyViolation as `check_configs` does."""
-    return list(dict.fromkeys(settable(level, name).name for name in names))
+def alter_configs(
+    level: Level, found: Mapping[str, str], configs: Mapping[str, Any], remove: Iterable[str]
+) -> dict[str, str]:
+    """Return what a level's node will hold, which holds `found`, by name.
+
+    `configs` are set and `remove` taken away; what else a person wrote there stays,
+    even where it is wrong. Whatever is there may be removed, by the name it is there
+    under. Raises PolicyViolation as `check_configs` does.
+    """
+    checked = check_configs(level, configs)
+    gone = {name if name in found else settable(level, name).name for name in remove}
+    if both := sorted(checked.keys() & gone):
+        raise PolicyViolation(f"{both[0]} is both set and removed", config=both[0])
+    known = known_settings(topics=level == "topic")
+    kept = {}
+    for name, value in found.items():
+        own = known[name].name if name in known else name
+        if own not in checked and not gone & {name, own}:
+            kept[name] = value
+    return dict(sorted((kept | checked).items()))
 
 
 def accept_configs(

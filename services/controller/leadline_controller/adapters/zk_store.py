@@ -249,6 +249,15 @@ class ZkStore:
                 states.append(StateSet(topic, partition, state, stat.version, stat.mzxid))
         return states
 
+    async def read_configs(self, wake: _Wake) -> dict[str, ReadNode]:
+        """Read the settings of the cluster and of brokers, by path."""
+        names = await self._session.get_children(znodes.CONFIG_BROKERS, watch=wake)
+        paths = [znodes.CONFIG_CLUSTER, *(f"{znodes.CONFIG_BROKERS}/{name}" for name in names)]
+        self.reads += 1 + len(paths)
+        await asyncio.gather(*(self._session.exists(path, watch=wake) for path in paths))
+        nodes = zip(paths, await self.read_nodes(paths), strict=True)
+        return {path: node for path, node in nodes if node is not None}
+
     # -- anything --------------------------------------------------------------
 
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:

@@ -17,6 +17,7 @@ from leadline_controller.domain.failover import StateDecision, decide_all, regis
 from leadline_controller.runtime import events
 from leadline_controller.runtime.commands import Commands
 from leadline_controller.runtime.delivery import Delivery
+from leadline_controller.runtime.dynamic import DynamicConfigs
 from leadline_controller.runtime.events import Event
 from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.ports import BrokerGateway
@@ -27,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class Desk:
-    """The shared means of one term. `cause` is that of the event being handled."""
+    """The shared means of one term. `cause` is that of the event being handled.
+
+    `configs` are the settings in force: `desk.configs.current()`, at each use.
+    """
 
     def __init__(self, office: Office, image: ClusterImage, gateway: BrokerGateway) -> None:
         self.office = office
@@ -42,6 +46,7 @@ class Desk:
             office.registration.id, office.registration.url, office.term.epoch
         )
         settings = office.settings
+        self.configs = DynamicConfigs(settings, image)
         self._commands = Commands(
             image, office.cluster_id, self.controller, settings.command_ack_timeout_ms
         )

@@ -93,6 +93,9 @@ class Store(Protocol):
     ) -> list[StateSet]:
         """Read states. With `known` versions, in the order of `names`, only other ones."""
 
+    async def read_configs(self, wake: Wake) -> dict[str, ReadNode]:
+        """Read the settings of the cluster and of brokers, by path; `wake` is told of changes."""
+
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read any nodes."""
 

@@ -21,6 +21,7 @@ from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_controller.domain.cluster import ClusterImage, TopicPartition
 from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
+from leadline_controller.runtime.configs import ConfigKeeper
 from leadline_controller.runtime.desk import Desk, answer
 from leadline_controller.runtime.events import Event
 from leadline_controller.runtime.keeper import Keeper
@@ -54,9 +55,11 @@ class Reign:
         self.ready = asyncio.Event()
         self._brokers = BrokerKeeper(self.desk)
         self._topics = TopicKeeper(self.desk)
+        self._configs = ConfigKeeper(self.desk)
         self._keepers: tuple[Keeper, ...] = (
             self._brokers,
             self._topics,
+            self._configs,
             ShutdownKeeper(self.desk),
             OutboxKeeper(self.desk),
         )
@@ -111,6 +114,7 @@ class Reign:
     async def _work(self) -> None:
         try:
             self.office.store.on_reconnected(partial(self.desk.hint, events.Reconcile))
+            await self._configs.load()
             await self._upkeep.begin()
             self.ready.set()
             while True:

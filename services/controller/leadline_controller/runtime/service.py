@@ -196,7 +196,7 @@ class ControllerService:
 
         """
         reign = self.reign()
-        deadline_ms = self._leadership.settings.create_topic_timeout_ms
+        deadline_ms = reign.desk.configs.current().create_topic_timeout_ms
         try:
             async with asyncio.timeout(deadline_ms / 1000):
                 assignment = await self.ask(events.CreateTopic, new=new, dry_run=dry_run)

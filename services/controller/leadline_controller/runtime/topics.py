@@ -105,7 +105,7 @@ class TopicKeeper(Keeper):
         event.settle(assignment)
 
     async def _plan(self, new: NewTopic) -> dict[int, tuple[int, ...]]:
-        settings, chance = self._desk.office.settings, self._desk.office.random_index
+        settings, chance = self._desk.configs.current(), self._desk.office.random_index
         explicit = new.replica_assignment is not None
         known = await self._store.brokers_ever() if explicit else self._image.live
         count = max(1, len(self._image.brokers))

@@ -26,7 +26,7 @@ class OutboxKeeper(Keeper):
 
     async def reconcile(self, _event: events.Reconcile) -> None:
         """Delete what every reader has stored, but for the newest."""
-        settings, outbox = self._desk.office.settings, self._desk.office.store.outbox
+        settings, outbox = self._desk.configs.current(), self._desk.office.store.outbox
         keep, limit = settings.audit_outbox_keep_entries, settings.audit_outbox_max_entries
         head, present = await outbox.extent()
         if present <= keep:

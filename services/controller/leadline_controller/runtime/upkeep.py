@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -100,7 +99,8 @@ class Upkeep(Keeper):
 
     async def run(self) -> None:
         """Ask for a reconciliation now and then; less often where it takes long."""
-        interval_ms = self._desk.office.settings.reconcile_interval_ms
+        configs = self._desk.configs
         while True:
-            await asyncio.sleep(max(interval_ms, SHARE * self._last_ms) / 1000)
+            interval_ms = configs.current().reconcile_interval_ms
+            await configs.changed(within_s=max(interval_ms, SHARE * self._last_ms) / 1000)
             self._desk.hint(events.Reconcile)

@@ -1,0 +1,182 @@
+"""What the active controller does when settings are changed, by a request or by hand.
+
+A change is one multi with its audit entry, conditional on the version that was read
+for it. It is in force here at once; brokers hear of a topic's settings in its rows,
+and read those of the cluster and their own in ZooKeeper themselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from leadline_client.errors import NotFound, StaleVersion
+from leadline_client.wire import NO_LEADER
+from leadline_common import znodes
+from leadline_common.settings import accept_node, alter_configs
+from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
+from leadline_common.zk.ops import CreateOp, Op, SetOp
+from leadline_common.znodes import AuditEntry
+from leadline_controller.domain.cluster import NO_NODE, ConfigsSet, TopicPartition
+from leadline_controller.domain.facts import ReadNode
+from leadline_controller.domain.topics import find_topic
+from leadline_controller.runtime import events
+from leadline_controller.runtime.config_events import (
+    CLUSTER,
+    AlterConfigs,
+    AlteredConfigs,
+    ConfigResource,
+    ConfigsChanged,
+)
+from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.keeper import Handlers, Keeper
+from leadline_controller.runtime.writer import Why
+
+_log = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 8
+"""How often a change is made anew because somebody else has written in between."""
+
+
+class ConfigKeeper(Keeper):
+    """The handlers of dynamic settings; `desk.configs` holds them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._store = desk.office.store
+
+    @property
+    def handlers(self) -> Handlers:
+        """Return who handles what."""
+        return {ConfigsChanged: self.on_change, AlterConfigs: self.on_alter}
+
+    async def load(self) -> None:
+        """Read what is set, before anything is decided in this term."""
+        await self._read()
+
+    async def reconcile(self, event: events.Reconcile) -> None:
+        """Read again what is set: watches may have been missed (rule R8)."""
+        await self.on_change(event)
+
+    async def on_change(self, event: ConfigsChanged | events.Reconcile) -> None:
+        """Take in what was set by hand, and act on it."""
+        if await self._read():
+            _log.info("settings of the cluster have changed in ZooKeeper")
+            await self._elect_where_allowed(self._desk.image.topics, event.cause)
+
+    async def _read(self) -> bool:
+        nodes = await self._store.read_configs(self._look_again)
+        found = {_resource(path): node for path, node in nodes.items()}
+        return self._desk.configs.take_in({r: node for r, node in found.items() if r is not None})
+
+    def _look_again(self) -> None:
+        self._desk.hint(ConfigsChanged)
+
+    # -- requests --------------------------------------------------------------
+
+    async def on_alter(self, event: AlterConfigs) -> None:
+        """Set and remove settings of one level, all or none.
+
+        Raises:
+            Refused: there is no such topic or broker, or a setting may not be set so;
+                nothing was written.
+            StaleVersion: others keep writing the same settings.
+
+        """
+        resource = self._find(event.resource)
+        for _ in range(MAX_ATTEMPTS):
+            (node,) = await self._store.read_nodes([resource.path])
+            altered = _alter(event, node)
+            if event.dry_run or altered.after == altered.before:
+                event.settle(altered)
+                return
+            try:
+                await self._write(resource, node, altered)
+            except MultiFailed as failure:
+                if not isinstance(failure.error, BadVersion | NodeExists | NoNode):
+                    raise
+            else:
+                event.settle(altered._replace(version=altered.version + 1))
+                await self._elect_where_allowed(self._touched(resource), event.cause)
+                return
+        raise StaleVersion(f"{resource.path} is being written by others; nothing was changed")
+
+    def _find(self, resource: ConfigResource) -> ConfigResource:
+        image = self._desk.image
+        if resource.level == "topic":
+            find_topic(image, resource.name)
+        elif resource.level == "broker" and not self._desk.configs.knows_broker(resource):
+            raise NotFound(f"no broker {resource.name} is known")
+        return resource
+
+    async def _write(
+        self, resource: ConfigResource, node: ReadNode | None, altered: AlteredConfigs
+    ) -> None:
+        """Write settings with their audit entry, and take them in."""
+        data = znodes.replace_configs(node.data if node else b"", altered.after)
+        path, version = resource.path, altered.version
+        op: Op = CreateOp(path, data) if node is None else SetOp(path, data, version)
+        await self._desk.writer.commit([op], self._entry(resource, altered))
+        if resource.level == "topic":
+            accepted = accept_node("topic", data)
+            change = ConfigsSet(
+                resource.name, accepted.values, 0, altered.version + 1, accepted.problems
+            )
+            if self._desk.image.apply([change]):
+                self._desk.delivery.metadata()
+        else:
+            self._desk.configs.take_in_one(resource, data, altered.version + 1)
+
+    def _entry(self, resource: ConfigResource, altered: AlteredConfigs) -> AuditEntry:
+        about: dict[str, object] = {"config": resource.level}
+        if resource.level == "topic":
+            topic = self._desk.image.topics[resource.name]
+            about = {"topic": topic.name, "topic_id": topic.topic_id}
+        elif resource.level == "broker":
+            about = {"broker": int(resource.name)}
+        entry = self._desk.entry(
+            "configs_changed",
+            about,
+            actor="operator",
+            before=altered.before,
+            after=altered.after,
+        )
+        return msgspec.structs.replace(entry, zk={resource.path: altered.version + 1})
+
+    def _touched(self, resource: ConfigResource) -> Iterable[str]:
+        return [resource.name] if resource.level == "topic" else self._desk.image.topics
+
+    async def _elect_where_allowed(self, topics: Iterable[str], cause: str) -> None:
+        """Give leaderless partitions a leader at once, where one outside the ISR may now lead."""
+        image = self._desk.image
+        names = [
+            TopicPartition(name, number)
+            for name in topics
+            if image.unclean_allowed(image.topics[name])
+            for number, partition in image.topics[name].partitions.items()
+            if partition.state is not None and partition.state.leader == NO_LEADER
+        ]
+        reason = "unclean election: committed records that only the old ISR holds may be lost"
+        why = Why(cause, self._desk.office.actor, "unclean_election_enabled", reason)
+        await self._desk.write(self._desk.decide(names), why)
+
+
+def _alter(event: AlterConfigs, node: ReadNode | None) -> AlteredConfigs:
+    """Return what a node's settings are, and will be by an operator's request."""
+    level, data = event.resource.level, node.data if node else b""
+    try:
+        before: Mapping[str, str] = znodes.decode_configs(data)
+    except (msgspec.MsgspecError, AttributeError):  # nobody can obey it: it is written anew
+        before = {}
+    after = alter_configs(level, before, event.configs, event.remove)
+    return AlteredConfigs(before, after, NO_NODE if node is None else node.version)
+
+
+def _resource(path: str) -> ConfigResource | None:
+    """Return whose settings a node has; None for one that an operator has misnamed."""
+    if path == znodes.CONFIG_CLUSTER:
+        return CLUSTER
+    name = path.rpartition("/")[2]
+    return ConfigResource("broker", str(int(name))) if name.isdecimal() else None
