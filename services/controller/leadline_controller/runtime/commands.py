@@ -178,15 +178,15 @@ class Commands:
         return Sent(self._encode(request), sent)
 
     def _role(self, topic: TopicImage, number: int, broker_id: int) -> PartitionRow | None:
-        """Return a partition's row for one broker, or None where no leader was ever chosen.
+        """Return a partition's row for one broker; None where it has no part, or nobody ever led.
 
         Whoever registered after the state was written is not the leader that it
         means: it hears of no leader, until the election that is due (rule R9).
         """
         partition = topic.stands(number)
-        if partition is None or partition.state is None:
+        if partition is None or partition.state is None or broker_id not in partition.replicas:
             return None
-        row = _row(number, partition, partition.state)
+        row = _row(topic, number, partition, partition.state)
         if row.leader == broker_id and self._image.registered_at[broker_id] > partition.zxid:
             return msgspec.structs.replace(row, leader=NO_LEADER)
         return row
@@ -214,7 +214,9 @@ def is_visible(topic: TopicImage) -> bool:
     return bool(topic.topic_id) and not topic.deleting
 
 
-def _row(number: int, partition: PartitionImage, state: PartitionState) -> PartitionRow:
+def _row(
+    topic: TopicImage, number: int, partition: PartitionImage, state: PartitionState
+) -> PartitionRow:
     return PartitionRow(
         number,
         state.leader,
@@ -223,13 +225,14 @@ def _row(number: int, partition: PartitionImage, state: PartitionState) -> Parti
         partition.replicas,
         partition.version,
         state.eligible,
+        topic.assignment.adding.get(number, ()),
     )
 
 
 def _metadata_rows(topic: TopicImage) -> TopicRows:
     """Return every partition's row; one that never had a leader has epoch -1."""
     rows = [
-        _row(number, partition, partition.state or _NEVER_LED)
+        _row(topic, number, partition, partition.state or _NEVER_LED)
         for number, partition in topic.standing.items()
     ]
     return TopicRows(topic.name, topic.topic_id, topic.configs, rows)

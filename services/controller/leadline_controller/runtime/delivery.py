@@ -7,7 +7,7 @@ grant to every broker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from leadline_common import rpc
@@ -145,6 +145,18 @@ class Delivery:
         for partition in going:
             self._digests.touch(topic, partition)
         self.metadata()
+
+    def drop(self, topic: str, drops: Mapping[int, Iterable[int]], cause: str) -> None:
+        """Have brokers delete the replicas that a reassignment has taken from them.
+
+        A broker that is away finds them unknown when it returns.
+        """
+        for number, brokers in drops.items():
+            for broker_id in brokers:
+                sender = self._senders.get(broker_id)
+                if sender is not None:
+                    sender.cause = cause
+                    sender.owe_stop(topic, [number])
 
     def metadata(self) -> None:
         """Tell everybody the metadata, where it has changed."""
