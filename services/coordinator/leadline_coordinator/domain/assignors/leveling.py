@@ -16,8 +16,8 @@ others, and a chain is walked where it ends below the level, or at it with moves
 As only cheapest chains are walked, no circle of hand-overs that saves moves can arise
 (the invariant of successive shortest paths), so that the result is the best when no
 chain is worth walking. Each walk lowers the sum of squares or the number of moves:
-there is an end. A search costs about the number of all subscriptions, and serves every
-chain that shares no topic with another.
+there is an end. A search costs about the number of all subscriptions, and serves one
+chain from each member at the level.
 
 Example: a asked for t, b for t and u, c for u. a has t-0, b has u-0, u-1 and u-2, c
 comes: it gets one of u, and nothing else moves.
@@ -116,22 +116,25 @@ class _Shares:
             sources = [m for m in range(len(self._load)) if self._level(m) == level]
             chains = _Chains(self._held, self._claims, self._subscribers)
             chains.search(sources)
-            if not self._walk(chains, level):
+            if not self._walk(chains, set(sources), level):
                 return relieved
             relieved = True
 
-    def _walk(self, chains: _Chains, level: int) -> bool:
-        """Hand over along the chains that are worth it and share no topic."""
-        used: set[int] = set()
+    def _walk(self, chains: _Chains, sources: set[int], level: int) -> bool:
+        """Hand over along the chains that are worth it, one for each source and each hop."""
+        used: set[tuple[str, int, int]] = set()
         for member in chains.ends():
             if not self._is_worth_it(chains.cost[member], self._next_level(member), level):
                 continue
-            hops = chains.to(member)
-            if used.isdisjoint(hop[1] for hop in hops) and self._level(hops[0][0]) == level:
+            hops = chains.to(member, sources)
+            ways = {("from", giver, topic) for giver, topic, _ in hops}
+            ways |= {("to", receiver, topic) for _, topic, receiver in hops}
+            if hops[0][0] in sources and used.isdisjoint(ways):
                 for giver, topic, receiver in hops:
                     self._give_up(topic, giver)
                     self._receive(topic, receiver)
-                used.update(hop[1] for hop in hops)
+                sources.discard(hops[0][0])
+                used |= ways
         return bool(used)
 
     @staticmethod
@@ -153,7 +156,8 @@ class _Chains:
     """The cheapest chains of hand-overs from some members to all others, in moves.
 
     `cost` is that of the chain to each member; chains are kept as the last hop of each:
-    by which topic a member is reached, and by whom that topic is given up.
+    by which topic a member is reached, and who gives that topic up most cheaply: first
+    the one through whom chains were found, then others, of whom some may be sources.
     """
 
     def __init__(
@@ -167,7 +171,7 @@ class _Chains:
         self._subscribers = subscribers
         self.cost = [_FAR] * len(held)
         self._by = [_NOWHERE] * len(held)
-        self._giver = [_NOWHERE] * len(subscribers)
+        self._givers: list[list[int]] = [[] for _ in subscribers]
         self._topic_cost = [_FAR] * len(subscribers)
 
     def search(self, sources: Sequence[int]) -> None:
@@ -189,13 +193,26 @@ class _Chains:
         """Return the members that a chain ends at."""
         return [m for m, topic in enumerate(self._by) if topic != _NOWHERE]
 
-    def to(self, member: int) -> list[tuple[int, int, int]]:
-        """Return the hops (giver, topic, receiver) of the chain that ends at this member."""
+    def to(self, member: int, sources: set[int]) -> list[tuple[int, int, int]]:
+        """Return the hops (giver, topic, receiver) of a chain that ends at this member.
+
+        It begins at one of `sources`, if there is one left that is as cheap as any.
+        """
         hops = []
         while (topic := self._by[member]) != _NOWHERE:
-            hops.append((self._giver[topic], topic, member))
-            member = self._giver[topic]
+            giver = self._giver_of(topic, sources)
+            hops.append((giver, topic, member))
+            member = giver
         return hops[::-1]
+
+    def _giver_of(self, topic: int, sources: set[int]) -> int:
+        givers = self._givers[topic]
+        while len(givers) > 1 and not self._begins_at(givers[-1], sources):
+            givers.pop()
+        return givers[-1]
+
+    def _begins_at(self, member: int, sources: set[int]) -> bool:
+        return member in sources and self._by[member] == _NOWHERE
 
     def _cheaper_topics(self, giver: int) -> list[int]:
         claims = self._claims[giver]
@@ -204,8 +221,10 @@ class _Chains:
             cost = self.cost[giver] - (held > len(claims.get(topic, ())))
             if cost < self._topic_cost[topic]:
                 self._topic_cost[topic] = cost
-                self._giver[topic] = giver
+                self._givers[topic] = [giver]
                 found.append(topic)
+            elif cost == self._topic_cost[topic]:
+                self._givers[topic].append(giver)
         return found
 
     def _cheaper_members(self, topic: int) -> list[int]:
