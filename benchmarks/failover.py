@@ -41,7 +41,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.http import bind, serve
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk import codec
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, Op, OpResult, SetOp
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.brokers import HttpBrokers
@@ -217,7 +217,7 @@ class WatchedStore(ZkStore):
     fired_at = 0.0
     reads_before_last_write = 0
 
-    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi."""
         self.reads_before_last_write = self.reads
         return super().submit(ops)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from leadline_common.zk.ops import Op, OpResult
+from leadline_common.zk.ops import Op, MultiResults
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.facts import Term
@@ -23,7 +23,7 @@ class CountingStore(ZkStore):
 
     reads_before_last_write = 0
 
-    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         self.reads_before_last_write = self.reads
         return super().submit(ops)
 

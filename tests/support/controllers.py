@@ -21,7 +21,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.http import Listener, bind
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import NodeExists
-from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.archives import HttpArchives
@@ -309,7 +309,7 @@ class MortalStore(ZkStore):
         self.writes_left = -1
         self.dies_after_sending = False
 
-    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         self.writes_left -= 1
         if self.writes_left != 0:
             return super().submit(ops)

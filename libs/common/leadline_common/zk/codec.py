@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Final
 
 from leadline_common.zk.errors import MultiFailed, NodeError, NoNode, node_error
-from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
+from leadline_common.zk.ops import CheckOp, CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 
 CREATE: Final = 1
 DELETE: Final = 2
@@ -41,6 +41,9 @@ _STAT = Struct("!qqqqiiiqiiq")
 _pack_int = _INT.pack
 _unpack_int = _INT.unpack_from
 _unpack_stat = _STAT.unpack_from
+_unpack_zxid = Struct("!q").unpack_from
+_ZXID_BEFORE_BODY: Final = 12
+"""A reply header is xid (32 bits), zxid (64), error (32); a decoder is given what follows it."""
 
 _NO_WATCH: Final = b"\0"
 _END: Final = _HEADER.pack(-1, 1, -1)
@@ -166,7 +169,7 @@ def _children(buffer: bytes, offset: int) -> tuple[list[str], int]:
     return names, offset
 
 
-def decode_multi(buffer: bytes, offset: int, ops: Sequence[Op], root: str) -> list[OpResult]:
+def decode_multi(buffer: bytes, offset: int, ops: Sequence[Op], root: str) -> MultiResults:
     """Decode the answer to the multi of `ops`, examining every result.
 
     Raises:
@@ -175,7 +178,7 @@ def decode_multi(buffer: bytes, offset: int, ops: Sequence[Op], root: str) -> li
     """
     if _unpack_int(buffer, offset)[0] == _ERROR:
         raise _multi_failure(buffer, offset, ops)
-    results: list[OpResult] = []
+    results = MultiResults((), _unpack_zxid(buffer, offset - _ZXID_BEFORE_BODY)[0])
     for op in ops:
         offset += _HEADER_SIZE
         if isinstance(op, SetOp):

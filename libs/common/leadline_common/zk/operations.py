@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from leadline_common.zk import codec
 from leadline_common.zk.errors import NodeExists, NoNode, RequestTooLarge
-from leadline_common.zk.ops import CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
+from leadline_common.zk.ops import CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.requests import (
     Answer,
     EncodedRequest,
@@ -131,7 +131,7 @@ class ZkOperations(ABC):
 
     # -- many nodes ------------------------------------------------------------
 
-    def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+    def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi at once and return its future, so that multis can be pipelined.
 
         Multis of one session are applied in the order in which they were submitted.
@@ -139,8 +139,8 @@ class ZkOperations(ABC):
         """
         transport = self._open_transport()
         if not ops:
-            empty: asyncio.Future[list[OpResult]] = asyncio.get_running_loop().create_future()
-            empty.set_result([])
+            empty: asyncio.Future[MultiResults] = asyncio.get_running_loop().create_future()
+            empty.set_result(MultiResults((), 0))
             return empty
         request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root)))
         return self._submit(
@@ -149,7 +149,7 @@ class ZkOperations(ABC):
             ops[0].path,
         )
 
-    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+    async def multi(self, ops: Sequence[Op]) -> MultiResults:
         """Apply all operations or none, and return a result for each.
 
         A result is the created path, the new Stat of a set, or None.

@@ -7,6 +7,7 @@ is an ordinary version, and overwriting whatever is there must be asked for as
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 import msgspec
@@ -69,3 +70,14 @@ class CheckOp(msgspec.Struct, frozen=True, gc=False):
 
 Op: TypeAlias = CreateOp | SetOp | DeleteOp | CheckOp
 OpResult: TypeAlias = str | Stat | None
+"""The created path, the new Stat of a set, or None."""
+
+
+class MultiResults(list[OpResult]):
+    """A result for each operation of a multi; `zxid` is the transaction that they made up."""
+
+    __slots__ = ("zxid",)
+
+    def __init__(self, results: Iterable[OpResult], zxid: int) -> None:
+        super().__init__(results)
+        self.zxid = zxid

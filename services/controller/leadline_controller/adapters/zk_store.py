@@ -17,7 +17,7 @@ import msgspec
 from leadline_common import znodes
 from leadline_common.settings import Accepted, accept_node
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CreateOp, Op, OpResult, SetOp, Stat
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
 from leadline_common.znodes import ControllerRegistration, PartitionState
@@ -258,6 +258,24 @@ class ZkStore:
         nodes = zip(paths, await self.read_nodes(paths), strict=True)
         return {path: node for path, node in nodes if node is not None}
 
+    async def intents(self, root: str, wake: _Wake) -> dict[str, dict[int, bytes]]:
+        """Return the orders for single partitions below `root`, by topic and partition."""
+        self.reads += 1
+        topics = await self._session.get_children(root, watch=wake)
+        found: dict[str, dict[int, bytes]] = {}
+        for topic in topics:
+            self.reads += 1
+            try:
+                names = await self._session.get_children(f"{root}/{topic}", watch=wake)
+            except NoNode:
+                continue
+            numbers = sorted(int(name) for name in names if name.isdecimal())
+            nodes = await self._get_many([f"{root}/{topic}/{number}" for number in numbers])
+            found[topic] = {
+                n: node[0] for n, node in zip(numbers, nodes, strict=True) if node is not None
+            }
+        return found
+
     # -- anything --------------------------------------------------------------
 
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
@@ -286,7 +304,7 @@ class ZkStore:
         """The audit outbox."""
         return ZkOutbox(self._session)
 
-    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi; those of one store are applied in the order of submission."""
         self.writes += 1
         return self._session.submit_multi(ops)

@@ -23,6 +23,8 @@ ASSIGNMENT = "assignment"
 BROKERS = "brokers"
 """The member of an entry's `after` that lists the live brokers."""
 TOPIC_DELETED = "topic_deleted"
+TOPIC_DELETION_ORDERED = "topic_deletion_ordered"
+"""From here on nobody is shown the topic, though its nodes are still there."""
 CONTROLLER_ELECTED = "controller_elected"
 
 
@@ -147,7 +149,7 @@ class PastCluster(msgspec.Struct):
             self.controller = _number(after.get("id"))
         if BROKERS in after:
             self.brokers = list(after[BROKERS])
-        if entry.kind == TOPIC_DELETED and topic is not None:
+        if entry.kind in (TOPIC_DELETED, TOPIC_DELETION_ORDERED) and topic is not None:
             self.topics.pop(topic, None)
         elif topic is not None and ASSIGNMENT in after:
             self._assign(topic, entry.resource.get("topic_id"), after[ASSIGNMENT])

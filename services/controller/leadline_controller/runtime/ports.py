@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
-from leadline_common.zk.ops import Op, OpResult
+from leadline_common.zk.ops import MultiResults, Op
 from leadline_common.znodes import ControllerRegistration
 from leadline_controller.domain.cluster import Change, StateSet, TopicPartition
 from leadline_controller.domain.facts import Holder, LiveBrokers, ReadNode, Term, Tombstone
@@ -96,6 +96,12 @@ class Store(Protocol):
     async def read_configs(self, wake: Wake) -> dict[str, ReadNode]:
         """Read the settings of the cluster and of brokers, by path; `wake` is told of changes."""
 
+    async def intents(self, root: str, wake: Wake) -> dict[str, dict[int, bytes]]:
+        """Return the orders for single partitions below `root`, by topic and partition.
+
+        A topic's parent node without any order is there, empty. `wake` is told of new ones.
+        """
+
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read any nodes."""
 
@@ -109,7 +115,7 @@ class Store(Protocol):
     def outbox(self) -> Outbox:
         """The audit outbox."""
 
-    def submit(self, ops: Sequence[Op]) -> asyncio.Future[list[OpResult]]:
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi; those of one store are applied in the order of submission."""
 
 

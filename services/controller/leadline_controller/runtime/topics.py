@@ -137,7 +137,7 @@ class TopicKeeper(Keeper):
         told = {ASSIGNMENT: assignment.partitions, "configs": configs}
         entry = msgspec.structs.replace(entry, after=told)
         try:
-            await self._desk.writer.commit(ops, entry)
+            zxid = (await self._desk.writer.commit(ops, entry)).zxid
         except RequestTooLarge as problem:
             raise PolicyViolation(f"the topic has too many partitions: {problem}") from None
         except MultiFailed as failure:
@@ -145,7 +145,6 @@ class TopicKeeper(Keeper):
                 self._desk.hint(events.TopicsChanged)
                 raise PolicyViolation(f"{failure.error.path} exists already") from None
             raise
-        zxid = self._image.zxid
         configs_set = ConfigsSet(name, configs, zxid, 0 if configs else NO_NODE)
         self._image.apply([TopicSet(name, assignment, 0, zxid), configs_set])
         self._desk.writer.rooted(name)
@@ -209,13 +208,13 @@ class TopicKeeper(Keeper):
         if isinstance(result, Stat):
             self._image.apply([TopicSet(topic.name, assignment, result.version, result.mzxid)])
 
-    def _forget(self, name: str) -> None:
+    def _forget(self, name: str, zxid: int = 0) -> None:
         """Let go of a topic whose node is gone without a tombstone: no replica is deleted."""
         topic = self._image.topics[name]
         if not topic.deleting:
             _log.error("topic %s vanished from ZooKeeper without a tombstone", name)
         names = [TopicPartition(name, number) for number in topic.partitions]
-        self._image.apply([TopicGone(name)])
+        self._image.apply([TopicGone(name, zxid)])
         self._desk.delivery.forget(names)
         self._desk.delivery.metadata()
 
@@ -236,14 +235,16 @@ class TopicKeeper(Keeper):
         path, kind = znodes.delete_topic_path(topic.name), "topic_deletion_ordered"
         entry = self._entry(kind, topic.name, topic.topic_id, actor="operator")
         try:
-            await self._desk.writer.commit([CreateOp(path, topic.topic_id.encode())], entry)
+            ordered = await self._desk.writer.commit(
+                [CreateOp(path, topic.topic_id.encode())], entry
+            )
         except MultiFailed as failure:
             if not isinstance(failure.error, NodeExists):
                 raise
             self._look_for_tombstones()
             raise TopicDeletionPending(f"topic {topic.name!r} is being deleted already") from None
         event.settle(topic.topic_id)
-        self._begin(topic, event.cause)
+        self._begin(topic, event.cause, ordered.zxid)
 
     async def on_deletions(self, event: events.DeletionsChanged) -> None:
         """Take up every tombstone that is not being acted on yet."""
@@ -273,11 +274,11 @@ class TopicKeeper(Keeper):
     def _look_for_tombstones(self) -> None:
         self._desk.hint(events.DeletionsChanged)
 
-    def _begin(self, topic: TopicImage, cause: str) -> None:
+    def _begin(self, topic: TopicImage, cause: str, zxid: int = 0) -> None:
         """Tell the brokers to stop, and wait beside the queue until all live ones have."""
         if topic.name in self._stopping:
             return
-        self._image.apply([DeletionPending(topic.name, self._image.zxid)])
+        self._image.apply([DeletionPending(topic.name, zxid)])
         self._desk.delivery.stop(topic.name, cause)
         task = asyncio.create_task(self._await_stops(topic.name, cause))
         self._stopping[topic.name] = task
@@ -297,11 +298,11 @@ class TopicKeeper(Keeper):
         if not self._desk.delivery.stopped(event.topic):  # a broker has come back meanwhile
             self._begin(topic, event.cause)
             return
-        await self._delete_nodes(topic.name, topic.topic_id)
-        self._forget(topic.name)
+        zxid = await self._delete_nodes(topic.name, topic.topic_id)
+        self._forget(topic.name, zxid)
 
-    async def _delete_nodes(self, name: str, topic_id: str) -> None:
-        """Delete what there is of a topic, the tombstone last."""
+    async def _delete_nodes(self, name: str, topic_id: str) -> int:
+        """Delete what there is of a topic, the tombstone last; return that transaction."""
         (numbers,) = await self._store.children([znodes.partitions_path(name)])
         parents = [f"{znodes.partitions_path(name)}/{number}" for number in numbers or ()]
         nodes = [
@@ -323,4 +324,5 @@ class TopicKeeper(Keeper):
             for path, node in zip(last, found, strict=True)
             if node is not None
         ]
-        await self._desk.writer.commit(ops, self._entry("topic_deleted", name, topic_id))
+        entry = self._entry("topic_deleted", name, topic_id)
+        return (await self._desk.writer.commit(ops, entry)).zxid

@@ -27,7 +27,7 @@ from leadline_client.wire import NO_LEADER
 from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CheckOp, CreateOp, Op, OpResult, SetOp, Stat
+from leadline_common.zk.ops import CheckOp, CreateOp, MultiResults, Op, SetOp, Stat
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet, TopicPartition
 from leadline_controller.domain.facts import Term
@@ -89,7 +89,7 @@ class Writer:
         """Note that the parent of a topic's partition nodes exists."""
         self._rooted.add(topic)
 
-    async def commit(self, ops: Sequence[Op], entry: AuditEntry) -> list[OpResult]:
+    async def commit(self, ops: Sequence[Op], entry: AuditEntry) -> MultiResults:
         """Apply `ops` under the epoch check and with an audit entry; return the results of `ops`.
 
         Raises:
@@ -103,7 +103,7 @@ class Writer:
             results = await self._store.submit(whole)
         except MultiFailed as failure:
             raise self._refusal(failure, 1) from failure
-        return results[1:-1]
+        return MultiResults(results[1:-1], results.zxid)
 
     async def fenced(self, ops: Sequence[Op], entry: AuditEntry | None = None) -> None:
         """Apply any number of operations in multis under the epoch check, pipelined.
@@ -148,6 +148,15 @@ class Writer:
             answers = [batch.answer for batch in batches if batch.answer is not None]
             await asyncio.gather(*answers, return_exceptions=True)
 
+    def leader_checks(self, decisions: Sequence[StateDecision]) -> list[CheckOp]:
+        """Return checks that each leader is still the incarnation that was decided with (R9)."""
+        brokers = self._image.brokers
+        leaders = {decision.after.leader for decision in decisions} - {NO_LEADER}
+        return [
+            CheckOp(znodes.broker_epoch_path(leader), brokers[leader].incarnation)
+            for leader in sorted(leaders & brokers.keys())
+        ]
+
     # -- within ----------------------------------------------------------------
 
     def _check_lease(self) -> None:
@@ -175,11 +184,7 @@ class Writer:
 
     def _submit(self, batch: _Batch, why: Why) -> None:
         self._check_lease()
-        leaders = {d.after.leader for d in batch.decisions} - {NO_LEADER}
-        batch.checks = [self._check]
-        for leader in sorted(leaders & self._image.brokers.keys()):
-            incarnation = self._image.brokers[leader].incarnation
-            batch.checks.append(CheckOp(znodes.broker_epoch_path(leader), incarnation))
+        batch.checks = [self._check, *self.leader_checks(batch.decisions)]
         ops = [*batch.checks, *self._state_ops(batch)]
         ops.append(audit_op(self._entry(batch.decisions, why)))
         batch.answer = self._store.submit(ops)
@@ -209,7 +214,7 @@ class Writer:
             actor=why.actor,
             kind=why.kind,
             reason=why.reason,
-            changes=tuple(map(_audit_row, decisions)),
+            changes=tuple(map(audit_row, decisions)),
         )
 
     async def _finish_all(
@@ -302,14 +307,13 @@ class Writer:
             if d.version != NO_NODE or znodes.state_path(d.topic, d.partition) not in batch.existing
         ]
 
-    def _take_in(self, batch: _Batch, results: list[OpResult]) -> None:
+    def _take_in(self, batch: _Batch, results: MultiResults) -> None:
         """Apply what was written to the image."""
         stats = (result for result in results if isinstance(result, Stat))
         written = []
         for decision in batch.decisions:
             if decision.version == NO_NODE:
-                # Creation tells no zxid. An earlier one only errs towards a new election.
-                version, zxid = 0, self._image.zxid
+                version, zxid = 0, results.zxid
             else:
                 stat = next(stats)
                 version, zxid = stat.version, stat.mzxid
@@ -329,9 +333,9 @@ class _Batch:
         self.decisions = decisions
         self.checks: list[CheckOp] = []
         self.existing: set[str] = set()
-        self.answer: asyncio.Future[list[OpResult]] | None = None
+        self.answer: asyncio.Future[MultiResults] | None = None
 
-    async def pending(self) -> list[OpResult]:
+    async def pending(self) -> MultiResults:
         """Await the answer."""
         if self.answer is None:
             raise RuntimeError("a batch is awaited before it is submitted")
@@ -348,7 +352,8 @@ def _encoded(state: PartitionState, values: dict[object, bytes]) -> bytes:
     return values[key]
 
 
-def _audit_row(decision: StateDecision) -> StateChange:
+def audit_row(decision: StateDecision) -> StateChange:
+    """Return the row of an audit entry about a state that is written."""
     before, after = decision.before, decision.after
     return StateChange(
         decision.topic,
