@@ -5,6 +5,7 @@
     │   ├── InvalidRequest 40050, PolicyViolation 40002, CorruptBatch 40051, UnsupportedFormat 41550
     │   ├── Unauthorized 40101, Forbidden 40301
     │   ├── UnknownTopic 40403, UnknownPartition 40402, NotFound 404
+    │   ├── PartitionRemovalPending 40990
     │   ├── TopicDeletionPending 40950, FencedLeaderEpoch 40951, UnknownLeaderEpoch 40952,
     │   │   StaleControllerEpoch 40953, StaleIncarnation 40954, TopicIdMismatch 40955,
     │   │   OutOfOrderSequence 40956, ProducerFenced 40957, FetchSessionUnknown 40958
@@ -186,6 +187,13 @@ class TopicDeletionPending(Refused):
     """A topic of this name is still being deleted."""
 
     code = 40950
+    retriable = True
+
+
+class PartitionRemovalPending(Refused):
+    """Partitions of the topic are still being removed."""
+
+    code = 40990
     retriable = True
 
 
@@ -380,6 +388,13 @@ class StorageFailed(Refused):
     """The disk is full or failed; nothing was appended."""
 
     code = 50355
+
+
+class HistoryUnavailable(Refused):
+    """This controller cannot read its history at the moment."""
+
+    code = 50357
+    retriable = True
 
 
 class Unreachable(Refused):

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from leadline_client.errors import (
     ConnectionLost,
+    HistoryUnavailable,
     NoController,
     NotFound,
     PolicyViolation,
@@ -25,7 +26,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api import models
+from leadline_common.api import audit, models
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses, read_only
 
@@ -41,6 +42,7 @@ TAGS = (
         "name": WHAT_IF_TAG,
         "description": "The functions that a controller decides with, without any effect.",
     },
+    *audit.TAGS,
 )
 _DRY_RUN = models.CreatedTopic(
     name="orders",
@@ -70,7 +72,7 @@ _DELETE_WAIT = Query(
 )
 
 
-class Administration(Protocol):
+class Administration(audit.AuditAdministration, Protocol):
     """What a controller answers; each method is one route, and raises its documented errors."""
 
     def this_controller(self) -> models.ThisController:
@@ -123,6 +125,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     _add_delete(router)
     _add_elections(router)
     _add_what_if(router)
+    audit.add_routes(router)
     return router
 
 
@@ -146,12 +149,24 @@ def _add_cluster(router: APIRouter) -> None:
     @router.get(
         "/cluster",
         tags=[CLUSTER_TAG],
-        summary="The cluster in numbers",
-        responses=error_responses(NoController),
+        summary="The cluster in numbers, or as it once was",
+        responses=error_responses(NoController, NotFound, HistoryUnavailable),
     )
-    async def read_cluster(answering: Answering) -> models.Cluster:
-        """Count brokers, topics, partitions, and partitions that lack something."""
-        return answering.cluster()
+    async def read_cluster(
+        answering: Answering,
+        at: Annotated[int | None, Query(ge=0, description="As it was then: Unix time, ms")] = None,
+        version: Annotated[
+            int | None, Query(ge=0, description="As it was at this version of the metadata")
+        ] = None,
+    ) -> models.Cluster | audit.PastCluster:
+        """Count brokers, topics, partitions, and partitions that lack something.
+
+        With `at` or `version`, return the past instead: every partition with its leader,
+        ISR and replicas, rebuilt from the audit.
+        """
+        if at is None and version is None:
+            return answering.cluster()
+        return await answering.past_cluster(at, version)
 
 
 def _add_brokers(router: APIRouter) -> None:

@@ -6,13 +6,13 @@ from leadline_client.errors import InvalidRequest
 from leadline_client.wire import NewTopic
 from leadline_common.api import models
 from leadline_controller.api import views
-from leadline_controller.api.answers import Answers
+from leadline_controller.api.audit import AuditAnswers
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
 
 
-class ControllerAdministration(Answers):
+class ControllerAdministration(AuditAnswers):
     """Answers `leadline_common.api.administration.Administration` from one controller.
 
     Each area beyond the first has its own base, in its own module.

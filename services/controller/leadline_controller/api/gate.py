@@ -18,7 +18,8 @@ TIMEOUT_S = 75.0
 """Longer than the longest poll."""
 
 _OWN = ("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH)
-_OWN_PREFIX = "/v1/what-if/"
+_OWN_AREAS = ("/v1/what-if/", "/v1/audit")
+_PAST = "/history"
 _API = "/v1/"
 
 
@@ -48,4 +49,6 @@ class StandbyGate:
 
 def _is_own(path: str) -> bool:
     """Tell whether every controller answers a path by itself."""
-    return not path.startswith(_API) or path in _OWN or path.startswith(_OWN_PREFIX)
+    if not path.startswith(_API) or path in _OWN:
+        return True
+    return path.startswith(_OWN_AREAS) or path.endswith(_PAST)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from leadline_client.errors import (
+    HistoryUnavailable,
     NoController,
     NotFound,
     RequestTimedOut,
@@ -33,6 +34,7 @@ from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime import events
 from leadline_controller.runtime.leadership import Leadership
 from leadline_controller.runtime.metadata import MetadataView
+from leadline_controller.runtime.ports import History
 from leadline_controller.runtime.reign import Reign
 from leadline_controller.runtime.shutdown import BrokerStops
 
@@ -40,6 +42,9 @@ _Answer = TypeVar("_Answer")
 
 HAND_OVER_WAIT_MS = 2_000
 """How long a broker that stops may wait for the new leaders to have taken over."""
+
+CATCH_UP_S = 5.0
+"""How long a question about the past waits for the history to hold the present."""
 
 
 class ControllerService:
@@ -145,6 +150,22 @@ class ControllerService:
             newer = reign.delivery.until(lambda: reign.metadata.version > after)
             await self._until(newer, wait_ms)
         return reign.metadata
+
+    async def history(self) -> History:
+        """Return the history, once it holds all that was written until now.
+
+        Raises:
+            HistoryUnavailable: it cannot be read, or is still catching up.
+
+        """
+        historian = self._leadership.historian
+        if historian is None:
+            raise HistoryUnavailable("this controller keeps no history")
+        if not await historian.catch_up(CATCH_UP_S):
+            raise HistoryUnavailable(
+                "this controller's history is still catching up, or ZooKeeper is away: ask again"
+            )
+        return historian.history
 
     def topic(self, name: str) -> TopicImage:
         """Return a topic.

@@ -1,0 +1,176 @@
+"""The audit, answered from this controller's own history."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from leadline_client.errors import NotFound
+from leadline_common.api import audit as models
+from leadline_common.audit_export import encode_lines, exported
+from leadline_common.znodes import StateChange
+from leadline_controller.api.answers import Answers
+from leadline_controller.domain.history import (
+    AuditQuery,
+    AuditRecord,
+    PartitionChange,
+    PastCluster,
+)
+
+_EXPORT_PAGE = 500
+
+
+class AuditAnswers(Answers):
+    """Answers `leadline_common.api.audit.AuditAdministration`."""
+
+    async def audit(
+        self, wanted: models.AuditFilter, cursor: int | None, order: str, page_size: int
+    ) -> models.AuditPage:
+        """Return a page of entries."""
+        history = await self._controller.history()
+        found = await history.find(
+            _query(wanted), cursor=cursor, newest_first=order == "newest", limit=page_size + 1
+        )
+        page = found[:page_size]
+        return models.AuditPage(
+            entries=[_entry(record, models.CHANGES_SHOWN) for record in page],
+            next_cursor=str(page[-1].id) if len(found) > page_size else None,
+        )
+
+    async def audit_entry(self, audit_id: int) -> models.AuditEntry:
+        """Return one entry with all its changes."""
+        history = await self._controller.history()
+        found = await history.find(AuditQuery(), cursor=audit_id - 1, newest_first=False, limit=1)
+        if not found or found[0].id != audit_id:
+            raise NotFound(f"there is no audit entry {audit_id}")
+        return _entry(found[0], len(found[0].entry.changes))
+
+    async def export_audit(self, after: int) -> models.Export:
+        """Return all entries beyond an id, as lines."""
+        history = await self._controller.history()
+        oldest, head = await history.ids()
+
+        async def lines() -> AsyncIterator[bytes]:
+            cursor = after
+            while cursor < head:
+                page = await history.find(
+                    AuditQuery(), cursor=cursor, newest_first=False, limit=_EXPORT_PAGE
+                )
+                if not page:
+                    return
+                yield encode_lines(exported(r.id, r.zxid, r.entry) for r in page)
+                cursor = page[-1].id
+
+        return models.Export(lines(), head, oldest)
+
+    async def partition_history(
+        self, topic: str, partition: int, after: int, page_size: int
+    ) -> models.PartitionHistory:
+        """Return the changes of a partition."""
+        history = await self._controller.history()
+        found = await history.partition_history(
+            topic, partition, after_id=after, limit=page_size + 1
+        )
+        page = found[:page_size]
+        return models.PartitionHistory(
+            topic=topic,
+            partition=partition,
+            changes=[_event(change) for change in page],
+            next_cursor=str(page[-1].audit_id) if len(found) > page_size else None,
+        )
+
+    async def past_cluster(self, at: int | None, version: int | None) -> models.PastCluster:
+        """Return the cluster as it was."""
+        history = await self._controller.history()
+        past = await history.past(time_ms=at, zxid=version)
+        if past.audit_id < 0:
+            raise NotFound("the history does not reach back that far")
+        return _past(past)
+
+
+def _query(wanted: models.AuditFilter) -> AuditQuery:
+    return AuditQuery(
+        actor=wanted.actor,
+        kind=wanted.kind,
+        cause=wanted.cause,
+        outcome=wanted.outcome,
+        topic=wanted.topic,
+        partition=wanted.partition,
+        broker=wanted.broker,
+        group=wanted.group,
+        config=wanted.config,
+        since_ms=wanted.since,
+        until_ms=wanted.until,
+    )
+
+
+def _entry(record: AuditRecord, changes_shown: int) -> models.AuditEntry:
+    entry = record.entry
+    return models.AuditEntry(
+        id=record.id,
+        zxid=record.zxid,
+        time=entry.time,
+        cause=entry.cause,
+        actor=entry.actor,
+        kind=entry.kind,
+        outcome=entry.outcome,
+        reason=entry.reason,
+        resource=dict(entry.resource),
+        before=entry.before,
+        after=entry.after,
+        zk=dict(entry.zk),
+        changes=[_change(change) for change in entry.changes[:changes_shown]],
+        changes_total=len(entry.changes),
+    )
+
+
+def _change(change: StateChange) -> models.AuditChange:
+    return models.AuditChange(
+        topic=change.topic,
+        partition=change.partition,
+        reason=change.reason,
+        before=None if change.before is None else _roles(change.before),
+        after=_roles(change.after),
+        state_version=change.state_version,
+    )
+
+
+def _event(found: PartitionChange) -> models.PartitionEvent:
+    change = found.change
+    return models.PartitionEvent(
+        audit_id=found.audit_id,
+        zxid=found.zxid,
+        time=found.time,
+        cause=found.cause,
+        actor=found.actor,
+        kind=found.kind,
+        reason=change.reason,
+        why=found.entry_reason,
+        before=None if change.before is None else _roles(change.before),
+        after=_roles(change.after),
+        state_version=change.state_version,
+    )
+
+
+def _roles(roles: tuple[int, int, tuple[int, ...]]) -> models.Roles:
+    leader, leader_epoch, isr = roles
+    return models.Roles(leader=leader, leader_epoch=leader_epoch, isr=list(isr))
+
+
+def _past(past: PastCluster) -> models.PastCluster:
+    return models.PastCluster(
+        version=past.zxid,
+        time=past.time,
+        audit_id=past.audit_id,
+        controller=past.controller,
+        brokers=past.brokers,
+        topics={
+            name: models.PastTopic(
+                topic_id=topic.topic_id,
+                partitions=[
+                    (number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))
+                    for number, p in sorted(topic.partitions.items())
+                ],
+            )
+            for name, topic in past.topics.items()
+        },
+    )

@@ -1,0 +1,165 @@
+"""The audit in every controller's database, over a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from leadline_common import znodes
+from leadline_common.zk.session import ZkSession
+from leadline_controller.domain.history import AuditQuery, broken_chains
+from tests.support.controller_rig import Rig, create, rig
+from tests.support.controllers import RunningController, active
+from tests.support.zookeeper import until
+
+__all__ = ["rig"]
+
+
+async def exported(controller: RunningController, after: int = -1) -> list[dict[str, Any]]:
+    answer = await controller.http.get("/v1/audit/export", params={"after": after})
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+async def get(controller: RunningController, path: str, **params: Any) -> Any:
+    answer = await controller.http.get(path, params=params)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def until_trimmed(session: ZkSession, left: int) -> None:
+    """Wait until no more than `left` entries are in the outbox."""
+    async with asyncio.timeout(20):
+        while len(await session.get_children(znodes.AUDIT)) > left:
+            await asyncio.sleep(0.02)
+
+
+async def live_rows(controller: RunningController) -> dict[str, Any]:
+    document = await get(controller, "/v1/metadata")
+    return {"version": document["version"], "topics": document["topics"]}
+
+
+async def test_every_controller_stores_every_entry_in_order(rig: Rig) -> None:
+    first = await rig.up(3)
+    second = await rig.controller()
+    await create(first, partitions=4, replication_factor=3)
+    await rig.brokers[1].stop()
+    await rig.settled(first)
+    entries = await exported(first)
+    assert [entry["id"] for entry in entries] == list(range(len(entries)))
+    assert await exported(second) == entries, "a standby has the same history"
+    kinds = {entry["kind"] for entry in entries}
+    assert {"controller_elected", "topic_created", "leaders_initialised", "broker_change"} <= kinds
+    stored = await first.library.own.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
+    assert list(broken_chains(stored)) == []
+
+
+async def test_entries_are_found_by_what_they_are_about(rig: Rig) -> None:
+    controller = await rig.up(3)
+    await create(controller, "orders", partitions=3, replication_factor=3)
+    await create(controller, "clicks", partitions=3, replication_factor=3)
+    await rig.brokers[1].stop()
+    await rig.settled(controller)
+    about = await get(controller, "/v1/audit", topic="orders", order="oldest")
+    assert [entry["kind"] for entry in about["entries"]] == [
+        "topic_created",
+        "leaders_initialised",
+        "broker_change",
+    ]
+    by_operator = await get(controller, "/v1/audit", actor="operator")
+    assert {entry["kind"] for entry in by_operator["entries"]} == {"topic_created"}
+    page = await get(controller, "/v1/audit", page_size=2, order="oldest")
+    seen = [entry["id"] for entry in page["entries"]]
+    while page["next_cursor"]:
+        page = await get(
+            controller, "/v1/audit", page_size=2, order="oldest", cursor=page["next_cursor"]
+        )
+        seen += [entry["id"] for entry in page["entries"]]
+    assert seen == list(range(len(seen)))
+    assert len(seen) == len(await exported(controller))
+
+
+async def test_a_partition_tells_why_its_leader_changed(rig: Rig) -> None:
+    controller = await rig.up(3)
+    await create(controller, replica_assignment={"0": [1, 2, 3]})
+    await rig.brokers[1].stop()
+    await rig.settled(controller)
+    told = await get(controller, "/v1/topics/orders/partitions/0/history")
+    first, second = told["changes"]
+    assert first["before"] is None
+    assert (first["after"]["leader"], first["reason"], first["state_version"]) == (1, "new", 0)
+    assert second["before"] == first["after"]
+    assert (second["after"]["leader"], second["reason"], second["state_version"]) == (2, "isr", 1)
+    assert second["why"] == "failed [1]"
+    entry = await get(controller, f"/v1/audit/{second['audit_id']}")
+    assert entry["cause"] == second["cause"]
+
+
+async def test_the_past_is_what_was_recorded_live(rig: Rig) -> None:
+    controller = await rig.up(3)
+    recorded = []
+    await create(controller, "orders", partitions=3, replication_factor=3)
+    recorded.append(await live_rows(controller))
+    await create(controller, "clicks", partitions=2, replication_factor=2)
+    recorded.append(await live_rows(controller))
+    await rig.brokers[2].stop()
+    await rig.settled(controller)
+    recorded.append(await live_rows(controller))
+    deleted = await controller.http.delete("/v1/topics/orders")
+    assert deleted.status_code == 200, deleted.text
+    recorded.append(await live_rows(controller))
+    for live in recorded:
+        past = await get(controller, "/v1/cluster", version=live["version"])
+        assert past["topics"] == live["topics"]
+        assert past["version"] <= live["version"]
+
+
+async def test_a_question_about_times_before_history_is_refused(rig: Rig) -> None:
+    controller = await rig.up(1)
+    answer = await controller.http.get("/v1/cluster", params={"at": 1})
+    assert answer.status_code == 404
+    assert answer.json()["error_code"] == 404
+
+
+async def test_the_outbox_keeps_only_what_somebody_lacks(rig: Rig, zk_session: ZkSession) -> None:
+    options = {"audit_outbox_keep_entries": 2, "reconcile_interval_ms": 100}
+    first = await rig.up(1, **options)
+    second = await rig.controller(**options)
+    for number in range(5):
+        await create(first, f"topic-{number}")
+    await until(lambda: second.historian.stored >= 8, "the standby follows")
+    await until_trimmed(zk_session, 2)
+    head = len(await exported(first))
+    assert await exported(second) == await exported(first)
+    assert head > 8
+
+
+async def test_a_fresh_controller_gets_what_has_left_from_another(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    options = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
+    first = await rig.up(1, **options)
+    for number in range(5):
+        await create(first, f"topic-{number}")
+    await until_trimmed(zk_session, 1)
+    late = await rig.controller(**options)
+    await until(lambda: late.historian.stored == first.historian.stored, "the new one catches up")
+    assert await exported(late) == await exported(first)
+
+
+async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    options = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
+    first = await rig.up(1, **options)
+    for number in range(5):
+        await create(first, f"topic-{number}")
+    await until_trimmed(zk_session, 1)
+    await first.stop()
+    rig.controllers.remove(first)
+    again = await rig.controller(**options)
+    await active([again])
+    entries = await exported(again)
+    assert entries[0]["kind"] == "history_gap"
+    assert [e["id"] for e in entries] == list(range(entries[0]["id"], entries[-1]["id"] + 1))
