@@ -1,0 +1,74 @@
+"""The what-if answers over HTTP: they are those of the assignors, and bad questions are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from leadline_common.http import create_app
+from leadline_common.metrics import Metrics
+from leadline_coordinator.api.what_if import WhatIfAssigned, WhatIfAssignment, what_if_routes
+
+PATH = "/v1/what-if/assignment"
+QUESTION: dict[str, Any] = {
+    "assignor": "sticky",
+    "topics": {"t": 4},
+    "subscriptions": {"a": ["t"], "b": ["t"]},
+}
+
+
+async def ask(question: dict[str, Any]) -> httpx.Response:
+    app = create_app(title="t", version="0", description="", metrics=Metrics())
+    app.include_router(what_if_routes())
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+        return await client.post(PATH, json=question)
+
+
+async def test_the_example_answers_the_example() -> None:
+    asked = WhatIfAssignment.model_config["json_schema_extra"]
+    answered = WhatIfAssigned.model_config["json_schema_extra"]
+    assert isinstance(asked, dict)
+    assert isinstance(answered, dict)
+
+    answer = await ask(asked["example"])  # type: ignore[arg-type] # an example is an object
+
+    assert answer.status_code == 200
+    assert answer.json() == answered["example"]
+
+
+async def test_static_members_and_generations_are_heard() -> None:
+    question = QUESTION | {
+        "subscriptions": {"x2": ["t"], "b": ["t"]},
+        "previous": {"x1": [["t", 1], ["t", 2]], "b": [["t", 0], ["t", 1], ["t", 3]]},
+        "instance_ids": {"x1": "i", "x2": "i"},
+        "generations": {"x1": 8, "b": 7},
+    }
+
+    answer = (await ask(question)).json()
+
+    assert answer == {"assignment": {"x2": [["t", 1], ["t", 2]], "b": [["t", 0], ["t", 3]]}} | {
+        "moved": 0
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"assignor": "fair"}, "body.assignor"),
+        ({"topics": {"t": -1}}, "body.topics.t"),
+        ({"topics": {"t": 20_000, "u": 1}}, "body"),
+        ({"threads": {"a": 0}}, "body.threads.a"),
+        ({"previous": {"a": [["t"]]}}, "body.previous.a.0.1"),
+        ({"unknown": 1}, "body.unknown"),
+        ({"subscriptions": {"a": [str(n) for n in range(100_001)]}}, "body"),
+    ],
+)
+async def test_a_bad_question_is_refused(change: dict[str, Any], field: str) -> None:
+    answer = await ask(QUESTION | change)
+
+    assert answer.status_code == 400
+    assert answer.json()["outcome"] == "refused"
+    assert answer.json()["fields"][0]["field"] == field
