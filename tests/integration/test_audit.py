@@ -163,3 +163,18 @@ async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
     entries = await exported(again)
     assert entries[0]["kind"] == "history_gap"
     assert [e["id"] for e in entries] == list(range(entries[0]["id"], entries[-1]["id"] + 1))
+
+
+async def test_what_was_refused_and_what_was_only_tried_are_told_too(rig: Rig) -> None:
+    controller = await rig.up(1)
+    await create(controller, "orders")
+    refused = await controller.http.post("/v1/topics", json={"name": "orders"})
+    assert refused.status_code == 400
+    tried = await controller.http.post("/v1/topics", json={"name": "clicks", "dry_run": True})
+    assert tried.status_code == 200
+    told = await get(controller, "/v1/audit", kind="create_topic", order="oldest")
+    assert [(entry["outcome"], entry["resource"]) for entry in told["entries"]] == [
+        ("refused", {"topic": "orders"}),
+        ("dry_run", {"topic": "clicks"}),
+    ]
+    assert "orders" in told["entries"][0]["reason"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -69,8 +69,10 @@ async def everything(cluster: Cluster) -> Everything:
     """Return the state of a cluster that nobody writes to."""
     names = [service.name for service in cluster.supervisor.plan.services]
     brokers = [broker.name for broker in cluster.supervisor.plan.brokers]
+    view = await read_cluster(cluster.file.zookeeper)
+    told = [entry for entry in view.audit if entry.outcome != "refused"]  # by these very requests
     return Everything(
-        await read_cluster(cluster.file.zookeeper),
+        replace(view, audit=told, audited_in=()),
         {name: await cluster.replicas(name) for name in brokers},
         {name: (await cluster.get(name, "/v1/metadata")).json() for name in names},
     )

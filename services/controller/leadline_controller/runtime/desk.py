@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from leadline_client.errors import LeadlineError
 from leadline_common.cause import new_cause
 from leadline_common.rpc import ControllerRow
+from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry, BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicPartition
 from leadline_controller.domain.failover import StateDecision, decide_all, registered_since
@@ -25,6 +29,7 @@ from leadline_controller.runtime.sender import BrokerSender, Command, Listener
 from leadline_controller.runtime.writer import Decide, Deposed, Why, Writer
 
 _log = logging.getLogger(__name__)
+_WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class Desk:
@@ -98,6 +103,15 @@ class Desk:
             self.deposed.set_exception(Deposed(reason))
 
     # -- publishing and telling ------------------------------------------------
+
+    async def tell_of(self, request: events.Request[Any], outcome: str, reason: str = "") -> None:
+        """Leave an audit entry about a request that has changed nothing; do without if need be."""
+        kind = _WORD_STARTS.sub("_", type(request).__name__).lower()
+        entry = self.entry(kind, request.about, actor="operator", reason=reason)
+        try:
+            await self.writer.commit([], msgspec.structs.replace(entry, outcome=outcome))
+        except ZkError as problem:
+            _log.info("the audit does not say that %s was %s: %s", kind, outcome, problem)
 
     def entry(
         self,

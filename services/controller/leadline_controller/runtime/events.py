@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import NewTopic
@@ -36,9 +36,23 @@ class Hint(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Request(Event, Generic[_Answer]):
-    """What somebody asks for, and awaits the outcome of in `reply`."""
+    """What somebody asks for, and awaits the outcome of in `reply`.
+
+    One that can be tried without effect has a member `dry_run`. `about` says in
+    the audit what a request that was refused, or was only tried, was about.
+    """
 
     reply: asyncio.Future[_Answer] = field(repr=False)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether nothing is to be changed."""
+        return bool(getattr(self, "dry_run", False))
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the request is about."""
+        return {}
 
     def settle(self, value: _Answer) -> None:
         """Answer, unless whoever asked has given up waiting."""
@@ -100,12 +114,22 @@ class CreateTopic(Request[Mapping[int, tuple[int, ...]]]):
     new: NewTopic
     dry_run: bool
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.new.name}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeleteTopic(Request[str]):
     """An operator deletes a topic; answered with the topic id once the tombstone stands."""
 
     topic: str
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.topic}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

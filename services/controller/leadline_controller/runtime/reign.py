@@ -14,7 +14,7 @@ import asyncio
 import logging
 from functools import partial
 
-from leadline_client.errors import InternalError, LeadlineError, StoreOutcomeUnknown
+from leadline_client.errors import InternalError, LeadlineError, Refused, StoreOutcomeUnknown
 from leadline_common.cause import cause_scope
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
@@ -27,6 +27,7 @@ from leadline_controller.runtime.events import Event
 from leadline_controller.runtime.keeper import Keeper
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
+from leadline_controller.runtime.partitions import PartitionKeeper
 from leadline_controller.runtime.ports import BrokerGateway
 from leadline_controller.runtime.shutdown import ShutdownKeeper
 from leadline_controller.runtime.topics import TopicKeeper
@@ -60,6 +61,7 @@ class Reign:
             self._brokers,
             self._topics,
             self._configs,
+            PartitionKeeper(self.desk),
             ShutdownKeeper(self.desk),
             OutboxKeeper(self.desk),
         )
@@ -137,11 +139,15 @@ class Reign:
         with cause_scope(event.cause):
             try:
                 await self._handlers[type(event)](event)
+                if isinstance(event, events.Request) and event.is_tried:
+                    await self.desk.tell_of(event, "dry_run")
             except (Deposed, SessionExpired, asyncio.CancelledError):
                 answer(event, StoreOutcomeUnknown("this controller lost its office meanwhile"))
                 raise
             except LeadlineError as refusal:
                 answer(event, refusal)
+                if isinstance(event, events.Request) and isinstance(refusal, Refused):
+                    await self.desk.tell_of(event, "refused", str(refusal))
             except Exception as problem:
                 self._cut_short(event, problem)
         metrics.event_seconds.labels(name).observe((clock.monotonic_ms() - begun) / 1000)
