@@ -60,15 +60,30 @@ class Hold:
         return f"{self.member} held {topic}-{number} from {self.since_s:.3f} to {self.until_s:.3f}"
 
 
-def read_events(member: str, path: Path) -> list[Event]:
-    """Read a member's log; a line that a kill has cut is left out."""
-    events = []
-    for line in path.read_text().splitlines(keepends=True) if path.exists() else ():
-        if line.endswith("\n"):
-            fields = json.loads(line)
-            rows = tuple((topic, number, low, high) for topic, number, low, high in fields["rows"])
-            events.append(Event(member, fields["at_s"], fields["kind"], rows, fields["detail"]))
-    return events
+class EventReader:
+    """Reads a member's log as it grows; a line that a kill has cut is left out."""
+
+    def __init__(self, member: str, path: Path) -> None:
+        self.events: list[Event] = []
+        self._member = member
+        self._path = path
+        self._read = 0
+
+    def read(self) -> list[Event]:
+        """Return all events until now."""
+        if self._path.exists():
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                lines, _, _ = log.read().rpartition(b"\n")
+            if lines:
+                self._read += len(lines) + 1
+                self.events += [self._event(line) for line in lines.split(b"\n")]
+        return self.events
+
+    def _event(self, line: bytes) -> Event:
+        fields = json.loads(line)
+        rows = tuple((topic, number, low, high) for topic, number, low, high in fields["rows"])
+        return Event(self._member, fields["at_s"], fields["kind"], rows, fields["detail"])
 
 
 def holds_of(

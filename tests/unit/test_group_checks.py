@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.support.group_log import (
     Event,
+    EventReader,
     Freeze,
     Hold,
     committed_beyond,
     consumed_without_holding,
     given_up,
     holds_of,
-    read_events,
     two_owners,
     unconsumed,
 )
@@ -78,10 +78,13 @@ def test_what_was_given_up_since_a_moment() -> None:
     assert given_up(events, 2) == {("b", ("t", 0))}
 
 
-def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
+def test_a_log_is_read_as_it_grows_without_a_line_cut_by_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "log"
+    reader = EventReader("a", path)
+    assert reader.read() == []
     line = '{"at_s": 1.0, "kind": "consumed", "rows": [["t", 0, 0, 5]], "detail": ""}\n'
-    path.write_text(line + line[:20])
 
-    assert read_events("a", path) == [event("a", 1, "consumed", 0, 5)]
-    assert read_events("b", tmp_path / "none") == []
+    path.write_text(line + line[:20])
+    assert reader.read() == [event("a", 1, "consumed", 0, 5)]
+    path.write_text(line + line)
+    assert reader.read() == [event("a", 1, "consumed", 0, 5)] * 2
