@@ -13,7 +13,7 @@ from leadline_common.znodes import (
     broker_id_path,
 )
 from tests.simulation.disk import Disk
-from tests.simulation.messages import Grant, ProduceReply
+from tests.simulation.messages import Grant, ProduceReply, Stop
 from tests.simulation.network import Answer
 from tests.simulation.replica_shell import STATE, ReplicaShell
 from tests.simulation.world import Process
@@ -166,6 +166,17 @@ class BrokerProcess(Process):
         self.disk.controller_epoch = grant.controller_epoch
         self.granted = True
         answer(self.shell.grant(grant.row))
+
+    def on_stop(self, stop: Stop, answer: Answer[int]) -> None:
+        """Let go of the replica: it was reassigned, or is not assigned here."""
+        if stop.controller_epoch < self.disk.controller_epoch:
+            answer(StaleControllerEpoch.code)
+        elif stop.incarnation != self.incarnation:
+            answer(StaleIncarnation.code)
+        else:
+            self.disk.controller_epoch = stop.controller_epoch
+            self.granted = True
+            answer(self.shell.stop(stop))
 
     def on_produce(self, value: int, answer: Answer[ProduceReply]) -> None:
         """Append one record with acks=all, and answer when it is committed."""

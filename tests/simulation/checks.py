@@ -168,7 +168,8 @@ class Checks:
 
     def check_end(self) -> None:
         """After healing: all replicas hold the same log, with every acknowledged record in it."""
-        for broker, disk in self._cluster.disks.items():
+        for broker in self._cluster.assignment:
+            disk = self._cluster.disks[broker]
             self.check_kept(disk.log, f"broker {broker}")
             if disk.log.records[: len(self.committed)] != self.committed:
                 self.fail(DIVERGED, f"broker {broker} differs from what was committed")

@@ -13,6 +13,7 @@ from tests.simulation.controller_shell import ControllerProcess
 from tests.simulation.disk import Disk
 from tests.simulation.messages import PARTITION, TOPIC, TOPIC_ID
 from tests.simulation.network import Network, Node, Weather
+from tests.simulation.reassigning import INTENT, asked, cancelled
 from tests.simulation.replica_shell import STATE
 from tests.simulation.world import World
 from tests.simulation.zookeeper import Trouble, Znode, ZooKeeper
@@ -21,17 +22,20 @@ from tests.simulation.zookeeper import Trouble, Znode, ZooKeeper
 class Cluster:
     """The machines, and what can be done to them."""
 
-    def __init__(self, world: World, checks: Checks, *, replicas: int, controllers: int) -> None:
+    def __init__(
+        self, world: World, checks: Checks, *, replicas: int, spares: int, controllers: int
+    ) -> None:
         self.world = world
         self.checks = checks
         self.network = Network(world, Weather())
         self.zookeeper = ZooKeeper(world, Trouble())
         self.slow_fsync = 0.0
-        self.assignment = tuple(range(1, replicas + 1))
+        self._replicas = replicas
+        self.everyone = tuple(range(1, replicas + spares + 1))
         self.brokers: dict[int, Node[BrokerProcess]] = {
-            broker: Node(f"broker {broker}") for broker in self.assignment
+            broker: Node(f"broker {broker}") for broker in self.everyone
         }
-        self.disks = {broker: Disk() for broker in self.assignment}
+        self.disks = {broker: Disk() for broker in self.everyone}
         self.controllers: dict[int, Node[ControllerProcess]] = {
             number: Node(f"controller {number}") for number in range(1, controllers + 1)
         }
@@ -39,7 +43,7 @@ class Cluster:
             lambda _process, _proposal, _grows: None
         )
         checks.watch(self)
-        topic = TopicAssignment(TOPIC_ID, {PARTITION: self.assignment})
+        topic = TopicAssignment(TOPIC_ID, {PARTITION: self.everyone[:replicas]})
         self.zookeeper.commit({topic_path(TOPIC): Znode(topic, 0, 1, 1)})
 
     def start(self) -> None:
@@ -48,6 +52,22 @@ class Cluster:
             self.start_broker(broker)
         for number in self.controllers:
             self.world.schedule(15, None, self.start_controller, number)
+
+    @property
+    def assignment(self) -> tuple[int, ...]:
+        """The assigned replicas as ZooKeeper has them now."""
+        topic: TopicAssignment = self.zookeeper.tree[topic_path(TOPIC)].value
+        return topic.partitions[PARTITION]
+
+    @property
+    def reassigns(self) -> bool:
+        """Whether there are brokers without the partition, to move it to."""
+        return len(self.everyone) > self._replicas
+
+    @property
+    def reassigning(self) -> bool:
+        """Whether a reassignment is under way."""
+        return INTENT in self.zookeeper.tree
 
     @property
     def published(self) -> PartitionState | None:
@@ -106,6 +126,20 @@ class Cluster:
         """Hint that the ISR changed, as heartbeats do."""
         for node in self.controllers.values():
             self.network.call(source, node, _hint, None, lambda _answer: None)
+
+    def reassign(self, target: tuple[int, ...]) -> None:
+        """Let an operator ask for other replicas, or for others than those asked for before."""
+        store = self.zookeeper
+        known = store.tree.get(INTENT)
+        self.world.reached("reassignment asked for" if known is None else "retargeted")
+        store.commit({INTENT: asked(known, target, self.assignment, store.zxid + 1)})
+
+    def cancel_reassignment(self) -> None:
+        """Let an operator cancel the reassignment, if there is one."""
+        known = self.zookeeper.tree.get(INTENT)
+        if known is not None:
+            self.world.reached("reassignment cancelled")
+            self.zookeeper.commit({INTENT: cancelled(known, self.zookeeper.zxid + 1)})
 
     def move_leader(self, target: int) -> None:
         """Let an operator ask the active controller to move leadership."""

@@ -37,10 +37,22 @@ from leadline_controller.domain.failover import (
     on_controller_failover,
 )
 from tests.simulation.broker_shell import BrokerProcess
-from tests.simulation.messages import PARTITION, TOPIC, Grant
+from tests.simulation.messages import PARTITION, TOPIC, Grant, Stop
+from tests.simulation.network import Answer, Q
+from tests.simulation.reassigning import INTENT, next_movement
 from tests.simulation.replica_shell import STATE
 from tests.simulation.world import Process
-from tests.simulation.zookeeper import Check, Create, Op, Outcome, Read, Session, Set, ZkError
+from tests.simulation.zookeeper import (
+    Check,
+    Create,
+    Op,
+    Outcome,
+    Read,
+    Session,
+    Set,
+    ZkError,
+    Znode,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -68,8 +80,9 @@ class ControllerProcess(Process):
         self._acked: dict[int, Need] = {}
         self._granted: dict[int, int] = {}
         self._sent: set[tuple[int, Need]] = set()
+        self._dropped: set[int] = set()
         self.session: Session
-        self._paths = [broker_id_path(b) for b in cluster.assignment]
+        self._paths = [broker_id_path(b) for b in cluster.everyone]
         self._connect()
         self.after(RECONCILE_MS, self._tick)
 
@@ -102,6 +115,7 @@ class ControllerProcess(Process):
         self._acked.clear()
         self._granted.clear()
         self._sent.clear()
+        self._dropped.clear()
         self._done()
 
     def _tick(self) -> None:
@@ -173,7 +187,7 @@ class ControllerProcess(Process):
         self._reconcile()
 
     def _reconcile(self) -> None:
-        self.session.read([topic_path(TOPIC), STATE, *self._paths], self._decide)
+        self.session.read([topic_path(TOPIC), STATE, INTENT, *self._paths], self._decide)
 
     def _decide(self, read: Read | None) -> None:
         image = self.image
@@ -193,7 +207,7 @@ class ControllerProcess(Process):
             if first:
                 image.apply(members)
             decisions = on_broker_change(image, live).decisions
-            self._write(image, decisions, lambda: self._met(image, members))
+            self._write(image, decisions, lambda: self._met(image, members, read[INTENT]))
 
     def _take_partition(self, image: ClusterImage, read: Read) -> None:
         topic, state = read[topic_path(TOPIC)], read[STATE]
@@ -214,11 +228,11 @@ class ControllerProcess(Process):
             gone.append(BrokerUp(registration, node.created if told and node else 0))
         return gone
 
-    def _met(self, image: ClusterImage, members: list[Change]) -> None:
+    def _met(self, image: ClusterImage, members: list[Change], intent: Znode | None) -> None:
         """Go on when the change of the live brokers is published: look at the whole image."""
         image.apply(members)
         decisions = on_controller_failover(image) or self._wanted_move(image)
-        self._write(image, decisions, lambda: self._publish(image))
+        self._write(image, decisions, lambda: self._move(image, intent))
 
     def _wanted_move(self, image: ClusterImage) -> list[StateDecision]:
         """Move leadership where an operator wants it."""
@@ -235,6 +249,30 @@ class ControllerProcess(Process):
             chosen.leader, state.leader_epoch + 1, chosen.isr, image.controller_epoch
         )
         return [StateDecision(*NAME, state, after, partition.version, chosen.reason)]
+
+    def _move(self, image: ClusterImage, intent: Znode | None) -> None:
+        """Take a reassignment one write further, and look again at once (rule R13)."""
+        movement = next_movement(image, intent, self.rules) if self.image is image else None
+        if movement is None:
+            self._publish(image)
+            return
+        self.world.note("%s writes %s", self.name, movement.change)
+
+        def written(outcome: Outcome) -> None:
+            if self.image is not image:
+                self._done()
+            elif outcome.error is None:
+                self.world.reached(f"reassignment: {movement.kind}")
+                image.apply(movement.changes(outcome.zxid))
+                self._dropped |= {*movement.drops}
+                self._again = True
+                self._publish(image)
+            elif outcome.failed == 0:
+                self._resign("another controller was elected")
+            else:
+                self._retry()
+
+        self.session.multi(movement.operations(self.epoch_version), written)
 
     # -- writing ---------------------------------------------------------------------
 
@@ -308,8 +346,33 @@ class ControllerProcess(Process):
 
     def _publish(self, image: ClusterImage) -> None:
         for broker in image.brokers:
-            self._grant(image, broker)
+            self._tell(image, broker)
         self._done()
+
+    def _tell(self, image: ClusterImage, broker: int) -> None:
+        partition = image.partition(NAME)
+        if partition is not None and broker in partition.replicas:
+            self._dropped.discard(broker)
+            self._grant(image, broker)
+        elif self.cluster.reassigns:
+            self._stop(image, broker)
+
+    def _stop(self, image: ClusterImage, broker: int) -> None:
+        """Have a broker let go of a replica that is not assigned to it, until it has.
+
+        A controller that did not drop it itself knows only that it should not be there.
+        """
+        partition, registration = image.partition(NAME), image.brokers.get(broker)
+        if self.image is not image or partition is None or registration is None:
+            return
+        if partition.state is None:
+            return
+        epoch, incarnation = partition.state.leader_epoch, registration.incarnation
+        need = (incarnation, epoch, partition.version)
+        if self._acked.get(broker) == need or (broker, need) in self._sent:
+            return
+        stop = Stop(image.controller_epoch, incarnation, epoch, broker in self._dropped)
+        self._send(image, broker, need, BrokerProcess.on_stop, stop)
 
     def _grant(self, image: ClusterImage, broker: int) -> None:
         """Send a broker its role until it has acknowledged it (rule R8)."""
@@ -333,12 +396,23 @@ class ControllerProcess(Process):
         )
         is_init = self._granted.get(broker) != registration.incarnation
         grant = Grant(image.controller_epoch, registration.incarnation, is_init, row)
+        self._send(image, broker, need, BrokerProcess.on_grant, grant)
+
+    def _send(
+        self,
+        image: ClusterImage,
+        broker: int,
+        need: Need,
+        handler: Callable[[BrokerProcess, Q, Answer[int]], None],
+        order: Q,
+    ) -> None:
+        """Send an order, and once more if it is not acknowledged in time (rule R8)."""
         self._sent.add((broker, need))
         self.cluster.network.call(
             self,
             self.cluster.brokers[broker],
-            BrokerProcess.on_grant,
-            grant,
+            handler,
+            order,
             lambda code: self._answered(image, broker, need, code),
         )
         if self.rules.r8_level_triggered:
@@ -347,7 +421,7 @@ class ControllerProcess(Process):
     def _resend(self, image: ClusterImage, broker: int, need: Need) -> None:
         self._sent.discard((broker, need))
         if self._acked.get(broker) != need:
-            self._grant(image, broker)
+            self._tell(image, broker)
 
     def _answered(self, image: ClusterImage, broker: int, need: Need, code: int) -> None:
         if self.image is not image:

@@ -80,6 +80,11 @@ class Disk:
         log.truncate(log.durable_end_offset + kept)
         return unsynced - kept
 
+    def wipe(self) -> None:
+        """Delete the replica."""
+        self.log.truncate(0)
+        self.high_watermark = 0
+
     def recover(self, *, fsync: bool) -> None:
         """Open the log after a crash; recovery fsyncs before anything counts (rule R4)."""
         if fsync:

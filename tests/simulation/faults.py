@@ -48,6 +48,7 @@ class Plan:
     producers: int
     pause_ms: float
     replicas: int
+    spares: int
     controllers: int
     faults: tuple[Fault, ...]
 
@@ -76,6 +77,8 @@ class Faults:
             "cut controller from zk": self._cut_controller,
             "depose controller": lambda _targets, _until: cluster.depose_controller(),
             "move leader": lambda t, _until: cluster.move_leader(t[0]),
+            "reassign": lambda t, _until: cluster.reassign(t),
+            "cancel reassignment": lambda _targets, _until: cluster.cancel_reassignment(),
         }
         cluster.network.weather = plan.weather
         cluster.zookeeper.trouble = plan.trouble
@@ -186,7 +189,7 @@ class Faults:
 
     def _slow(self, targets: tuple[int, ...], until: float) -> None:
         """Slow a broker's requests to its peers down."""
-        for other in self.cluster.assignment:
+        for other in self.cluster.everyone:
             self._delay(f"broker {targets[0]}", f"broker {other}", until / 2, until)
 
     def _lose_orders(self, targets: tuple[int, ...], until: float) -> None:
@@ -262,6 +265,7 @@ def make_plan(seed: int) -> Plan:
             time = random.uniform(begin, HORIZON_MS)
             kind = random.choices(_KINDS, weights)[0]
             faults.append(_random_fault(random, time, kind, replicas))
+    spares, moves = _reassignments(Random(f"reassignment {seed}"), replicas)
     return Plan(
         weather=Weather(
             loss=random.choice([0, 0, 0.01, 0.05, 0.15]),
@@ -282,8 +286,9 @@ def make_plan(seed: int) -> Plan:
         producers=random.choice([1, 2, 3]),
         pause_ms=random.choice([5, 30, 80]),
         replicas=replicas,
+        spares=spares,
         controllers=random.choice([1, 2]),
-        faults=tuple(sorted(faults, key=lambda fault: fault.time)),
+        faults=tuple(sorted([*faults, *moves], key=lambda fault: fault.time)),
     )
 
 
@@ -301,6 +306,28 @@ def _random_fault(random: Random, time: float, kind: str, replicas: int) -> Faul
     else:
         targets = (random.choice([LEADER, FOLLOWER, *brokers]),)
     return Fault(time, kind, targets, until)
+
+
+def _reassignments(random: Random, replicas: int) -> tuple[int, list[Fault]]:
+    """Draw how many brokers stand by, when replicas move, and what happens to them meanwhile."""
+    if random.random() < 0.7:
+        return 0, []
+    spares = random.choice([1, 2, 2])
+    everyone = range(1, replicas + spares + 1)
+    moves = []
+    for _ in range(random.choice([1, 1, 2, 3])):
+        time = random.uniform(100, 0.8 * HORIZON_MS)
+        size = random.choice([1, 2, 3, 3])
+        target = tuple(random.sample(everyone, min(size, len(everyone))))
+        moves.append(Fault(time, "reassign", target))
+        if random.random() < 0.25:
+            moves.append(Fault(time + random.uniform(3, 120), "cancel reassignment"))
+        for _ in range(random.choice([0, 1, 2])):
+            kind = random.choice(["kill", "power", "pause", "expire", "lose orders", "late orders"])
+            whom = random.choice([LEADER, FOLLOWER, *target])
+            again = random.uniform(20, 400)
+            moves.append(Fault(time + random.uniform(3, 150), kind, (whom,), again))
+    return spares, moves
 
 
 def _opening(random: Random, replicas: int) -> list[Fault]:

@@ -41,6 +41,16 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """StopReplica for the one partition; without `delete` the log is set aside."""
+
+    controller_epoch: int
+    incarnation: int
+    leader_epoch: int
+    delete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ProduceReply:
     """Acknowledged at `offset`, or else `refused` (nothing was appended) or not: unknown."""
 

@@ -37,7 +37,7 @@ from leadline_client.errors import (
 from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, PartitionRow
 from leadline_common.znodes import PartitionState, broker_epoch_path, broker_id_path, state_path
 from tests.simulation.disk import pack, unpack
-from tests.simulation.messages import PARTITION, TOPIC, TOPIC_ID, FetchCall, FetchReply
+from tests.simulation.messages import PARTITION, TOPIC, TOPIC_ID, FetchCall, FetchReply, Stop
 from tests.simulation.network import Answer
 from tests.simulation.zookeeper import Check, Op, Outcome, Read, Set, ZkError
 
@@ -74,12 +74,16 @@ class ReplicaShell:
         self._flushing = False
         self._flush_again = False
         self._parked: list[ParkedFetch] = []
-        self.replica = Replica(
-            broker_id=process.broker_id,
+        self._stopped_in = -1
+        self.replica = self._fresh()
+
+    def _fresh(self) -> Replica:
+        return Replica(
+            broker_id=self.process.broker_id,
             topic_id=TOPIC_ID,
             partition=PARTITION,
             log=self.log,
-            high_watermark=process.disk.high_watermark,
+            high_watermark=self.process.disk.high_watermark,
             config=ReplicaConfig(2, LAG_TIME_MAX_MS),
             rules=self.world.rules,
         )
@@ -163,6 +167,9 @@ class ReplicaShell:
 
     def grant(self, row: PartitionRow) -> int:
         """Take a role; return the partition's code."""
+        if row.leader_epoch <= self._stopped_in:
+            self.world.reached("grant from before a stop refused")
+            return FencedLeaderEpoch.code
         before = self.replica.role
         led = self.replica.leadership
         code, effects = self.replica.on_leader_and_isr(row, self.world.now_ms)
@@ -172,6 +179,21 @@ class ReplicaShell:
             self.process.checks.on_leader(self.process, row.leader_epoch)
         self.run(effects)
         return code
+
+    def stop(self, stop: Stop) -> int:
+        """Leave the role, and begin anew if there will be another; return the partition's code."""
+        if self.replica.state.leader_epoch > stop.leader_epoch:
+            return FencedLeaderEpoch.code
+        if self.replica.role is not Role.FENCED:
+            self.world.reached("replica deleted" if stop.delete else "replica set aside")
+        self._stopped_in = max(self._stopped_in, stop.leader_epoch)
+        self.fetch_leader = None
+        self.step_down()
+        if stop.delete:
+            self.process.disk.wipe()
+            self.process.checks.on_truncated(self.process, 0)
+        self.replica = self._fresh()
+        return NO_ERROR
 
     def step_down(self) -> None:
         """Give up leading."""

@@ -58,7 +58,9 @@ def simulate(
 
 
 def _run(world: World, checks: Checks, plan: Plan) -> None:
-    cluster = Cluster(world, checks, replicas=plan.replicas, controllers=plan.controllers)
+    cluster = Cluster(
+        world, checks, replicas=plan.replicas, spares=plan.spares, controllers=plan.controllers
+    )
     history = History()
     cluster.start()
     producers = [
@@ -73,6 +75,7 @@ def _run(world: World, checks: Checks, plan: Plan) -> None:
         state = cluster.published
         return (
             state is not None
+            and not cluster.reassigning
             and len(state.isr) == len(cluster.assignment)
             and any(p.done > value for p, value in zip(producers, sent, strict=True))
         )
@@ -92,6 +95,7 @@ def _check_history(checks: Checks, cluster: Cluster, history: History) -> None:
     reads = [
         Read((TOPIC, PARTITION), [(o, r[1]) for o, r in enumerate(disk.log.records)], f"broker {b}")
         for b, disk in cluster.disks.items()
+        if b in cluster.assignment
     ]
     anomalies = history.check(reads)
     if anomalies:

@@ -93,7 +93,7 @@ class Producer(Process):
 
     def _guess(self, hint: int) -> None:
         """Try the hinted leader, or anyone when the refusal knows none."""
-        brokers = self.cluster.assignment
+        brokers = self.cluster.everyone
         known = hint in brokers and hint != self._leader
         self._leader = hint if known else self.world.random.choice(brokers)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline_client.errors import LeadershipLost, UnknownTopic
+from leadline_client.errors import FencedLeaderEpoch, LeadershipLost, UnknownTopic
 from leadline_common import rpc
 from leadline_common.rpc import NO_ERROR
 from tests.unit.broker.small_cluster import SmallCluster, three
@@ -150,6 +150,18 @@ async def test_a_replica_that_was_removed_can_be_brought_back_in_the_same_epoch(
     cluster.grant(1, 2, 3, replicas=(1, 2, 3), adding=(3,))
 
     await cluster.until(lambda: isr(cluster) == (1, 2, 3), "3 is back")
+
+
+async def test_a_grant_that_was_overtaken_brings_no_replica_back(cluster: SmallCluster) -> None:
+    """The replica led in that epoch, was set aside, and would lead in it once more."""
+    late = cluster.request(1)
+    cluster.publish(2, 1, (2, 3))
+    cluster.grant(1, init=True, partitions=())
+
+    codes = cluster.brokers[1].leader_and_isr(late).codes
+
+    assert codes == [[FencedLeaderEpoch.code]]
+    assert cluster.brokers[1].replicas() == []
 
 
 async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallCluster) -> None:

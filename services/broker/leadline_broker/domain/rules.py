@@ -31,6 +31,8 @@ class Rules:
     """The controller repeats what was not acknowledged."""
     r9_incarnation: bool = True
     """A restarted broker is a failed one: it takes no role but from a grant of a new epoch."""
+    r13_reassignment: bool = True
+    """A reassignment drops replicas only when those that it adds are in sync."""
 
 
 ALL_RULES = Rules()

@@ -125,10 +125,10 @@ class Commands:
         order: Order,
     ) -> int:
         """Carry out one row and return its code."""
-        partition = self._replicas.find((topic.topic_id, row.partition))
+        partition = self._find(topic, row)
         try:
             if partition is None:
-                self._require_startable(topic, row)
+                self._require_startable(topic, row, order)
                 partition = self._replicas.create(
                     topic.topic, topic.topic_id, row.partition, settings
                 )
@@ -145,13 +145,40 @@ class Commands:
             self._replicas.applied(partition)
         return code
 
-    def _require_startable(self, topic: TopicRows, row: PartitionRow) -> None:
-        """Refuse a grant that is none, or that is older than the order to stop the replica.
+    def _find(self, topic: TopicRows, row: PartitionRow) -> Partition | None:
+        """Return the replica that a row means, or None where there is none.
 
-        A replica that a reassignment removed may be brought back in the same epoch.
+        What is left of a removed partition of this number is moved to stray: its
+        records, all of older epochs than the partition began with, are not the
+        partition's, and neither to be led nor to be followed from (rule R1).
+        """
+        partition = self._replicas.find((topic.topic_id, row.partition))
+        if partition is None:
+            return None
+        state = partition.replica.state
+        outlived = max(state.leader_epoch, state.log.epochs.latest) < row.first_epoch
+        if not (outlived and state.log.log_end_offset > 0):
+            return partition
+        logger.warning(
+            "replica of a removed partition set aside",
+            topic=topic.topic,
+            partition=row.partition,
+            first_epoch=row.first_epoch,
+        )
+        self._replicas.set_aside(partition)
+        return None
+
+    def _require_startable(self, topic: TopicRows, row: PartitionRow, order: Order) -> None:
+        """Refuse a grant that is none, or that is older than the order to let the replica go.
+
+        One that was overtaken on the way may be: what is left of a replica no longer
+        knows which epochs it led. A replica that a reassignment removed may be brought
+        back in the same epoch.
         """
         if self._standing.broker_id not in row.replicas:
             raise InvalidRequest("the grant does not assign the partition to this broker")
+        if order < self._latest:
+            raise FencedLeaderEpoch("the grant was overtaken by a newer one")
         stopped = self._stopped.get((topic.topic_id, row.partition))
         again = row.leader_epoch == stopped and self._standing.broker_id in row.adding
         if stopped is not None and row.leader_epoch <= stopped and not again:
