@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from leadline_client.consumer import AsyncConsumer, AsyncPartitionReader
+from leadline_client.consumer import AsyncConsumer
 from leadline_client.producer import AsyncProducer, ProducerSettings
+from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
 from tests.support.cluster import Cluster
 

@@ -30,8 +30,9 @@ from leadline_cli.output import (
     reported,
 )
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
-from leadline_client.consumer import AsyncConsumer, ConsumedRecord
+from leadline_client.consumer import AsyncConsumer
 from leadline_client.errors import LeadlineError, OutcomeUnknown
+from leadline_client.fetching import ConsumedRecord
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
 from leadline_client.reading import Start
 

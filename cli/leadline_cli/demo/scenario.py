@@ -13,9 +13,9 @@ from leadline_cli.demo.verdict import Verdict, judge
 from leadline_cli.demo.view import View
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncLeadlineClient
-from leadline_client.consumer import AsyncPartitionReader
 from leadline_client.errors import LeadlineError
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
+from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
 
 TOPIC: Final = "lines"

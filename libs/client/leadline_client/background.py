@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +22,18 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and return its result, blocking."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start `work` on the loop and return its future."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, action: Callable[[], T]) -> T:
+        """Do something that does not wait on the loop's thread, and return its result."""
+
+        async def work() -> T:
+            return action()
+
+        return self.run(work())
 
     def close(self) -> None:
         """Stop the loop and wait for the thread's end."""

@@ -127,13 +127,12 @@ class ClientCore:
 
     def create_topic(self, topic: NewTopic, *, dry_run: bool = False) -> Flow[dict[str, Any]]:
         """Create a topic and return the controller's answer, when all brokers have it."""
-        body = _json_body(new_topic_json(topic, dry_run=dry_run))
-        call = _command("POST", "/v1/topics", body, repeatable=dry_run)
-        return (yield from self._json(self._brokers, call))
+        body = new_topic_json(topic, dry_run=dry_run)
+        return (yield from self.administer("POST", "/v1/topics", body, repeatable=dry_run))
 
     def delete_topic(self, topic: str) -> Flow[dict[str, Any]]:
         """Order the deletion of a topic and return the controller's answer."""
-        return (yield from self._json(self._brokers, _command("DELETE", f"/v1/topics/{_q(topic)}")))
+        return (yield from self.administer("DELETE", f"/v1/topics/{_q(topic)}"))
 
     def elect(
         self, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None = None
@@ -142,8 +141,31 @@ class ClientCore:
         rows = None
         if partitions is not None:
             rows = [{"topic": topic, "partition": number} for topic, number in partitions]
-        body = _json_body({"type": kind, "partitions": rows})
-        return (yield from self._json(self._brokers, _command("POST", "/v1/elections", body)))
+        return (
+            yield from self.administer("POST", "/v1/elections", {"type": kind, "partitions": rows})
+        )
+
+    def administer(
+        self,
+        method: str,
+        path: str,
+        document: object = None,
+        *,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+    ) -> Flow[dict[str, Any]]:
+        """Ask any broker, which passes it on, for what the API of controllers has at `path`.
+
+        `document` is sent as JSON. A read is repeatable anyway.
+        """
+        body = b"" if document is None else _json_body(document)
+        sent = {"content-type": JSON} if body else {}
+        again = repeatable or method == "GET"
+        call = Call(
+            method, path, params or {}, {**sent, **(headers or {})}, body, again, _COMMAND_WAIT_S
+        )
+        return (yield from self._json(self._brokers, call))
 
     def offsets(
         self, topic: str, partition: int, *, timestamp: int | None = None
@@ -256,12 +278,12 @@ class ClientCore:
                 if target.learn(error):
                     continue
             yield from pause(pause_s)
-            yield from self._refresh(target)
+            yield from self.refresh(target)
 
     def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
         address = target.address()
         if address is None:
-            yield from self._refresh(target)
+            yield from self.refresh(target)
             address = target.address()
         if address is None:
             raise target.missing()
@@ -283,7 +305,7 @@ class ClientCore:
             return response
         raise error_from_body(response.status, _maybe_json(response.body))
 
-    def _refresh(self, target: Target) -> Flow[None]:
+    def refresh(self, target: Target) -> Flow[None]:
         """Ask brokers for the whereabouts of `target` until one answers; at most once round."""
         inquiry = target.inquiry()
         if inquiry is None:
@@ -371,11 +393,6 @@ def _fetch_params(offset: int, max_bytes: int, min_bytes: int, wait_ms: int) -> 
         "min_bytes": str(min_bytes),
         "wait_ms": str(wait_ms),
     }
-
-
-def _command(method: str, path: str, body: bytes = b"", *, repeatable: bool = False) -> Call:
-    headers = {"content-type": JSON} if body else {}
-    return Call(method, path, {}, headers, body, repeatable, _COMMAND_WAIT_S)
 
 
 def _json_body(document: object) -> bytes:

@@ -9,9 +9,10 @@ import pytest
 
 from leadline_client import batches
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
-from leadline_client.consumer import AsyncConsumer, Consumer, PartitionReader
+from leadline_client.consumer import AsyncConsumer, Consumer
 from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
 from leadline_client.payloads import OutgoingRecord
+from leadline_client.readers import PartitionReader
 from leadline_client.reading import ReadLimits
 from leadline_client.transport import Request, Response
 from leadline_client.wire import Record

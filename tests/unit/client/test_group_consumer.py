@@ -1,0 +1,321 @@
+"""A consumer in a group, before a coordinator that the test plays: what it is told and commits."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from leadline_client.channel import Error, Pong, Started, Stopped
+from leadline_client.client import AsyncLeadlineClient
+from leadline_client.consumer import AsyncConsumer
+from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
+from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
+    FencedInstance,
+    OffsetOutOfRange,
+    StaleGeneration,
+    UnknownMember,
+)
+from leadline_client.fetching import ConsumedRecord
+from leadline_client.membership import TopicPartition
+from leadline_client.reading import ReadLimits
+from tests.unit.client.standin import StandInCluster
+from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
+from tests.unit.client.test_consumer import fill, numbers
+
+NO_WAIT = ReadLimits(wait_ms=0)
+A, B, C = ("t", 0), ("t", 1), ("t", 2)
+SETTINGS = ConsumerSettings(auto_commit_ms=3_600_000)
+
+
+class Member:
+    """A consumer under test: what its listener heard, and a clock that can jump."""
+
+    def __init__(
+        self, cluster: StandInCluster, coordinator: StandInCoordinator, settings: ConsumerSettings
+    ) -> None:
+        self.heard = coordinator.events
+        self.skew_s = 0.0
+        self.client = AsyncLeadlineClient(cluster.bootstrap, transport=coordinator)
+        self.consumer = AsyncConsumer(
+            self.client,
+            "g",
+            settings=settings,
+            limits=NO_WAIT,
+            clock=lambda: time.monotonic() + self.skew_s,
+            listener=RebalanceListener(
+                lambda gone: self._hear("assigned", gone),
+                lambda gone: self._hear("revoked", gone),
+                lambda gone: self._hear("lost", gone),
+            ),
+        )
+
+    def _hear(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
+        self.heard.append((kind, partitions))
+
+    async def records(self, count: int = 1) -> list[ConsumedRecord]:
+        """Poll until so many came."""
+        found: list[ConsumedRecord] = []
+        async with asyncio.timeout(10):
+            while len(found) < count:
+                found += await self.consumer.poll()
+        return found
+
+
+@asynccontextmanager
+async def joining(
+    cluster: StandInCluster, settings: ConsumerSettings = SETTINGS
+) -> AsyncIterator[tuple[Member, Conversation, StandInCoordinator]]:
+    """Run a consumer that has subscribed to `t`, as far as its first channel."""
+    async with StandInCoordinator().running() as coordinator:
+        member = Member(cluster, coordinator, settings)
+        await member.consumer.subscribe(["t"])
+        try:
+            yield member, await coordinator.channel(), coordinator
+        finally:
+            await member.consumer.aclose()
+            await member.client.aclose()
+
+
+@asynccontextmanager
+async def started(
+    cluster: StandInCluster,
+    assignment: dict[TopicPartition, int | None],
+    settings: ConsumerSettings = SETTINGS,
+    *,
+    stop_limit_ms: int = 60_000,
+) -> AsyncIterator[tuple[Member, Conversation, StandInCoordinator]]:
+    """Run a consumer that was started with `assignment`."""
+    async with joining(cluster, settings) as (member, channel, coordinator):
+        await channel.welcome(stop_limit_ms=stop_limit_ms)
+        await channel.start(assignment)
+        await channel.expect(Started)
+        yield member, channel, coordinator
+
+
+async def test_it_begins_where_the_start_says_and_hears_of_it_first(
+    cluster: StandInCluster,
+) -> None:
+    for partition in (0, 1):
+        fill(cluster, partition, range(10))
+    async with started(cluster, {A: 7, B: None}) as (member, _, _):
+        found = await member.records(13)
+        assert member.heard == [("assigned", (A, B))]
+        assert member.consumer.assignment == (A, B)
+    assert numbers([one.record for one in found if one.partition == 0]) == [7, 8, 9]
+    assert numbers([one.record for one in found if one.partition == 1]) == list(range(10))
+
+
+async def test_a_stop_waits_for_the_application_commits_what_it_had_and_tells_it(
+    cluster: StandInCluster,
+) -> None:
+    for partition in (0, 1):
+        fill(cluster, partition, range(10))
+    async with started(cluster, {A: 0, B: 0}) as (member, channel, coordinator):
+        await member.records(20)
+        await channel.stop(A)
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        assert coordinator.commits == [], "the application has not come back yet"
+        assert await member.consumer.poll(0) == []
+        stopped = await channel.expect(Stopped)
+        assert stopped.partitions == (("t", (0,)),)
+        assert member.heard[1:] == [{A: 10, B: 10}, ("revoked", (A,))]
+        assert coordinator.commits[0]["member"] == "m"
+        assert coordinator.commits[0]["generation"] == 2
+        assert member.consumer.assignment == (B,)
+
+
+async def test_an_application_that_stays_away_loses_what_is_asked_for_and_nothing_is_committed(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0, C: 0}, stop_limit_ms=500) as (member, channel, coordinator):
+        await member.records(10)
+        await channel.stop(A)
+        assert (await channel.expect(Stopped)).partitions == (("t", (0,)),)
+        assert coordinator.commits == []
+        await member.consumer.poll(0)
+        assert member.heard[1:] == [("lost", (A,))]
+        assert member.consumer.assignment == (C,)
+
+
+async def test_what_the_application_never_heard_of_is_given_up_without_it(
+    cluster: StandInCluster,
+) -> None:
+    async with started(cluster, {A: 0}) as (member, channel, _):
+        await channel.stop(A)
+        await channel.expect(Stopped)
+        await member.consumer.poll(0)
+        assert member.heard == []
+
+
+async def test_a_lease_that_ran_out_stops_at_once_and_its_claims_go_on_with_the_next_start(
+    cluster: StandInCluster,
+) -> None:
+    """The process was frozen: its clock has jumped, and its buffers are full."""
+    fill(cluster, 0, range(20))
+    settings = ConsumerSettings(auto_commit_ms=3_600_000, max_poll_records=5)
+    async with started(cluster, {A: 0}, settings) as (member, channel, coordinator):
+        await member.records(5)
+        member.skew_s = 61.0
+        assert await member.consumer.poll(0) == []
+        await channel.ping(acknowledged=1)
+        again = await coordinator.channel()
+        hello = await again.welcome()
+        assert hello.owned == (("t", (0,)),)
+        assert await member.consumer.poll(0) == []
+        await again.start({A: 3})
+        await again.expect(Started)
+        found = await member.records(5)
+        assert numbers([one.record for one in found]) == [5, 6, 7, 8, 9], "a claim keeps its place"
+        assert [kind for kind in member.heard if isinstance(kind, tuple)] == [("assigned", (A,))]
+
+
+async def test_a_lease_that_was_not_acknowledged_goes_on_when_it_is(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, _):
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        member.skew_s = 59.0
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        member.skew_s = 61.0
+        assert await member.consumer.poll(0) == []
+        await channel.ping(acknowledged=3)
+        assert len(await member.records(10)) == 10
+
+
+async def test_a_claim_that_is_refused_is_lost_and_begins_anew_where_the_start_says(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        await channel.close()
+        again = await coordinator.channel()
+        again.epoch, again.generation = 2, 9
+        await again.welcome("other")
+        await again.start({A: 4})
+        await again.expect(Started)
+        found = await member.records(6)
+        assert member.heard == [("assigned", (A,)), ("lost", (A,)), ("assigned", (A,))]
+        assert numbers([one.record for one in found]) == list(range(4, 10))
+
+
+async def test_iteration_counts_records_one_by_one(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        async for one in member.consumer:
+            if one.record.offset == 3:
+                break
+        await member.consumer.aclose()
+        assert member.heard == [("assigned", (A,)), {A: 4}, ("revoked", (A,)), "leave"]
+        assert len(coordinator.commits) == 1
+
+
+async def test_what_was_given_last_does_not_count_when_an_exception_ends_it(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        await member.consumer.poll(5, max_records=3)
+        await member.consumer.poll(5, max_records=3)
+        with pytest.raises(ZeroDivisionError):
+            async with member.consumer:
+                raise ZeroDivisionError
+        assert coordinator.commits[-1]["offsets"] == [{"topic": "t", "partition": 0, "offset": 3}]
+        assert member.heard[-1] == "leave"
+
+
+async def test_auto_commit_goes_on_while_the_application_works(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}, ConsumerSettings(auto_commit_ms=20)) as (member, _, coord):
+        await member.consumer.poll(5, max_records=4)
+        await member.consumer.poll(5, max_records=4)
+        await coord.committed.wait()
+        assert coord.commits[0]["offsets"] == [{"topic": "t", "partition": 0, "offset": 4}]
+        await asyncio.sleep(0.1)
+        assert len(coord.commits) == 1, "nothing new is consumed, so nothing is written"
+
+
+async def test_a_commit_waits_out_a_rebalance(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        coordinator.refusals.append(StaleGeneration("another one"))
+        channel.generation = 5
+        committing = asyncio.create_task(member.consumer.commit())
+        await channel.start({A: 0})
+        await committing
+        assert coordinator.commits[0]["generation"] == 5
+        assert coordinator.commits[0]["offsets"][0]["offset"] == 10
+
+
+async def test_without_a_committed_offset_error_means_error_until_a_seek(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    settings = ConsumerSettings(offset_reset="error", auto_commit_ms=None)
+    async with started(cluster, {A: None}, settings) as (member, _, _):
+        for _ in range(2):
+            with pytest.raises(OffsetOutOfRange, match="no committed offset"):
+                await member.consumer.poll(5)
+        await member.consumer.seek(A, 6)
+        assert numbers([one.record for one in await member.records(4)]) == [6, 7, 8, 9]
+
+
+async def test_an_offset_that_is_out_of_range_is_reset_as_the_settings_say(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 77}) as (member, _, _):
+        assert numbers([one.record for one in await member.records(10)]) == list(range(10))
+
+
+async def test_paused_partitions_keep_their_place(cluster: StandInCluster) -> None:
+    for partition in (0, 1):
+        fill(cluster, partition, range(10))
+    async with started(cluster, {A: 0, B: 0}) as (member, _, _):
+        await member.consumer.poll(0)
+        member.consumer.pause([A])
+        found = await member.records(10)
+        assert {one.partition for one in found} == {1}
+        member.consumer.resume([A])
+        assert numbers([one.record for one in await member.records(10)]) == list(range(10))
+
+
+async def test_who_is_fenced_is_told_and_commits_nothing_more(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        await channel.send(Error.of(FencedInstance("another one has joined")))
+        with pytest.raises(FencedInstance):
+            await member.consumer.poll(10)
+        assert member.heard[-1] == ("lost", (A,))
+        with pytest.raises(UnknownMember):
+            await member.consumer.commit({A: 10})
+        assert coordinator.commits == []
+
+
+async def test_who_was_evicted_joins_again_as_somebody_new(cluster: StandInCluster) -> None:
+    async with started(cluster, {A: 0}) as (_, channel, coordinator):
+        await channel.send(Error.of(UnknownMember("evicted")))
+        again = await coordinator.channel()
+        hello = await again.welcome("n")
+        assert (hello.member, hello.owned) == (None, ())
+
+
+async def test_no_broker_that_answers_is_said(cluster: StandInCluster) -> None:
+    async with AsyncLeadlineClient("http://127.0.0.1:1") as client:
+        consumer = AsyncConsumer(client, "g")
+        await consumer.subscribe(["t"])
+        with pytest.raises(AllKnownBrokersNotAvailable):
+            await consumer.poll(20)
+        await consumer.aclose()
