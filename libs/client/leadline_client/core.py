@@ -21,6 +21,8 @@ from leadline_client.payloads import (
     ProducerIdentity,
     fetch_result,
     fetched_batches,
+    json_body,
+    maybe_json,
     new_topic_json,
     produce_result,
     record_json,
@@ -159,7 +161,7 @@ class ClientCore:
 
         `document` is sent as JSON. A read is repeatable anyway.
         """
-        body = b"" if document is None else _json_body(document)
+        body = b"" if document is None else json_body(document)
         sent = {"content-type": JSON} if body else {}
         again = repeatable or method == "GET"
         call = Call(
@@ -202,7 +204,7 @@ class ClientCore:
         After an unknown outcome nothing is sent again, because the records might
         then be there twice, unless `retry_unknown` accepts that.
         """
-        body = _json_body({"records": [record_json(one) for one in records], "format": "base64"})
+        body = json_body({"records": [record_json(one) for one in records], "format": "base64"})
         call = self._produce_call(topic, partition, body, JSON, acks, retry_unknown)
         return (yield from self._produced(topic, partition, call, timeout_s))
 
@@ -303,7 +305,7 @@ class ClientCore:
         )
         if response.status < 400:
             return response
-        raise error_from_body(response.status, _maybe_json(response.body))
+        raise error_from_body(response.status, maybe_json(response.body))
 
     def refresh(self, target: Target) -> Flow[None]:
         """Ask brokers for the whereabouts of `target` until one answers; at most once round."""
@@ -393,14 +395,3 @@ def _fetch_params(offset: int, max_bytes: int, min_bytes: int, wait_ms: int) -> 
         "min_bytes": str(min_bytes),
         "wait_ms": str(wait_ms),
     }
-
-
-def _json_body(document: object) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
-
-
-def _maybe_json(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None

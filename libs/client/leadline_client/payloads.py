@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,3 +121,16 @@ def _encoded(value: bytes | None) -> str | None:
 
 def _decoded(value: str | None) -> bytes | None:
     return None if value is None else b64decode(value)
+
+
+def json_body(document: object) -> bytes:
+    """Return a document as the body of a request."""
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def maybe_json(body: bytes | bytearray) -> Any:
+    """Return the document of a body, or None where it is none."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
