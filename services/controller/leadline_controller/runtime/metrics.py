@@ -34,6 +34,11 @@ class ControllerMetrics(Metrics):
         self.audit_stored = self.counter(
             "controller_audit_entries_stored", "Audit entries stored in this controller's history."
         )
+        self.reassignment_steps = self.counter(
+            "controller_reassignment_steps",
+            "Actions written for reassigned partitions, by kind.",
+            ("action",),
+        )
         self.terms = self.counter("controller_terms", "Times that this process became active.")
 
     def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:

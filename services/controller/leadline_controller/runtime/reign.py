@@ -29,7 +29,10 @@ from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.partitions import PartitionKeeper
 from leadline_controller.runtime.ports import BrokerGateway
+from leadline_controller.runtime.progress import Progress
+from leadline_controller.runtime.reassignment_agent import ReassignmentAgent
 from leadline_controller.runtime.shutdown import ShutdownKeeper
+from leadline_controller.runtime.task_keeper import TaskKeeper
 from leadline_controller.runtime.topics import TopicKeeper
 from leadline_controller.runtime.trimming import OutboxKeeper
 from leadline_controller.runtime.upkeep import Upkeep
@@ -57,12 +60,17 @@ class Reign:
         self._brokers = BrokerKeeper(self.desk)
         self._topics = TopicKeeper(self.desk)
         self._configs = ConfigKeeper(self.desk)
+        self.reassignments = ReassignmentAgent(self.desk)
+        self.tasks = TaskKeeper(self.desk, self.reassignments)
+        self.progress = Progress(self.reassignments.agenda.task_of)
         self._keepers: tuple[Keeper, ...] = (
             self._brokers,
             self._topics,
             self._configs,
             PartitionKeeper(self.desk),
             ShutdownKeeper(self.desk),
+            self.reassignments,
+            self.tasks,
             OutboxKeeper(self.desk),
         )
         self._upkeep = Upkeep(self.desk, self._brokers, self._topics, self._keepers)
@@ -77,6 +85,8 @@ class Reign:
         if not self.delivery.on_heartbeat(beat):
             self.desk.hint(events.BrokersChanged)
             return
+        now_ms = self.office.clock.monotonic_ms()
+        self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
             self.image.see_version(beat.metadata_version)
             self.delivery.metadata()
@@ -121,6 +131,8 @@ class Reign:
             self.ready.set()
             while True:
                 await self._handle(await self.desk.next_event())
+                for keeper in self._keepers:
+                    keeper.follow_up()
         except (SessionExpired, ConnectionLoss) as end:
             raise Deposed(f"ZooKeeper was lost: {end}") from end
 

@@ -115,6 +115,15 @@ class Agenda:
         """Return the partitions that a task still has to bring to their targets."""
         return list(self._by_task.get(task, ()))
 
+    def task_of(self, name: TopicPartition) -> str:
+        """Return the task that reassigns a partition; empty where none does."""
+        entry = self._entries.get(name)
+        return entry.intent.task if entry else ""
+
+    def has_task(self, task: str) -> bool:
+        """Tell whether a task has partitions that are not at their targets yet."""
+        return task in self._by_task
+
     def topics(self) -> list[str]:
         """Return the topics that have partitions being reassigned."""
         return list(self._by_topic)

@@ -30,7 +30,8 @@ class TopicChange(msgspec.Struct, frozen=True):
 
     `assignment` is None where the topic's node stays. `finished` are partitions
     whose intents go. `drops` are the replicas that may be deleted afterwards. `before` and
-    `after` tell the assignment of each partition that it changes for.
+    `after` tell the assignment of each partition that it changes for, `counts`
+    how often each kind of action is taken.
     """
 
     topic: str
@@ -40,7 +41,7 @@ class TopicChange(msgspec.Struct, frozen=True):
     drops: Mapping[int, tuple[int, ...]]
     before: Mapping[str, Any]
     after: Mapping[str, Any]
-    reason: str
+    counts: Mapping[str, int]
 
 
 def publish_actions(topic: TopicImage, due: Sequence[Due], controller_epoch: int) -> TopicChange:
@@ -65,7 +66,7 @@ def publish_actions(topic: TopicImage, due: Sequence[Due], controller_epoch: int
         },
         before={str(d.name.partition): _row(d.facts) for d in due if d.name.partition in changed},
         after={str(number): _row(facts) for number, facts in changed.items()},
-        reason=_words(due),
+        counts=Counter(type(one.action).__name__.lower() for one in due),
     )
 
 
@@ -123,8 +124,3 @@ def _state_of(partition: PartitionImage) -> PartitionState:
     if partition.state is None:
         raise AssertionError("no action is decided for a partition that has no state")
     return partition.state
-
-
-def _words(due: Sequence[Due]) -> str:
-    counts = Counter(type(one.action).__name__.lower() for one in due)
-    return ", ".join(f"{action} {count}" for action, count in sorted(counts.items()))

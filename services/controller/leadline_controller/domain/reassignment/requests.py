@@ -6,7 +6,7 @@ wrong and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -64,7 +64,7 @@ def check_submission(
         _check_row(row, wanted, image, registered_ever)
 
 
-def check_idle(wanted: Submission, busy: Collection[TopicPartition]) -> None:
+def check_idle(wanted: Submission, busy: Container[TopicPartition]) -> None:
     """Refuse partitions that are being reassigned already, unless they may be retargeted.
 
     Raises:

@@ -1,0 +1,327 @@
+"""Tasks: accepted in one write, turned into intents, followed to their end, by any controller.
+
+The one way into the reassignment agent: operators come here by events, other duties
+of the controller by `submit`, `prepare` and `launch`, within the one queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from leadline_client.errors import LeadlineError, PolicyViolation
+from leadline_common.tasks import Intent, TargetRow, TaskNode, TaskOutcome, TaskState
+from leadline_common.zk.errors import MultiFailed, RequestTooLarge
+from leadline_controller.domain.cluster import TopicPartition
+from leadline_controller.domain.reassignment.requests import (
+    Submission,
+    check_idle,
+    check_submission,
+    current_replicas,
+)
+from leadline_controller.runtime import events
+from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.keeper import Handlers, Keeper
+from leadline_controller.runtime.reassignment_agent import ReassignmentAgent
+from leadline_controller.runtime.reassignment_events import (
+    CancelTask,
+    SubmitReassignment,
+    TasksDue,
+    ThrottleTask,
+)
+from leadline_controller.runtime.tasks import Task, TaskBook
+
+_log = logging.getLogger(__name__)
+
+
+class TaskKeeper(Keeper):
+    """The handlers of tasks."""
+
+    def __init__(self, desk: Desk, agent: ReassignmentAgent) -> None:
+        self._desk = desk
+        self._image = desk.image
+        self._agent = agent
+        self.book = TaskBook(desk, self._look_again)
+
+    @property
+    def handlers(self) -> Handlers:
+        """Return who handles what."""
+        return {
+            TasksDue: self.on_due,
+            SubmitReassignment: self.on_submit,
+            CancelTask: self.on_cancel,
+            ThrottleTask: self.on_throttle,
+        }
+
+    async def take_over(self, _cause: str) -> None:
+        """Go on with every task that is not over."""
+        await self.book.look(everything=True)
+        await self._go_on()
+
+    async def reconcile(self, _event: events.Reconcile) -> None:
+        """Look for tasks written by hand."""
+        await self.book.look(everything=True)
+        await self._go_on()
+
+    def follow_up(self) -> None:
+        """Have tasks ended whose last partition has reached its target."""
+        if any(self._is_due(task) for task in self.book):
+            self._desk.hint(TasksDue)
+
+    def _look_again(self) -> None:
+        self._desk.hint(TasksDue)
+
+    # -- from other duties -----------------------------------------------------
+
+    async def submit(self, wanted: Submission) -> Task:
+        """Check and accept a reassignment, and begin it.
+
+        Raises:
+            Refused: as `check_submission` and `check_idle` do; nothing was written.
+
+        """
+        await self.check(wanted)
+        task = await self._create(self._node(wanted, TaskState.ACCEPTED))
+        await self._go_on()
+        return task
+
+    async def prepare(self, wanted: Submission) -> Task:
+        """Accept a task whose partitions its owner names later, by `launch`."""
+        return await self._create(self._node(wanted, TaskState.PREPARING))
+
+    async def launch(self, task: Task, wanted: Submission) -> None:
+        """Name the partitions of a task that is `preparing`, and begin it.
+
+        Raises:
+            Refused: as for `submit`.
+
+        """
+        if wanted.partitions:
+            await self.check(wanted)
+        node = self._node(wanted, TaskState.ACCEPTED)
+        await self.book.change(
+            task,
+            "task_launched",
+            state=node.state,
+            partitions=node.partitions,
+            topic_ids=node.topic_ids,
+            total=node.total,
+        )
+        await self._go_on()
+
+    async def note(self, task: Task, kind: str, details: Mapping[str, Any]) -> None:
+        """Keep something in a task's node that its owner will want to know again."""
+        await self.book.change(task, kind, details={**task.node.details, **details})
+
+    async def cancel(self, task: Task, actor: str) -> None:
+        """Send back what a task has moved, and begin nothing more of it."""
+        await self._begin_cancelling(task, actor)
+        await self._go_on()
+
+    async def _begin_cancelling(self, task: Task, actor: str) -> None:
+        if task.node.state is not TaskState.CANCELLING:
+            state = TaskState.CANCELLING
+            await self.book.change(task, "task_cancelled", actor=actor, state=state)
+
+    async def check(self, wanted: Submission) -> None:
+        """Refuse what cannot be done.
+
+        Raises:
+            Refused: as `check_submission` and `check_idle` do.
+
+        """
+        registered = await self._desk.office.store.brokers_ever()
+        check_submission(wanted, self._image, registered)
+        check_idle(wanted, self._agent.agenda)
+
+    # -- from operators --------------------------------------------------------
+
+    async def on_submit(self, event: SubmitReassignment) -> None:
+        """Accept a reassignment: answered as soon as it is durable."""
+        await self.check(event.wanted)
+        if event.dry_run:
+            event.settle("")
+            return
+        task = await self._create(self._node(event.wanted, TaskState.ACCEPTED))
+        event.settle(task.id)
+        await self._go_on()
+
+    async def on_cancel(self, event: CancelTask) -> None:
+        """Cancel what is left of a task."""
+        task = self.book.find_open(event.task)
+        await self._begin_cancelling(task, "operator")
+        event.settle(None)
+        await self._go_on()
+
+    async def on_throttle(self, event: ThrottleTask) -> None:
+        """Change the throttle: brokers hear of it with the answers to their next heartbeats."""
+        task = self.book.find_open(event.task)
+        await self.book.change(
+            task, "task_throttled", actor="operator", throttle_bytes_per_s=event.bytes_per_s
+        )
+        event.settle(None)
+
+    async def on_due(self, _event: TasksDue) -> None:
+        """Look for tasks written by hand, and go on with all."""
+        await self.book.look(everything=False)
+        await self._go_on()
+
+    # -- the life of a task ----------------------------------------------------
+
+    def _node(self, wanted: Submission, state: TaskState) -> TaskNode:
+        topics = {row.topic for row in wanted.partitions}
+        return TaskNode(
+            partitions=wanted.partitions,
+            kind=wanted.kind,
+            state=state,
+            is_auto_generated=wanted.is_auto_generated,
+            cause=self._desk.cause,
+            actor=wanted.actor,
+            algorithm=wanted.algorithm,
+            throttle_bytes_per_s=wanted.throttle_bytes_per_s,
+            retarget=wanted.retarget,
+            created_at=self._desk.office.clock.wall_ms(),
+            topic_ids={name: self._image.topics[name].topic_id for name in sorted(topics)},
+            details=wanted.details,
+            reason=wanted.reason,
+            total=len(wanted.partitions),
+        )
+
+    async def _create(self, node: TaskNode) -> Task:
+        try:
+            return await self.book.create(node)
+        except RequestTooLarge as problem:
+            fits = max(1, len(node.partitions) * problem.limit // problem.size // 2)
+            raise PolicyViolation(
+                f"{len(node.partitions)} partitions are too many for one request, as it is kept "
+                f"in one ZooKeeper node: split it into requests of at most {fits}"
+            ) from None
+
+    async def _go_on(self) -> None:
+        """Do for each task what is due."""
+        for task in self.book:
+            try:
+                if task.node.state is TaskState.CANCELLING:
+                    await self._agent.cancel(self._agent.agenda.of_task(task.id))
+                if self._is_due(task):
+                    await self._advance(task)
+            except MultiFailed as failure:  # no reason to hold up the others, or a take-over
+                _log.error("task %s cannot go on: %s", task.id, failure)
+
+    def _is_due(self, task: Task) -> bool:
+        match task.node.state:
+            case TaskState.ACCEPTED:
+                return not self._must_queue(task)
+            case TaskState.RUNNING | TaskState.CANCELLING:
+                return not self._agent.agenda.has_task(task.id)
+            case _:
+                return False
+
+    def _must_queue(self, task: Task) -> bool:
+        """Tell whether a task waits for one before it: those of the controller run in a row."""
+        return task.node.is_auto_generated and any(
+            other.node.is_auto_generated
+            and other.number < task.number
+            and not other.node.state.is_over
+            for other in self.book
+        )
+
+    async def _advance(self, task: Task) -> None:
+        if task.node.state is not TaskState.ACCEPTED:
+            await self._end(task)
+            return
+        if task.is_by_hand and (refusal := await self._refusal(task)) is not None:
+            await self.book.change(
+                task, "task_refused", state=TaskState.FAILED, reason=refusal.message
+            )
+            return
+        await self._expand(task)
+
+    async def _refusal(self, task: Task) -> LeadlineError | None:
+        """Tell what is wrong with a task that nobody has checked yet."""
+        node = task.node
+        try:
+            await self.check(Submission(node.partitions, retarget=node.retarget))
+        except LeadlineError as refusal:
+            _log.warning("task %s is refused: %s", task.id, refusal.message)
+            return refusal
+        return None
+
+    async def _expand(self, task: Task) -> None:
+        """Write the intents of a task, and with the last of them that it runs.
+
+        Repeated after a crash, it writes those that are missing.
+        """
+        node = msgspec.structs.replace(
+            task.node,
+            state=TaskState.RUNNING,
+            cause=task.node.cause or self._desk.cause,
+            created_at=task.node.created_at or self._desk.office.clock.wall_ms(),
+            total=len(task.node.partitions),
+        )
+        results = await self._agent.write_intents(
+            self._intents_of(task), "reassignment_begun", last=[self.book.set_op(task, node)]
+        )
+        if results is None:
+            return
+        self.book.changed(task, node, results)
+        if self._is_due(task):
+            await self._end(task)
+
+    def _intents_of(self, task: Task) -> dict[TopicPartition, Intent]:
+        """Return what is still to be done for a task that has just been accepted."""
+        intents = {}
+        for row in task.node.partitions:
+            name = TopicPartition(row.topic, row.partition)
+            current = self._current(task, name)
+            known = self._agent.agenda.get(name)
+            if current is None or (known is None and current == row.replicas):
+                continue
+            if known is not None and (known.intent.task == task.id or not task.node.retarget):
+                continue
+            intents[name] = Intent(
+                target=row.replicas,
+                start=known.intent.start if known is not None else current,
+                task=task.id,
+                algorithm=task.node.algorithm,
+                topic_id=self._image.topics[name.topic].topic_id,
+            )
+        return intents
+
+    def _current(self, task: Task, name: TopicPartition) -> tuple[int, ...] | None:
+        """Return where a partition is; None if it is not there, or is another topic's by now."""
+        topic = self._image.topics.get(name.topic)
+        meant = task.node.topic_ids.get(name.topic)
+        if topic is None or topic.deleting or meant not in (None, topic.topic_id):
+            return None
+        return current_replicas(self._image, name)
+
+    async def _end(self, task: Task) -> None:
+        """Write down what became of a task."""
+        counts = Counter(self._outcome(task, row) for row in task.node.partitions)
+        state = TaskState.DONE
+        if counts["done"] < max(1, task.node.total):
+            is_cancelled = task.node.state is TaskState.CANCELLING
+            state = TaskState.CANCELLED if is_cancelled else state
+        await self.book.change(
+            task,
+            "task_over",
+            state=state,
+            finished_at=self._desk.office.clock.wall_ms(),
+            partitions=(),
+            topic_ids={},
+            outcome=TaskOutcome(**counts),
+        )
+
+    def _outcome(self, task: Task, row: TargetRow) -> str:
+        name = TopicPartition(row.topic, row.partition)
+        current = self._current(task, name)
+        if current is None:
+            return "gone"
+        if current == row.replicas:
+            return "done"
+        return "superseded" if name in self._agent.agenda else "cancelled"
