@@ -18,6 +18,7 @@ from typing import Self
 from leadline_client import batches
 from leadline_client.background import LoopThread
 from leadline_client.client import AsyncLeadlineClient
+from leadline_client.counts import PartitionCounts
 from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition, Unreachable
 from leadline_client.lanes import Batch, Lane, Numbering, estimated_size, spoils_numbering
 from leadline_client.partitioner import StickyPartitioner
@@ -43,7 +44,8 @@ class ProducerSettings:
     `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch
     goes at once when it is this big. `buffer_bytes`: `send` waits while more than
     this is not yet acknowledged. `delivery_timeout_s`: when a batch is given up,
-    retries included. `idempotent`: None means with acks=all only.
+    retries included. `idempotent`: None means with acks=all only. `metadata_max_age_s`:
+    how soon a partition that was added is sent to, without anything else to say so.
     """
 
     acks: Acks = "all"
@@ -53,6 +55,7 @@ class ProducerSettings:
     compression: str = "none"
     idempotent: bool | None = None
     delivery_timeout_s: float = 120.0
+    metadata_max_age_s: float = 300.0
 
     @property
     def numbers_batches(self) -> bool:
@@ -80,7 +83,7 @@ class AsyncProducer:
         self._wake: dict[tuple[str, int], asyncio.Event] = {}
         self._senders: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(StickyPartitioner)
-        self._counts: dict[str, int] = {}
+        self._counts = PartitionCounts(client, settings.metadata_max_age_s)
         self._unacknowledged = 0
         self._room = asyncio.Condition()
 
@@ -103,7 +106,7 @@ class AsyncProducer:
             UnknownTopic, UnknownPartition: there is nowhere to send to.
 
         """
-        count = self._counts.get(topic) or await self._count(topic)
+        count = await self._counts.of(topic, partition)
         partitioner = self._partitioners[topic]
         number = partitioner.choose(key, count) if partition is None else partition
         if not 0 <= number < count:
@@ -130,11 +133,13 @@ class AsyncProducer:
     async def aclose(self) -> None:
         """Flush, then end. The client stays open."""
         await self.flush()
+        await self._counts.aclose()
         if self._identity is not None:
             self._identity.cancel()
 
     async def abort(self) -> None:
         """End at once: whatever is not acknowledged yet is cancelled, its fate unknown."""
+        await self._counts.aclose()
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
@@ -153,11 +158,6 @@ class AsyncProducer:
             await self.aclose()
         else:
             await self.abort()
-
-    async def _count(self, topic: str) -> int:
-        count = len((await self._client.describe(topic)).partitions)
-        self._counts[topic] = count
-        return count
 
     async def _reserve(self, size: int) -> None:
         limit = self._settings.buffer_bytes

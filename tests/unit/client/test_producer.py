@@ -17,7 +17,7 @@ from leadline_client.errors import (
 )
 from leadline_client.partitioner import partition_for_key
 from leadline_client.producer import AsyncProducer, Producer, ProducerSettings
-from tests.unit.client.standin import Fault, StandInCluster
+from tests.unit.client.standin import Fault, Partition, StandInCluster
 
 SMALL = ProducerSettings(linger_ms=1, batch_bytes=300)
 HASTY = ProducerSettings(linger_ms=1, delivery_timeout_s=0.3)
@@ -182,3 +182,45 @@ def test_the_blocking_producer_gives_places(cluster: StandInCluster) -> None:
 def test_an_idempotent_producer_needs_acks_all() -> None:
     with pytest.raises(InvalidRequest):
         assert ProducerSettings(acks="1", idempotent=True).numbers_batches
+
+
+def grow(cluster: StandInCluster) -> None:
+    """Add a partition, as an operator may while producers run."""
+    cluster.partitions[len(cluster.partitions)] = Partition(leader=1)
+    cluster.version += 1
+
+
+async def test_a_partition_that_was_added_meanwhile_can_be_named(cluster: StandInCluster) -> None:
+    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        await (await producer.send("t", b"before", partition=0))
+        grow(cluster)
+        place = await (await producer.send("t", b"after", partition=3))
+        with pytest.raises(UnknownPartition):
+            await producer.send("t", b"never", partition=4)
+    assert place.partition == 3
+
+
+async def test_records_reach_a_partition_that_was_added_when_metadata_has_aged(
+    cluster: StandInCluster,
+) -> None:
+    settings = ProducerSettings(linger_ms=0, batch_bytes=1, metadata_max_age_s=0.05)
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncProducer(client, settings) as producer,
+        asyncio.timeout(10),
+    ):
+        await (await producer.send("t", b"before"))
+        grow(cluster)
+        while not cluster.values(3):
+            await asyncio.gather(*[await producer.send("t", b"after") for _ in range(8)])
+
+
+async def test_whatever_the_client_learns_of_a_topic_the_producer_knows_at_once(
+    cluster: StandInCluster,
+) -> None:
+    async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
+        await (await producer.send("t", b"before", key=b"k"))
+        grow(cluster)
+        await client.metadata()
+        place = await (await producer.send("t", b"after", key=b"key 3"))
+    assert place.partition == partition_for_key(b"key 3", 4) == 3
