@@ -16,11 +16,15 @@ _COMMANDS: Final = {
     "brokers": "cluster:brokers",
     "metadata": "cluster:metadata",
     "elect": "cluster:elect",
+    "audit": "audit:audit",
+    "explain": "audit:explain",
     "produce": "records:produce",
     "consume": "records:consume",
+    "groups": "groups:app",
     "zookeeper": "services:zookeeper",
     "controller": "services:controller",
     "broker": "services:broker",
+    "coordinator": "services:coordinator",
 }
 """Subcommand: module of `leadline_cli.commands`, and the function or group in it."""
 

@@ -95,7 +95,9 @@ def print_json(document: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows for people."""
-    table = Table(*columns, title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # nothing is cut off, however narrow it is
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     out.print(table)

@@ -19,7 +19,7 @@ from leadline_common.ports import LOOPBACK, free_ports
 
 DEFAULT_BROKERS = 3
 DEFAULT_CONTROLLERS = 2
-DEFAULT_COORDINATORS = 0
+DEFAULT_COORDINATORS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def plan_cluster(
         root,
         connect,
         tuple(servers),
-        tuple(_office("controller", number, ports, shared) for number in controllers),
+        tuple(_controller(number, ports, shared, root) for number in controllers),
         tuple(
             _broker(number, ports, shared, root, _rack(options.racks, number, racks))
             for number in brokers
@@ -174,8 +174,16 @@ def _zookeepers(
     return planned
 
 
+def _controller(
+    number: int, ports: _Ports, shared: Mapping[str, str], root: Path
+) -> PlannedService:
+    """Plan a controller; its history lies in the directory, unless the settings say otherwise."""
+    history = f"sqlite:///{root / f'controller-{number}' / 'history.db'}"
+    return _office("controller", number, ports, {"history.url": history, **shared})
+
+
 def _office(kind: str, number: int, ports: _Ports, shared: Mapping[str, str]) -> PlannedService:
-    """Plan a controller or a coordinator: nothing of theirs lies on this machine's disk."""
+    """Plan a controller or a coordinator."""
     port = ports.of(kind, number)
     settings = {**shared, f"{kind}.id": str(number), "listen.port": str(port)}
     return PlannedService(

@@ -98,3 +98,12 @@ def test_cluster_json_has_the_agreed_shape_and_is_read_back(tmp_path: Path) -> N
     assert stored["coordinators"] == []
     assert read_cluster_file(tmp_path) == document
     assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
+
+
+def test_each_controller_keeps_its_history_in_the_directory_unless_told(tmp_path: Path) -> None:
+    first, second = plan(ClusterOptions(tmp_path, 1, 2)).controllers
+    assert flags(first.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-1/history.db"
+    assert flags(second.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-2/history.db"
+    url = "postgresql+psycopg://leadline@127.0.0.1/leadline"
+    told = plan(ClusterOptions(tmp_path, 1, 1, settings={"history.url": url}))
+    assert flags(told.controllers[0].argv)["history.url"] == url
