@@ -36,6 +36,8 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     `state_version` is the data version of the state node. `adding` are the replicas
     that a reassignment under way brings in: they move, and may be throttled (KIP-73).
+    `first_epoch` is the leader epoch that the partition began with: a replica whose
+    records are older is one of a partition of this number that was removed.
     """
 
     partition: int
@@ -46,6 +48,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     state_version: int
     eligible: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
+    first_epoch: int = 0
 
 
 class TopicRows(msgspec.Struct, array_like=True, frozen=True):

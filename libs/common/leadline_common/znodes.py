@@ -21,6 +21,9 @@ TOPICS = "/brokers/topics"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PARTITIONS_REASSIGNED = "/admin/partitions_reassigned"
+PARTITIONS_ADD = "/admin/partitions_add"
+PARTITIONS_REMOVE = "/admin/partitions_remove"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
 AUDIT = "/admin/audit"
 AUDIT_ENTRY_PREFIX = "/admin/audit/entry-"
 AUDIT_READERS = "/admin/audit_readers"
@@ -39,6 +42,8 @@ PERSISTENT_PATHS = (
     DELETE_TOPICS,
     REASSIGN_PARTITIONS,
     PARTITIONS_REASSIGNED,
+    PARTITIONS_ADD,
+    PARTITIONS_REMOVE,
     AUDIT,
     AUDIT_READERS,
     "/config",

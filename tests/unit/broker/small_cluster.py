@@ -6,7 +6,7 @@ The test is the controller: it decides who leads, and grants roles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from leadline_broker.runtime.ports import IsrOutcome, PartitionName
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
 from leadline_client.wire import Acks, ControllerInfo, ProduceResult
-from leadline_common import rpc
+from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
@@ -32,6 +32,8 @@ from tests.support.zookeeper import until
 
 TOPIC = "t"
 TOPIC_ID = "1" * 32
+CLUSTER = -1
+"""The level of settings for all brokers."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,15 @@ class StateNodes:
     incarnations: dict[int, int] = field(default_factory=dict)
     live: set[int] = field(default_factory=set)
     next_producer_id: int = 0
+    configs: dict[int, bytes] = field(default_factory=dict)
+    config_hints: dict[int, Callable[[], None]] = field(default_factory=dict)
+
+    def configure(self, level: int, **settings: object) -> None:
+        """Set dynamic settings of a broker or, with `CLUSTER`, of the cluster."""
+        stored = {name.replace("_", "."): str(value) for name, value in settings.items()}
+        self.configs[level] = znodes.encode_configs(stored)
+        for hint in self.config_hints.values():
+            hint()
 
 
 class NodeStore:
@@ -94,6 +105,7 @@ class NodeStore:
         self.lose_session: Callable[[], None] = lambda: None
         self.hint: Callable[[], None] = lambda: None
         self.registered_as = "ours"
+        self.told: Mapping[str, str] = {}
 
     def is_connected(self) -> bool:
         return self.lease
@@ -110,8 +122,9 @@ class NodeStore:
     async def cluster_id(self) -> str:
         return "cluster"
 
-    async def register(self, url: str, rack: str | None) -> int:
+    async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
         del url, rack
+        self.told = settings
         self.registered_as = "ours"
         incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
         self.nodes.incarnations[self.broker_id] = incarnation
@@ -120,6 +133,10 @@ class NodeStore:
 
     async def registration(self) -> str:
         return self.registered_as
+
+    async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
+        self.nodes.config_hints[self.broker_id] = on_hint
+        return self.nodes.configs.get(self.broker_id), self.nodes.configs.get(CLUSTER)
 
     async def controller(self) -> ControllerInfo | None:
         return ControllerInfo(9, "http://c/9", 0)
@@ -285,6 +302,7 @@ class SmallCluster:
         topic_id: str = TOPIC_ID,
         partitions: Sequence[int] = (0,),
         adding: Sequence[int] = (),
+        first_epoch: int = 0,
         **configs: str,
     ) -> rpc.LeaderAndIsrRequest:
         """Return LeaderAndISR with what is published of some partitions."""
@@ -301,6 +319,7 @@ class SmallCluster:
                     state.state_version,
                     state.eligible,
                     tuple(adding),
+                    first_epoch,
                 )
             )
         self.sequence += 1

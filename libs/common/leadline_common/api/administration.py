@@ -26,7 +26,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api import audit, models
+from leadline_common.api import audit, models, partitions
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses, read_only
 
@@ -72,7 +72,7 @@ _DELETE_WAIT = Query(
 )
 
 
-class Administration(audit.AuditAdministration, Protocol):
+class Administration(audit.AuditAdministration, partitions.PartitionAdministration, Protocol):
     """What a controller answers; each method is one route, and raises its documented errors."""
 
     def this_controller(self) -> models.ThisController:
@@ -123,6 +123,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     _add_topics(router)
     _add_create(router)
     _add_delete(router)
+    partitions.add_routes(router, TOPICS_TAG)
     _add_elections(router)
     _add_what_if(router)
     audit.add_routes(router)

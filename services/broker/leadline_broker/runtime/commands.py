@@ -125,14 +125,9 @@ class Commands:
         order: Order,
     ) -> int:
         """Carry out one row and return its code."""
-        partition = self._find(topic, row)
         try:
-            if partition is None:
-                self._require_startable(topic, row, order)
-                partition = self._replicas.create(
-                    topic.topic, topic.topic_id, row.partition, settings
-                )
-            elif partition.settings is not settings:
+            partition = self._started(topic, row, settings, order)
+            if partition.settings is not settings:
                 partition.configure(settings)
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
             self._carry_out(partition, effects)
@@ -145,28 +140,28 @@ class Commands:
             self._replicas.applied(partition)
         return code
 
-    def _find(self, topic: TopicRows, row: PartitionRow) -> Partition | None:
-        """Return the replica that a row means, or None where there is none.
+    def _started(
+        self, topic: TopicRows, row: PartitionRow, settings: PartitionSettings, order: Order
+    ) -> Partition:
+        """Return the replica that a row means, started where it is not here yet.
 
-        What is left of a removed partition of this number is moved to stray: its
-        records, all of older epochs than the partition began with, are not the
-        partition's, and neither to be led nor to be followed from (rule R1).
+        What is here of an earlier partition of this number, or was set aside and is
+        brought back, is deleted: all its records are of older epochs than this one
+        began with, so its removal was ordered and carried out meanwhile (rule R12).
         """
         partition = self._replicas.find((topic.topic_id, row.partition))
-        if partition is None:
-            return None
-        state = partition.replica.state
-        outlived = max(state.leader_epoch, state.log.epochs.latest) < row.first_epoch
-        if not (outlived and state.log.log_end_offset > 0):
-            return partition
-        logger.warning(
-            "replica of a removed partition set aside",
-            topic=topic.topic,
-            partition=row.partition,
-            first_epoch=row.first_epoch,
-        )
-        self._replicas.set_aside(partition)
-        return None
+        while partition is None or _is_outlived(partition, row):
+            if partition is not None:
+                logger.warning(
+                    "replica of a removed partition deleted",
+                    topic=topic.topic,
+                    partition=row.partition,
+                    first_epoch=row.first_epoch,
+                )
+                self._in_background(self._replicas.delete(partition))
+            self._require_startable(topic, row, order)
+            partition = self._replicas.create(topic.topic, topic.topic_id, row.partition, settings)
+        return partition
 
     def _require_startable(self, topic: TopicRows, row: PartitionRow, order: Order) -> None:
         """Refuse a grant that is none, or that is older than the order to let the replica go.
@@ -237,3 +232,10 @@ class Commands:
         self._stopped.move_to_end(key)
         if len(self._stopped) > _REMEMBERED_STOPS:
             self._stopped.popitem(last=False)
+
+
+def _is_outlived(partition: Partition, row: PartitionRow) -> bool:
+    """Tell whether a replica has records, none of which can be of the partition that is meant."""
+    state = partition.replica.state
+    newest = max(state.leader_epoch, state.log.epochs.latest)
+    return newest < row.first_epoch and state.log.log_end_offset > 0

@@ -93,11 +93,7 @@ def plan_assignment(
         if new.partitions is not None or new.replication_factor is not None:
             _check_counts_agree(new)
         return check_assignment(new.replica_assignment, registered_ever)
-    brokers = {b: image.brokers[b].rack for b in sorted(image.electable)}
-    if None in brokers.values():
-        brokers = dict.fromkeys(brokers)
-    if not brokers:
-        raise PolicyViolation("no broker is live, so that replicas cannot be placed")
+    brokers = placeable_brokers(image)
     factor = new.replication_factor
     return assign_replicas(
         brokers,
@@ -106,6 +102,19 @@ def plan_assignment(
         start_index=start_index % len(brokers),
         shift=shift % len(brokers),
     )
+
+
+def placeable_brokers(image: ClusterImage) -> dict[int, str | None]:
+    """Return the brokers that replicas may be placed on, by id, with racks if all have one.
+
+    Raises:
+        PolicyViolation: there is none.
+
+    """
+    brokers = {b: image.brokers[b].rack for b in sorted(image.electable)}
+    if not brokers:
+        raise PolicyViolation("no broker is live, so that replicas cannot be placed")
+    return dict.fromkeys(brokers) if None in brokers.values() else brokers
 
 
 def _check_counts_agree(new: NewTopic) -> None:
@@ -138,15 +147,28 @@ def check_assignment(
         raise PolicyViolation("replica_assignment must number the partitions from 0 without gaps")
     factor = len(assignment[0])
     for partition, replicas in sorted(assignment.items()):
-        if not replicas:
-            raise PolicyViolation(f"partition {partition} has no replicas")
-        if len(set(replicas)) != len(replicas):
-            raise PolicyViolation(f"partition {partition} names a broker twice")
-        if len(replicas) != factor:
-            raise PolicyViolation(
-                f"partition {partition} has {len(replicas)} replicas, partition 0 has {factor}"
-            )
-        unknown = sorted(set(replicas) - set(registered_ever))
-        if unknown:
-            raise PolicyViolation(f"partition {partition}: brokers {unknown} never registered")
+        check_replicas(partition, replicas, factor, registered_ever)
     return {partition: tuple(assignment[partition]) for partition in range(len(assignment))}
+
+
+def check_replicas(
+    partition: int, replicas: tuple[int, ...], factor: int, registered_ever: Collection[int]
+) -> None:
+    """Check the replicas of one partition of a topic whose partitions have `factor` of them.
+
+    Raises:
+        PolicyViolation: there are none, or another number, or a broker is named twice
+            or never registered.
+
+    """
+    if not replicas:
+        raise PolicyViolation(f"partition {partition} has no replicas")
+    if len(set(replicas)) != len(replicas):
+        raise PolicyViolation(f"partition {partition} names a broker twice")
+    if len(replicas) != factor:
+        raise PolicyViolation(
+            f"partition {partition} has {len(replicas)} replicas, the others have {factor}"
+        )
+    unknown = sorted(set(replicas) - set(registered_ever))
+    if unknown:
+        raise PolicyViolation(f"partition {partition}: brokers {unknown} never registered")

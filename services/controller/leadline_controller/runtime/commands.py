@@ -226,6 +226,7 @@ def _row(
         partition.version,
         state.eligible,
         topic.assignment.adding.get(number, ()),
+        topic.assignment.first_epochs.get(number, 0),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from leadline_client.errors import (
@@ -216,27 +216,34 @@ class ControllerService:
                 create.topic.timeout.ms; or ZooKeeper was lost.
 
         """
+        asked = self.ask(events.CreateTopic, new=new, dry_run=dry_run)
+        if dry_run:
+            return "", await asked
+        assignment = await self.spread(new.name, asked)
+        return self.image().topics[new.name].topic_id, assignment
+
+    async def spread(self, topic: str, asked: Awaitable[_Answer]) -> _Answer:
+        """Await a change of a topic, and then that every live broker knows it.
+
+        Raises:
+            OutcomeUnknown: written, but not known to be heard of within
+                create.topic.timeout.ms, or the topic was deleted meanwhile.
+
+        """
         reign = self.reign()
         deadline_ms = reign.desk.configs.current().create_topic_timeout_ms
         try:
             async with asyncio.timeout(deadline_ms / 1000):
-                assignment = await self.ask(events.CreateTopic, new=new, dry_run=dry_run)
-                if dry_run:
-                    return "", assignment
-                topic_id = self._id_of(reign, new.name)
+                answer = await asked
                 version = reign.image.version
-                await reign.delivery.until(lambda: reign.delivery.heard_of(new.name, version))
+                await reign.delivery.until(lambda: reign.delivery.heard_of(topic, version))
+                if topic not in reign.image.topics:
+                    raise StoreOutcomeUnknown(f"topic {topic!r} was deleted meanwhile")
         except TimeoutError:
             raise RequestTimedOut(
-                f"topic {new.name!r}: not every broker has heard of it in {deadline_ms} ms"
+                f"topic {topic!r}: not every broker has heard of it in {deadline_ms} ms"
             ) from None
-        return topic_id, assignment
-
-    def _id_of(self, reign: Reign, name: str) -> str:
-        topic = reign.image.topics.get(name)
-        if topic is None:
-            raise StoreOutcomeUnknown(f"topic {name!r} was deleted right after its creation")
-        return topic.topic_id
+        return answer
 
     async def delete_topic(self, name: str, wait_ms: int) -> tuple[str, bool]:
         """Order a topic's deletion; return its id, and whether it was complete within `wait_ms`.
@@ -296,6 +303,15 @@ class ControllerService:
         )
         await self._until(reign.delivery.until(reign.delivery.settled), HAND_OVER_WAIT_MS)
         return ControlledShutdownResponse(reign.office.term.epoch, [*remaining])
+
+    async def comes_true(self, condition: Callable[[], bool], wait_ms: int) -> bool:
+        """Wait until something holds that the active controller brings about; False if it is late.
+
+        Raises:
+            NoController: this process does not rule.
+
+        """
+        return await self._until(self.reign().delivery.until(condition), wait_ms)
 
     # -- within ----------------------------------------------------------------
 

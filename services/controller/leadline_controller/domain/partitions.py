@@ -1,0 +1,223 @@
+"""May a topic get more partitions, or lose some, and where new ones go (seed 1 H).
+
+Partitions are numbered from 0 without gaps: only the highest are removed, and what
+is added continues the numbers. A request is checked whole before anything is
+written; of orders that somebody wrote into ZooKeeper by hand, those that are
+possible are taken, and the others are given back with their reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from leadline_client.errors import (
+    InvalidRequest,
+    PartitionRemovalPending,
+    PolicyViolation,
+    UnknownPartition,
+)
+from leadline_common.znodes import TopicAssignment
+from leadline_controller.domain.cluster import ClusterImage, TopicImage
+from leadline_controller.domain.failover import FIRST_EPOCH
+from leadline_controller.domain.placement import alternate_racks, assign_replicas
+from leadline_controller.domain.topics import check_replicas, placeable_brokers
+
+
+class Sorted(msgspec.Struct, frozen=True):
+    """Orders by hand: partitions that may be added or removed, and the others with reasons."""
+
+    possible: dict[int, tuple[int, ...]]
+    refused: dict[int, str]
+
+
+def plan_additions(
+    topic: TopicImage,
+    image: ClusterImage,
+    total: int,
+    replica_assignment: Mapping[int, tuple[int, ...]] | None,
+    registered_ever: Collection[int],
+) -> dict[int, tuple[int, ...]]:
+    """Return the replicas of the partitions that bring a topic to `total`.
+
+    Placement continues the topic's round robin (Kafka: AdminUtils.addPartitions): it
+    starts at the broker of the lowest partition's first replica, at the number of
+    the first new partition, with that partition's number of replicas.
+
+    Raises:
+        PolicyViolation: the topic has as many partitions already, or the assignment
+            or the placement is against the rules.
+        PartitionRemovalPending: partitions of the topic are still being removed.
+        InvalidRequest: the assignment does not name exactly the new partitions.
+
+    """
+    _refuse_while_removing(topic)
+    first = _next_number(topic)
+    if total <= first:
+        raise PolicyViolation(
+            f"topic {topic.name!r} has {first} partitions already; name a higher total than that"
+        )
+    factor = _replication_factor(topic)
+    if replica_assignment is None:
+        return _place(topic, image, factor, first, total)
+    if sorted(replica_assignment) != list(range(first, total)):
+        raise InvalidRequest(
+            f"body.replica_assignment: name exactly the new partitions, {first} to {total - 1}"
+        )
+    for number in range(first, total):
+        check_replicas(number, replica_assignment[number], factor, registered_ever)
+    return {number: tuple(replica_assignment[number]) for number in range(first, total)}
+
+
+def _refuse_while_removing(topic: TopicImage) -> None:
+    if topic.leaving:
+        raise PartitionRemovalPending(
+            f"partitions {sorted(topic.leaving)} of topic {topic.name!r} are still being removed"
+        )
+
+
+def _next_number(topic: TopicImage) -> int:
+    return max(topic.partitions, default=-1) + 1
+
+
+def _require_next(topic: TopicImage, number: int, expected: int) -> None:
+    if number != expected:
+        raise PolicyViolation(f"the next partition of topic {topic.name!r} is {expected}")
+
+
+def _replication_factor(topic: TopicImage) -> int:
+    """Return the number of replicas that the lowest partition has when it is at rest."""
+    if not topic.partitions:
+        return 1
+    lowest = min(topic.partitions)
+    adding = topic.assignment.adding.get(lowest, ())
+    return max(1, len(topic.partitions[lowest].replicas) - len(adding))
+
+
+def _place(
+    topic: TopicImage, image: ClusterImage, factor: int, first: int, total: int
+) -> dict[int, tuple[int, ...]]:
+    brokers = placeable_brokers(image)
+    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
+    ring = alternate_racks(racks) if racks else list(brokers)
+    return assign_replicas(
+        brokers,
+        total - first,
+        factor,
+        start_index=_start(topic, ring),
+        start_partition=first,
+    )
+
+
+def _start(topic: TopicImage, ring: list[int]) -> int:
+    """Return where the topic's round began: at its first broker, or at the next one that lives."""
+    if not topic.partitions:
+        return 0
+    origin = next(iter(topic.partitions[min(topic.partitions)].replicas), -1)
+    if origin in ring:
+        return ring.index(origin)
+    following = min((broker for broker in ring if broker > origin), default=ring[0])
+    return ring.index(following)
+
+
+def check_removal(topic: TopicImage, numbers: Collection[int]) -> tuple[int, ...]:
+    """Return the partitions to remove, highest first.
+
+    Raises:
+        InvalidRequest: no partition is named.
+        UnknownPartition: one does not exist.
+        PartitionRemovalPending: one is being removed already.
+        PolicyViolation: they are not the highest ones, or none would be left.
+
+    """
+    if not numbers:
+        raise InvalidRequest("body.partitions: name at least one partition")
+    wanted = set(numbers)
+    unknown = sorted(wanted - topic.partitions.keys())
+    if unknown:
+        raise UnknownPartition(f"topic {topic.name!r} has no partitions {unknown}")
+    if wanted & topic.leaving:
+        _refuse_while_removing(topic)
+    sorted_out = sort_removals(topic, wanted)
+    if sorted_out.refused:
+        raise PolicyViolation(next(iter(sorted_out.refused.values())))
+    return tuple(sorted_out.possible)
+
+
+def sort_additions(
+    topic: TopicImage,
+    wanted: Mapping[int, tuple[int, ...]],
+    registered_ever: Collection[int],
+) -> Sorted:
+    """Tell which orders to add a partition can be carried out, in order of the numbers."""
+    possible: dict[int, tuple[int, ...]] = {}
+    refused: dict[int, str] = {}
+    following = _next_number(topic)
+    for number, replicas in sorted(wanted.items()):
+        try:
+            _refuse_while_removing(topic)
+            _require_next(topic, number, following + len(possible))
+            check_replicas(number, replicas, len(replicas), registered_ever)
+        except (PolicyViolation, PartitionRemovalPending) as problem:
+            refused[number] = problem.message
+        else:
+            possible[number] = replicas
+    return Sorted(possible, refused)
+
+
+def sort_removals(topic: TopicImage, wanted: Iterable[int]) -> Sorted:
+    """Tell which orders to remove a partition can be carried out, highest first.
+
+    Those that are being carried out already count as carried out.
+    """
+    possible: dict[int, tuple[int, ...]] = {}
+    refused: dict[int, str] = {}
+    left = sorted(topic.standing)
+    for number in sorted(set(wanted) - topic.leaving, reverse=True):
+        if not left or number != left[-1]:
+            refused[number] = (
+                f"partition {number} cannot go: only the highest partitions of topic "
+                f"{topic.name!r} can be removed, and the highest is {left[-1] if left else 'none'}"
+            )
+        elif len(left) == 1:
+            refused[number] = f"partition {number} is the last one of topic {topic.name!r}"
+        else:
+            possible[left.pop()] = topic.partitions[number].replicas
+    return Sorted(possible, refused)
+
+
+def with_added(
+    assignment: TopicAssignment, added: Mapping[int, tuple[int, ...]]
+) -> TopicAssignment:
+    """Return a topic's assignment with partitions added."""
+    return msgspec.structs.replace(assignment, partitions={**assignment.partitions, **added})
+
+
+def without(topic: TopicImage, numbers: Collection[int]) -> TopicAssignment:
+    """Return a topic's assignment without some partitions.
+
+    It notes for each where the epochs of one that may take its place begin: above
+    its last one, so that a replica or a reader of the old partition that was away
+    meanwhile is told from those of the new one.
+    """
+    assignment = topic.assignment
+    first_epochs = dict(assignment.first_epochs)
+    for number in sorted(numbers):
+        state = topic.partitions[number].state
+        if state is not None:
+            known = first_epochs.get(number, FIRST_EPOCH)
+            first_epochs[number] = max(known, state.leader_epoch + 1)
+    return msgspec.structs.replace(
+        assignment,
+        partitions=_omitting(assignment.partitions, numbers),
+        adding=_omitting(assignment.adding, numbers),
+        removing=_omitting(assignment.removing, numbers),
+        first_epochs=first_epochs,
+    )
+
+
+def _omitting(
+    replicas: Mapping[int, tuple[int, ...]], numbers: Collection[int]
+) -> dict[int, tuple[int, ...]]:
+    return {number: brokers for number, brokers in replicas.items() if number not in numbers}
