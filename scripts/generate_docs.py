@@ -47,6 +47,7 @@ OWNERS = {
     "every service": ("Every service", ""),
     "controller": ("Controller", ""),
     "broker": ("Broker", ""),
+    "coordinator": ("Coordinator", ""),
     "topic": (
         "Topics",
         (

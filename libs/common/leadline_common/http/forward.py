@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from yarl import URL
 
-from leadline_client.errors import ConnectionLost, NoController
+from leadline_client.errors import ConnectionLost, LeadlineError, NoController
 from leadline_common import cause
 
 FORWARDED = "X-Leadline-Forwarded"
@@ -37,20 +37,29 @@ _HOP_BY_HOP = frozenset(
 
 
 class Forwarder:
-    """Forwards requests over one HTTP session, made at the first use."""
+    """Forwards requests over one HTTP session, made at the first use.
 
-    def __init__(self) -> None:
+    `whom` is forwarded to, and `unavailable` raised where that is not to be had.
+    """
+
+    def __init__(
+        self,
+        whom: str = "the active controller",
+        unavailable: type[LeadlineError] = NoController,
+    ) -> None:
+        self._whom = whom
+        self._unavailable = unavailable
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, request: Request, target_url: str, *, timeout_s: float) -> Response:
         """Return the answer of the same request at `target_url` (scheme, host and port).
 
-        Raises NoController when the request was forwarded before, when the
+        Raises `unavailable` when the request was forwarded before, when the
         target cannot be reached, or when a read gets no answer; ConnectionLost,
         an unknown outcome, when a write was sent and no answer came.
         """
         if FORWARDED in request.headers:
-            raise NoController("the active controller is changing")
+            raise self._unavailable(f"{self._whom} is changing")
         body = await request.body()
         try:
             async with self._started().request(
@@ -64,12 +73,12 @@ class Forwarder:
             ) as answer:
                 content = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise NoController("the active controller cannot be reached") from problem
+            raise self._unavailable(f"{self._whom} cannot be reached") from problem
         except (aiohttp.ClientError, TimeoutError) as problem:
             if request.method in ("GET", "HEAD"):
-                raise NoController("the active controller did not answer") from problem
+                raise self._unavailable(f"{self._whom} did not answer") from problem
             raise ConnectionLost(
-                "the active controller did not answer; the request may have taken effect"
+                f"{self._whom} did not answer; the request may have taken effect"
             ) from problem
         return Response(content, answer.status, _backward(answer))
 

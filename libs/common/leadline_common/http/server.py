@@ -94,8 +94,12 @@ async def serve(
     hand_over: Callable[[], Coroutine[Any, Any, None]] | None = None,
     stopping: Callable[[], None] | None = None,
     grace_s: int = GRACE_S,
+    max_message_bytes: int = 0,
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then finish within about `grace_s` seconds.
+
+    WebSockets are served where `max_message_bytes` bounds their messages; they are not
+    compressed, and whether the other end is alive is the application's to ask.
 
     `hand_over` is awaited at the signal, with requests served as before; a second
     signal cancels it. Then `stopping` is called, before anything else: the place to
@@ -105,7 +109,10 @@ async def serve(
     config = uvicorn.Config(
         app,
         http="httptools",
-        ws="none",
+        ws="websockets-sansio" if max_message_bytes else "none",
+        ws_max_size=max_message_bytes,
+        ws_ping_interval=None,
+        ws_per_message_deflate=False,
         lifespan="on",
         log_config=None,
         access_log=False,

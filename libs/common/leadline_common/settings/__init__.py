@@ -17,6 +17,7 @@ the table.
 
 from leadline_common.settings.broker import BrokerSettings
 from leadline_common.settings.controller import ControllerSettings
+from leadline_common.settings.coordinator import CoordinatorSettings
 from leadline_common.settings.levels import (
     Accepted,
     Level,
@@ -46,6 +47,7 @@ __all__ = [
     "Accepted",
     "BrokerSettings",
     "ControllerSettings",
+    "CoordinatorSettings",
     "Layers",
     "Level",
     "Resolved",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import model_validator
+from pydantic import ConfigDict, ValidationInfo, field_validator
 
 from leadline_common.settings.fields import required, setting
 from leadline_common.settings.service import ServiceSettings
@@ -12,6 +12,9 @@ _HOUR_MS = 3_600_000
 
 class CoordinatorSettings(ServiceSettings):
     """What a coordinator is told."""
+
+    # Defaults too: one limit that is set has to fit the others that are not.
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     coordinator_id: int = required(
         "The number of this coordinator, unique among coordinators.", ge=0
@@ -89,11 +92,14 @@ class CoordinatorSettings(ServiceSettings):
         ge=100,
     )
 
-    @model_validator(mode="after")
-    def _limits_in_order(self) -> CoordinatorSettings:
+    @field_validator("group_evict_limit_ms")
+    @classmethod
+    def _limits_in_order(cls, evict_ms: int, others: ValidationInfo) -> int:
         """Keep the coordinator from giving away what a consumer may still be reading (R16)."""
-        if not self.group_ping_interval_ms < self.group_stop_limit_ms < self.group_evict_limit_ms:
+        ping_ms = others.data.get("group_ping_interval_ms", 0)
+        stop_ms = others.data.get("group_stop_limit_ms", ping_ms + 1)
+        if not ping_ms < stop_ms < evict_ms:
             raise ValueError(
                 "group.ping.interval.ms < group.stop.limit.ms < group.evict.limit.ms must hold"
             )
-        return self
+        return evict_ms

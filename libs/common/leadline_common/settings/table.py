@@ -14,17 +14,19 @@ from pydantic.fields import FieldInfo
 
 from leadline_common.settings.broker import BrokerSettings
 from leadline_common.settings.controller import ControllerSettings
+from leadline_common.settings.coordinator import CoordinatorSettings
 from leadline_common.settings.fields import INT64_MAX, Scope
 from leadline_common.settings.service import ServiceSettings
 from leadline_common.settings.topic import TopicConfigs
 
-Owner = Literal["every service", "controller", "broker", "topic"]
+Owner = Literal["every service", "controller", "broker", "coordinator", "topic"]
 """Who goes by a setting."""
 
 _MODELS: Final[dict[Owner, type[BaseModel]]] = {
     "every service": ServiceSettings,
     "controller": ControllerSettings,
     "broker": BrokerSettings,
+    "coordinator": CoordinatorSettings,
     "topic": TopicConfigs,
 }
 _TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}

@@ -1,0 +1,173 @@
+"""The znodes of consumer groups under `/consumers`: paths, values, codec. Pure: no IO.
+
+    /consumers/coordinator                        ephemeral: who is the coordinator
+    /consumers/coordinator_epoch                  every win adds 1; every write checks its version
+    /consumers/groups/{g}                         assignor, protocol, generation, when it emptied
+    /consumers/groups/{g}/ids/{member}            what a member asked for
+    /consumers/groups/{g}/owners/{topic}          who owns each partition of a topic
+    /consumers/groups/{g}/offsets/{topic}         the topic's id, against one made anew
+    /consumers/groups/{g}/offsets/{topic}/{p}     committed offset
+
+The coordinator alone writes here. Owners have one node for a topic, where the seed has
+one for a partition: a rebalance then moves any number of partitions in one
+transaction. Offsets have one for a partition, so that a commit writes what it commits
+and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+from urllib.parse import quote, unquote
+
+import msgspec
+
+CONSUMERS: Final = "/consumers"
+COORDINATOR: Final = "/consumers/coordinator"
+COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
+GROUPS: Final = "/consumers/groups"
+
+NOBODY: Final = -1
+"""The index of a partition without an owner."""
+
+
+def node_name(name: str) -> str:
+    """Return a group's or member's name as the name of a node: any text is one."""
+    return quote(name, safe=" !$&'()*+,:;=@[]{}|<>?^~") if name not in (".", "..") else f"%{name}"
+
+
+def name_of_node(node: str) -> str:
+    """Return what `node_name` was made of."""
+    return node[1:] if node in ("%.", "%..") else unquote(node)
+
+
+def group_path(group: str) -> str:
+    """Return the node of a group."""
+    return f"{GROUPS}/{node_name(group)}"
+
+
+def ids_path(group: str) -> str:
+    """Return the parent of a group's members."""
+    return f"{group_path(group)}/ids"
+
+
+def member_path(group: str, member: str) -> str:
+    """Return the node of one member."""
+    return f"{ids_path(group)}/{node_name(member)}"
+
+
+def owners_path(group: str) -> str:
+    """Return the parent of a group's owners."""
+    return f"{group_path(group)}/owners"
+
+
+def topic_owners_path(group: str, topic: str) -> str:
+    """Return the node with the owners of one topic's partitions."""
+    return f"{owners_path(group)}/{topic}"
+
+
+def offsets_path(group: str) -> str:
+    """Return the parent of a group's committed offsets."""
+    return f"{group_path(group)}/offsets"
+
+
+def topic_offsets_path(group: str, topic: str) -> str:
+    """Return the parent of the committed offsets of one topic."""
+    return f"{offsets_path(group)}/{topic}"
+
+
+def offset_path(group: str, topic: str, partition: int) -> str:
+    """Return the node of one committed offset."""
+    return f"{offsets_path(group)}/{topic}/{partition}"
+
+
+class CoordinatorRegistration(msgspec.Struct, frozen=True):
+    """The coordinator that holds `/consumers/coordinator`; `timestamp` in Unix ms."""
+
+    id: int
+    url: str
+    timestamp: int
+    version: int = 1
+
+
+class GroupNode(msgspec.Struct, frozen=True):
+    """What is recorded of a group. `empty_since` is in Unix ms, None while it has members."""
+
+    assignor: str
+    protocol: str
+    generation: int
+    empty_since: int | None = None
+    version: int = 1
+
+
+class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a member asked for when it joined."""
+
+    client_id: str = ""
+    instance_id: str | None = None
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    threads: int = 1
+    version: int = 1
+
+
+class OwnersNode(msgspec.Struct, frozen=True):
+    """Who owns each partition of a topic: for partition p the member `members[owners[p]]`."""
+
+    members: tuple[str, ...]
+    owners: tuple[int, ...]
+    version: int = 1
+
+
+class TopicOffsetsNode(msgspec.Struct, frozen=True):
+    """Of which incarnation of the topic the offsets are."""
+
+    topic_id: str = ""
+    version: int = 1
+
+
+class OffsetNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A committed offset: the next record to read. `time` is when it was committed, Unix ms."""
+
+    offset: int
+    time: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+    version: int = 1
+
+
+_Node = TypeVar("_Node", bound=msgspec.Struct)
+
+
+def encode(node: msgspec.Struct) -> bytes:
+    """Encode any of the values above."""
+    return msgspec.json.encode(node)
+
+
+def decode(data: bytes, kind: type[_Node]) -> _Node:
+    """Decode one of the values above.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+
+    """
+    return msgspec.json.decode(data or b"{}", type=kind)
+
+
+def owners_node(owners: Mapping[int, str]) -> OwnersNode:
+    """Return the value that says who owns each partition of a topic."""
+    members = sorted(set(owners.values()))
+    index = {member: place for place, member in enumerate(members)}
+    last = max(owners, default=-1)
+    row = (index.get(owners.get(number, ""), NOBODY) for number in range(last + 1))
+    return OwnersNode(tuple(members), tuple(row))
+
+
+def owners_of(node: OwnersNode) -> dict[int, str]:
+    """Return the owners by partition, leaving out partitions without any."""
+    members: Sequence[str] = node.members
+    return {
+        number: members[place]
+        for number, place in enumerate(node.owners)
+        if 0 <= place < len(members)
+    }

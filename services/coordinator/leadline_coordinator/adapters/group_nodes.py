@@ -1,0 +1,288 @@
+"""What ZooKeeper holds of groups: loading it, and writing what differs.
+
+What was written last is remembered, so that a write is a difference, sent without a
+read. After a write that failed, or whose outcome is unknown, the group is read again
+and the difference made anew (rule R7); nobody else writes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from leadline_common import consumer_znodes as nodes
+from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
+from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
+from leadline_common.zk.session import ZkSession
+from leadline_coordinator.adapters.group_values import (
+    group_value,
+    offset_of,
+    offset_value,
+    owner_values,
+    record_of,
+    subscription_value,
+)
+from leadline_coordinator.domain.facts import (
+    Committed,
+    Deposed,
+    GroupRecord,
+    Partition,
+    StoredGroup,
+    Term,
+)
+
+_log = logging.getLogger(__name__)
+
+_BATCH: Final = 1_000
+"""Operations in one multi."""
+_ATTEMPTS: Final = 3
+
+
+@dataclass(slots=True)
+class Written:
+    """The nodes of one group as they are in ZooKeeper, as far as they are compared."""
+
+    group: bytes | None = None
+    members: dict[str, bytes] = field(default_factory=dict)
+    owners: dict[str, bytes] = field(default_factory=dict)
+    offsets: dict[str, set[int]] = field(default_factory=dict)
+    """The partitions that have an offset node, by topic."""
+
+
+class GroupNodes:
+    """The groups below `/consumers/groups`, over one session."""
+
+    def __init__(self, session: ZkSession) -> None:
+        self._session = session
+        self._written: dict[str, Written] = {}
+
+    # -- reading ---------------------------------------------------------------
+
+    async def load(self) -> list[StoredGroup]:
+        """Read all groups."""
+        names = await self._session.get_children(nodes.GROUPS)
+        found = []
+        for name in names:
+            stored = await self._load_group(nodes.name_of_node(name))
+            if stored is not None:
+                found.append(stored)
+        return found
+
+    async def _load_group(self, group: str) -> StoredGroup | None:
+        """Read one group, and remember what is there."""
+        path = nodes.group_path(group)
+        ((node, *_), children) = await asyncio.gather(
+            self._session.get_many([path]),
+            self._session.get_children_many(
+                [nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group)]
+            ),
+        )
+        if node is None:
+            self._written.pop(group, None)
+            return None
+        ids, topics, committed = (names or [] for names in children)
+        members = await self._values(nodes.ids_path(group), ids)
+        owners = await self._values(nodes.owners_path(group), topics)
+        offsets, topic_ids, present = await self._load_offsets(group, committed)
+        self._written[group] = Written(
+            node[0],
+            {nodes.name_of_node(one): data for one, data in members.items()},
+            owners,
+            present,
+        )
+        written = self._written[group]
+        record = record_of(group, node[0], written.members, owners)
+        return None if record is None else StoredGroup(record, offsets, topic_ids)
+
+    async def _values(self, parent: str, names: Sequence[str]) -> dict[str, bytes]:
+        found = await self._session.get_many([f"{parent}/{name}" for name in names])
+        return {name: node[0] for name, node in zip(names, found, strict=True) if node is not None}
+
+    async def _load_offsets(
+        self, group: str, topics: Sequence[str]
+    ) -> tuple[dict[Partition, Committed], dict[str, str], dict[str, set[int]]]:
+        parents = [nodes.topic_offsets_path(group, topic) for topic in topics]
+        ids = await self._values(nodes.offsets_path(group), topics)
+        children = await self._session.get_children_many(parents)
+        names = [
+            (topic, int(number))
+            for topic, numbers in zip(topics, children, strict=True)
+            for number in numbers or []
+            if number.isdecimal()
+        ]
+        paths = [nodes.offset_path(group, *name) for name in names]
+        offsets = {}
+        for name, path, node in zip(names, paths, await self._session.get_many(paths), strict=True):
+            committed = None if node is None else offset_of(node[0], path)
+            if committed is not None:
+                offsets[name] = committed
+        present: dict[str, set[int]] = {topic: set() for topic in topics}
+        for topic, number in names:
+            present[topic].add(number)
+        return offsets, {topic: _topic_id(data) for topic, data in ids.items()}, present
+
+    # -- writing ---------------------------------------------------------------
+
+    async def record(self, term: Term, record: GroupRecord) -> None:
+        """Write what differs: members first, then the owners and the group in one multi."""
+
+        def differing(written: Written) -> list[list[Op]]:
+            members = {name: subscription_value(one) for name, one in record.members.items()}
+            ids = _differences(
+                members, written.members, lambda name: nodes.member_path(record.name, name)
+            )
+            owners = owner_values(record.owners)
+            last = _differences(
+                owners, written.owners, lambda topic: nodes.topic_owners_path(record.name, topic)
+            )
+            value = group_value(record)
+            if value != written.group:
+                last.append(SetOp(nodes.group_path(record.name), value, ANY_VERSION))
+            written.group, written.members, written.owners = value, members, owners
+            return [*_batches(ids), last]
+
+        await self._apply(term, record.name, differing, group_value(record))
+
+    async def write_offsets(
+        self,
+        term: Term,
+        group: str,
+        offsets: Mapping[Partition, Committed],
+        topic_ids: Mapping[str, str],
+    ) -> None:
+        """Write committed offsets of a group that is recorded."""
+
+        def writing(written: Written) -> list[list[Op]]:
+            ops: list[Op] = []
+            for topic in sorted({topic for topic, _ in offsets} - written.offsets.keys()):
+                value = nodes.encode(nodes.TopicOffsetsNode(topic_ids.get(topic, "")))
+                ops.append(CreateOp(nodes.topic_offsets_path(group, topic), value))
+                written.offsets[topic] = set()
+            for (topic, number), committed in offsets.items():
+                path, value = nodes.offset_path(group, topic, number), offset_value(committed)
+                if number in written.offsets[topic]:
+                    ops.append(SetOp(path, value, ANY_VERSION))
+                else:
+                    ops.append(CreateOp(path, value))
+                    written.offsets[topic].add(number)
+            return _batches(ops)
+
+        await self._apply(term, group, writing)
+
+    async def delete_offsets(
+        self, term: Term, group: str, partitions: Collection[Partition]
+    ) -> None:
+        """Delete committed offsets, and the nodes of topics that have none left."""
+
+        def deleting(written: Written) -> list[list[Op]]:
+            ops: list[Op] = []
+            for topic, number in sorted(partitions):
+                if number in written.offsets.get(topic, ()):
+                    ops.append(DeleteOp(nodes.offset_path(group, topic, number), ANY_VERSION))
+                    written.offsets[topic].discard(number)
+            for topic in sorted({topic for topic, _ in partitions} & written.offsets.keys()):
+                if not written.offsets[topic]:
+                    ops.append(DeleteOp(nodes.topic_offsets_path(group, topic), ANY_VERSION))
+                    del written.offsets[topic]
+            return _batches(ops)
+
+        await self._apply(term, group, deleting)
+
+    async def delete_group(self, term: Term, group: str) -> None:
+        """Delete a group with all that is recorded of it."""
+
+        def deleting(written: Written) -> list[list[Op]]:
+            paths = [nodes.member_path(group, name) for name in written.members]
+            paths += [nodes.topic_owners_path(group, topic) for topic in written.owners]
+            for topic, numbers in written.offsets.items():
+                paths += [nodes.offset_path(group, topic, number) for number in numbers]
+                paths.append(nodes.topic_offsets_path(group, topic))
+            paths += [nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group)]
+            paths.append(nodes.group_path(group))
+            ops: list[Op] = [DeleteOp(path, ANY_VERSION) for path in paths]
+            return _batches(ops)
+
+        await self._apply(term, group, deleting)
+        self._written.pop(group, None)
+
+    async def _apply(
+        self,
+        term: Term,
+        group: str,
+        difference: Callable[[Written], list[list[Op]]],
+        value: bytes | None = None,
+    ) -> None:
+        """Submit the multis that make the difference, in order, each under the term's epoch.
+
+        Raises:
+            Deposed: the coordinator epoch is another by now.
+            ZkError: the outcome is unknown; what is there will be read before the next write.
+
+        """
+        for attempt in range(1, _ATTEMPTS + 1):
+            written = self._written.get(group)
+            if written is None:
+                written = await self._known_or_made(term, group, value)
+            try:
+                await self._submit(term, difference(written))
+            except MultiFailed as failure:
+                self._written.pop(group, None)
+                if failure.index == 0 and isinstance(failure.error, BadVersion):
+                    raise Deposed("another coordinator has been elected") from failure
+                if attempt == _ATTEMPTS:
+                    raise
+                _log.warning("group %r is not as it was written: %s", group, failure)
+            except ZkError:
+                self._written.pop(group, None)
+                raise
+            else:
+                return
+
+    async def _submit(self, term: Term, multis: Sequence[Sequence[Op]]) -> None:
+        check = CheckOp(nodes.COORDINATOR_EPOCH, term.epoch_version)
+        pending = [self._session.submit_multi([check, *ops]) for ops in multis if ops]
+        for outcome in await asyncio.gather(*pending, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _known_or_made(self, term: Term, group: str, value: bytes | None) -> Written:
+        """Read what there is of a group, or make its nodes where there is nothing."""
+        await self._load_group(group)
+        if group not in self._written:
+            path = nodes.group_path(group)
+            parents = (nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group))
+            first = value or nodes.encode(nodes.GroupNode("range", "eager", 0))
+            ops: list[Op] = [CreateOp(path, first), *(CreateOp(parent) for parent in parents)]
+            await self._submit(term, [ops])
+            self._written[group] = Written(first)
+        return self._written[group]
+
+
+def _batches(ops: Sequence[Op]) -> list[list[Op]]:
+    return [list(ops[start : start + _BATCH]) for start in range(0, len(ops), _BATCH)]
+
+
+def _differences(
+    wanted: Mapping[str, bytes], present: Mapping[str, bytes], path_of: Callable[[str], str]
+) -> list[Op]:
+    """Return what makes the children of a node be `wanted`."""
+    ops: list[Op] = []
+    for name, value in wanted.items():
+        if name not in present:
+            ops.append(CreateOp(path_of(name), value))
+        elif present[name] != value:
+            ops.append(SetOp(path_of(name), value, ANY_VERSION))
+    ops += [DeleteOp(path_of(name), ANY_VERSION) for name in present.keys() - wanted.keys()]
+    return ops
+
+
+def _topic_id(data: bytes) -> str:
+    try:
+        return nodes.decode(data, nodes.TopicOffsetsNode).topic_id
+    except msgspec.MsgspecError:
+        return ""

@@ -1,0 +1,102 @@
+"""Between the records of the decisions and the values of the znodes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TypeVar, cast, get_args
+
+import msgspec
+
+from leadline_client.channel import Assignor, Protocol
+from leadline_common import consumer_znodes as nodes
+from leadline_coordinator.domain.facts import Committed, GroupRecord, Partition, Subscription
+
+_log = logging.getLogger(__name__)
+_Node = TypeVar("_Node", bound=msgspec.Struct)
+
+
+def decoded(data: bytes, kind: type[_Node], path: str) -> _Node | None:
+    """Decode a node; None, with a log line, when it is no such."""
+    try:
+        return nodes.decode(data, kind)
+    except msgspec.MsgspecError as problem:
+        _log.error("%s cannot be read: %s", path, problem)
+        return None
+
+
+def group_value(record: GroupRecord) -> bytes:
+    """Return the value of a group's node."""
+    return nodes.encode(
+        nodes.GroupNode(record.assignor, record.protocol, record.generation, record.empty_since_ms)
+    )
+
+
+def subscription_value(subscription: Subscription) -> bytes:
+    """Return the value of a member's node."""
+    return nodes.encode(
+        nodes.MemberNode(
+            client_id=subscription.client_id,
+            instance_id=subscription.instance_id,
+            topics=subscription.topics,
+            pattern=subscription.pattern,
+            threads=subscription.threads,
+        )
+    )
+
+
+def owner_values(owners: Mapping[Partition, str]) -> dict[str, bytes]:
+    """Return the values of the owners' nodes, by topic."""
+    topics: dict[str, dict[int, str]] = {}
+    for (topic, number), member in owners.items():
+        topics.setdefault(topic, {})[number] = member
+    return {topic: nodes.encode(nodes.owners_node(one)) for topic, one in topics.items()}
+
+
+def offset_value(committed: Committed) -> bytes:
+    """Return the value of an offset's node."""
+    return nodes.encode(
+        nodes.OffsetNode(
+            committed.offset, committed.time_ms, committed.leader_epoch, committed.metadata
+        )
+    )
+
+
+def offset_of(data: bytes, path: str) -> Committed | None:
+    """Return a committed offset."""
+    node = decoded(data, nodes.OffsetNode, path)
+    if node is None:
+        return None
+    return Committed(node.offset, node.time, node.leader_epoch, node.metadata)
+
+
+def record_of(
+    group: str, value: bytes, members: Mapping[str, bytes], owners: Mapping[str, bytes]
+) -> GroupRecord | None:
+    """Return a group's record; None where its node is unreadable."""
+    node = decoded(value, nodes.GroupNode, nodes.group_path(group))
+    if node is None or node.assignor not in get_args(Assignor):
+        return None
+    if node.protocol not in get_args(Protocol):
+        return None
+    subscriptions = {}
+    for member, data in members.items():
+        one = decoded(data, nodes.MemberNode, nodes.member_path(group, member))
+        if one is not None:
+            subscriptions[member] = Subscription(
+                one.client_id, one.instance_id, one.topics, one.pattern, one.threads
+            )
+    owned: dict[Partition, str] = {}
+    for topic, data in owners.items():
+        row = decoded(data, nodes.OwnersNode, nodes.topic_owners_path(group, topic))
+        if row is not None:
+            owned |= {(topic, number): name for number, name in nodes.owners_of(row).items()}
+    return GroupRecord(
+        name=group,
+        assignor=cast("Assignor", node.assignor),
+        protocol=cast("Protocol", node.protocol),
+        generation=node.generation,
+        members=subscriptions,
+        owners=owned,
+        empty_since_ms=node.empty_since,
+    )

@@ -1,0 +1,58 @@
+"""The coordinator's HTTP application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from starlette.middleware import Middleware
+
+from leadline_client.errors import CoordinatorNotAvailable
+from leadline_common.http import Forwarder, Problem, ServiceApp, create_app
+from leadline_common.metrics import Metrics
+from leadline_coordinator.api import coordinator as about
+from leadline_coordinator.api.channel import channel_route
+from leadline_coordinator.api.gate import StandbyGate
+from leadline_coordinator.api.what_if import TAGS as WHAT_IF_TAGS
+from leadline_coordinator.api.what_if import what_if_routes
+from leadline_coordinator.runtime.service import CoordinatorService
+
+VERSION = "0.1.0"
+_DESCRIPTION = """\
+Leadline's coordinator of consumer groups: who reads what, and how far they have come. Any
+number of coordinators run, one of them is active; the others forward to it, so any of them can
+be asked.
+
+A consumer opens the WebSocket `/v1/groups/{group}/channel` at the active coordinator, which any
+broker names (`POST /v1/consult`), and then answers what it is sent; `coordinator-channel.json`,
+an AsyncAPI document, describes that. All else is HTTP, here.
+
+Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
+"""
+_TAGS = ({"name": about.TAG, "description": "Which process is active."}, *WHAT_IF_TAGS)
+
+
+def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
+    """Return the application of one coordinator; building it does no IO."""
+
+    def check() -> Iterator[Problem]:
+        for reason, serving in coordinator.problems():
+            yield Problem(reason, serving=serving)
+
+    app = create_app(
+        title="Leadline coordinator",
+        version=VERSION,
+        description=_DESCRIPTION,
+        tags=_TAGS,
+        metrics=metrics,
+        checks=[check],
+        max_body_bytes=max_body_bytes,
+    )
+    app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable)
+    app.include_router(about.coordinator_routes(coordinator))
+    app.include_router(what_if_routes())
+    app.router.routes.append(channel_route(coordinator))
+    # Innermost: within the layer that gives cause ids and counts requests.
+    app.user_middleware.append(
+        Middleware(StandbyGate, coordinator=coordinator, forwarder=app.forwarder)
+    )
+    return app

@@ -1,0 +1,57 @@
+"""What a consumer may ask for when it joins."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from leadline_client.channel import Assignor, Hello, Protocol
+from leadline_client.errors import InvalidSubscription
+from leadline_coordinator.domain.facts import Subscription
+from leadline_coordinator.domain.patterns import check_pattern
+
+_MAX_TOPICS: Final = 10_000
+_MAX_THREADS: Final = 1_000
+_MAX_NAME: Final = 255
+
+
+def subscription_of(hello: Hello) -> Subscription:
+    """Return what a consumer asks for.
+
+    Raises:
+        InvalidSubscription: it makes no sense; the message names the member of Hello.
+
+    """
+    if (hello.topics is None) == (hello.pattern is None):
+        raise InvalidSubscription("topics: give either topics or a pattern")
+    if hello.pattern is not None:
+        check_pattern(hello.pattern)
+    if hello.topics is not None and not 0 < len(hello.topics) <= _MAX_TOPICS:
+        raise InvalidSubscription(f"topics: 1 to {_MAX_TOPICS} topics can be asked for")
+    if not 0 < hello.threads <= _MAX_THREADS:
+        raise InvalidSubscription(f"threads: must be 1 to {_MAX_THREADS}")
+    if hello.instance_id is not None and not 0 < len(hello.instance_id) <= _MAX_NAME:
+        raise InvalidSubscription(f"instance_id: must have 1 to {_MAX_NAME} characters")
+    if len(hello.client_id) > _MAX_NAME:
+        raise InvalidSubscription(f"client_id: must have at most {_MAX_NAME} characters")
+    return Subscription(
+        client_id=hello.client_id,
+        instance_id=hello.instance_id,
+        topics=None if hello.topics is None else tuple(sorted(set(hello.topics))),
+        pattern=hello.pattern,
+        threads=hello.threads,
+    )
+
+
+def check_fits(hello: Hello, assignor: Assignor, protocol: Protocol, *, alone: bool) -> None:
+    """Refuse a consumer that wants its group assigned in another way than its other members.
+
+    Raises:
+        InvalidSubscription: the assignor or the protocol differs from the group's.
+
+    """
+    if alone:
+        return
+    if hello.assignor != assignor:
+        raise InvalidSubscription(f"assignor: the group's is {assignor}, not {hello.assignor}")
+    if hello.protocol != protocol:
+        raise InvalidSubscription(f"protocol: the group's is {protocol}, not {hello.protocol}")

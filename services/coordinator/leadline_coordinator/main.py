@@ -1,0 +1,121 @@
+"""The coordinator service: wires settings, adapters, runtime and API, and runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from fastapi import FastAPI
+
+from leadline_common.clock import SystemClock
+from leadline_common.http import bind, serve
+from leadline_common.http import run as run_loop
+from leadline_common.logs import configure_logging
+from leadline_common.settings import CoordinatorSettings
+from leadline_coordinator.adapters.brokers import HttpBrokers
+from leadline_coordinator.adapters.zk_store import ZkStore
+from leadline_coordinator.api.app import build_app
+from leadline_coordinator.domain.facts import Ends, Partition
+from leadline_coordinator.runtime.elector import CoordinatorElector, Means
+from leadline_coordinator.runtime.metrics import CoordinatorMetrics
+from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.runtime.service import CoordinatorService
+
+MAX_FRAME_BYTES: Final = 1024 * 1024
+
+
+def run(settings: CoordinatorSettings) -> None:
+    """Run a coordinator until SIGTERM or SIGINT; it then gives up its office and ends."""
+    configure_logging(
+        "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
+    )
+    run_loop(_main(settings))
+
+
+async def _main(settings: CoordinatorSettings) -> None:
+    listener = bind(settings.listen_host, settings.listen_port)
+    gateway = HttpBrokers()
+    elector, service = _build(settings, settings.advertised_url or listener.url, gateway)
+    app = build_app(service, elector.metrics, settings.request_max_bytes)
+    office = asyncio.create_task(elector.run(), name="coordinator-elector")
+
+    def give_up_office() -> None:
+        """Have a successor elected while this process still answers what is under way."""
+        office.cancel()
+
+    try:
+        await serve(
+            app,
+            listener,
+            stopping=give_up_office,
+            max_message_bytes=MAX_FRAME_BYTES,
+        )
+    finally:
+        office.cancel()
+        await asyncio.gather(office, return_exceptions=True)
+        await gateway.close()
+
+
+def _build(
+    settings: CoordinatorSettings, url: str, gateway: BrokerGateway
+) -> tuple[CoordinatorElector, CoordinatorService]:
+    async def open_store() -> Store:
+        store = ZkStore()
+        await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
+        return store
+
+    means = Means(
+        open_store=open_store,
+        gateway=gateway,
+        clock=SystemClock(),
+        new_id=lambda: uuid.uuid4().hex[:16],
+    )
+    elector = CoordinatorElector(settings, url, means, CoordinatorMetrics())
+    _add_gauges(elector)
+    return elector, CoordinatorService(elector)
+
+
+def _add_gauges(elector: CoordinatorElector) -> None:
+    def groups() -> int:
+        return len(elector.coordinator.groups) if elector.coordinator else 0
+
+    def rebalancing() -> int:
+        return len(elector.coordinator.groups_being_rebalanced) if elector.coordinator else 0
+
+    elector.metrics.watch(
+        {
+            "active": (
+                "1 while this is the active coordinator.",
+                lambda: elector.coordinator is not None,
+            ),
+            "epoch": (
+                "The coordinator epoch, as far as known.",
+                lambda: elector.active.epoch if elector.active else 0,
+            ),
+            "groups": ("Consumer groups, with members or without.", groups),
+            "rebalancing_groups": ("Consumer groups that are being rebalanced.", rebalancing),
+        }
+    )
+
+
+class _NoBrokers:
+    """The gateway of an application that only shows its documentation."""
+
+    async def offsets(
+        self, brokers: Sequence[str], partitions: Collection[Partition], timestamp: int | None
+    ) -> Mapping[Partition, Ends]:
+        """Know nothing: nobody is ever asked from here."""
+        del brokers, partitions, timestamp
+        return {}
+
+    async def close(self) -> None:
+        """Have nothing to close."""
+
+
+def openapi_app() -> FastAPI:
+    """Return the application without any IO, for its OpenAPI document."""
+    settings = CoordinatorSettings(coordinator_id=1)
+    elector, service = _build(settings, "http://127.0.0.1:8071", _NoBrokers())
+    return build_app(service, elector.metrics, settings.request_max_bytes)

@@ -1,0 +1,132 @@
+"""Writing committed offsets: batched for each group, answered only when written.
+
+While one write of a group is under way, what comes in for it is gathered for the next,
+of each partition the newest. So the rate of writes is bounded by the time of one and by
+`offsets.commit.interval.ms`, however many members commit how often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
+from leadline_common.zk.errors import ConnectionLoss, ZkError
+from leadline_coordinator.domain.facts import Committed, Deposed, Partition
+from leadline_coordinator.runtime.office import Office
+
+_log = logging.getLogger(__name__)
+
+
+class OffsetCommitter:
+    """The committed offsets of one group, as they are in ZooKeeper, and the way there."""
+
+    def __init__(
+        self,
+        office: Office,
+        group: str,
+        offsets: Mapping[Partition, Committed],
+        topic_ids: Callable[[], Mapping[str, str]],
+    ) -> None:
+        self.offsets = dict(offsets)
+        self._office = office
+        self._group = group
+        self._topic_ids = topic_ids
+        self._pending: dict[Partition, Committed] = {}
+        self._written = _Outcome()
+        self._task: asyncio.Task[None] | None = None
+
+    async def commit(self, offsets: Mapping[Partition, Committed]) -> None:
+        """Write offsets; return when they are durable.
+
+        Raises:
+            OutcomeUnknown: ZooKeeper was lost on the way.
+            NotCoordinator: this process was succeeded; nothing was written.
+
+        """
+        self._pending.update(offsets)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write_all(), name=f"commit-{self._group}")
+        await self._written.wait()
+
+    async def flush(self) -> None:
+        """Return when nothing that was accepted before is still to be written."""
+        while self._task is not None and not self._task.done():
+            await asyncio.shield(self._task)
+
+    async def delete(self, partitions: Mapping[Partition, Committed]) -> None:
+        """Delete offsets."""
+        if partitions:
+            await self._office.store.delete_offsets(
+                self._office.term, self._group, list(partitions)
+            )
+            for partition in partitions:
+                self.offsets.pop(partition, None)
+
+    async def close(self) -> None:
+        """Give up what is not written; whoever waits is told that it is not known."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._written.fail(StoreOutcomeUnknown("this coordinator has lost its office"))
+
+    async def _write_all(self) -> None:
+        clock, interval_ms = self._office.clock, self._office.settings.offsets_commit_interval_ms
+        while self._pending:
+            begun_ms = clock.monotonic_ms()
+            batch, self._pending = self._pending, {}
+            written, self._written = self._written, _Outcome()
+            try:
+                await self._write(batch)
+            except LeadlineError as error:
+                written.fail(error)
+            except asyncio.CancelledError:
+                written.fail(StoreOutcomeUnknown("this coordinator has lost its office"))
+                raise
+            else:
+                self.offsets.update(batch)
+                written.succeed()
+            left_ms = begun_ms + interval_ms - clock.monotonic_ms()
+            if left_ms > 0:
+                await asyncio.sleep(left_ms / 1000)
+
+    async def _write(self, batch: Mapping[Partition, Committed]) -> None:
+        office = self._office
+        try:
+            with office.metrics.commit_seconds.time():
+                await office.store.write_offsets(office.term, self._group, batch, self._topic_ids())
+        except Deposed:
+            office.metrics.commits.labels("refused").inc(len(batch))
+            raise NotCoordinator("another coordinator has been elected") from None
+        except ConnectionLoss:
+            office.metrics.commits.labels("unknown").inc(len(batch))
+            raise StoreOutcomeUnknown("ZooKeeper was lost; read the offset to know") from None
+        except ZkError as problem:
+            office.metrics.commits.labels("unknown").inc(len(batch))
+            _log.error("offsets of group %r could not be written: %s", self._group, problem)
+            raise StoreOutcomeUnknown("the offsets could not be written") from None
+        office.metrics.commits.labels("written").inc(len(batch))
+
+
+class _Outcome:
+    """What many wait for: one event, and one error for all of them."""
+
+    __slots__ = ("_done", "_error")
+
+    def __init__(self) -> None:
+        self._done = asyncio.Event()
+        self._error: LeadlineError | None = None
+
+    async def wait(self) -> None:
+        await self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+    def succeed(self) -> None:
+        self._done.set()
+
+    def fail(self, error: LeadlineError) -> None:
+        if not self._done.is_set():
+            self._error = error
+            self._done.set()

@@ -1,0 +1,285 @@
+"""One term of the coordinator: all groups, their channels, the rebalance queue (seed 3).
+
+The names are the seed's: `coordinator_startup` loads everything, the listeners ask for
+rebalances, `rebalance_request_queue` carries the names of groups, and a handler task
+for each group under `groups_being_rebalanced` carries them out. Where the seed has one
+thread for all groups, a slow group here holds up no other.
+
+When the term ends, by whatever way, `run` raises, channels are ended, and the process
+stands for office again with nothing of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from leadline_client.channel import Hello
+from leadline_client.errors import UnknownGroup
+from leadline_common.cause import cause_scope, new_cause
+from leadline_common.zk.errors import ZkError
+from leadline_coordinator.domain.facts import Committed, Deposed, Partition, StoredGroup
+from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.interest import Interest
+from leadline_coordinator.domain.members import Limits
+from leadline_coordinator.domain.membership import Membership, restored
+from leadline_coordinator.runtime.channels import Channel
+from leadline_coordinator.runtime.committer import OffsetCommitter
+from leadline_coordinator.runtime.desk import GroupDesk
+from leadline_coordinator.runtime.office import Office
+from leadline_coordinator.runtime.topics import TopicListeners
+
+_log = logging.getLogger(__name__)
+
+_TICK_S: Final = 0.05
+
+
+class Coordinator:
+    """The active coordinator. `ready` is set once every group is loaded."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.ready = asyncio.Event()
+        self.groups: dict[str, GroupDesk] = {}
+        self.groups_being_rebalanced: set[str] = set()
+        self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
+        self.interest = Interest()
+        self.topics = TopicListeners(office, self.on_topic_change, self._interesting)
+        self._limits = limits_of(office)
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    # -- the term --------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until deposed.
+
+        Raises:
+            Deposed: the term is over.
+
+        """
+        work = asyncio.create_task(self._work(), name="coordinator-queue")
+        clock = asyncio.create_task(self._tick(), name="coordinator-clock")
+        lost = asyncio.create_task(self.office.store.lost.wait(), name="coordinator-session")
+        try:
+            await asyncio.wait((work, clock, lost, self._over), return_when=asyncio.FIRST_COMPLETED)
+            for future in (self._over, work, clock):
+                if future.done():
+                    future.result()
+            raise Deposed("the ZooKeeper session is over")
+        finally:
+            self.ready.clear()
+            lost.cancel()
+            await self._close([work, clock, *self._handlers])
+
+    async def coordinator_startup(self) -> None:
+        """Load topics and groups, and have every group looked at (the seed's steps 1-4)."""
+        store = self.office.store
+        store.on_reconnected(self.topics.look_again)
+        stored = await store.load_groups()
+        for one in stored:
+            self.interest.update(one.record.name, one.record.members.values())
+        await self.topics.read()
+        for one in stored:
+            self._adopt(one)
+        for desk in self.groups.values():
+            await self._drop_offsets_of_other_topics(desk, stored)
+            desk.carry_on()
+        self.ready.set()
+        _log.info("%d groups are loaded", len(self.groups))
+
+    async def _work(self) -> None:
+        """Hand every request of the queue to the handler of its group."""
+        try:
+            await self.coordinator_startup()
+            topics = asyncio.create_task(self.topics.run(), name="coordinator-topics")
+            self._watch(topics)
+            while True:
+                name = await self.rebalance_request_queue.get()
+                handler = asyncio.create_task(self._handle(name), name=f"rebalance-{name}")
+                self._watch(handler)
+        except ZkError as end:
+            raise Deposed(f"ZooKeeper was lost: {end}") from end
+
+    async def _tick(self) -> None:
+        """Let time pass for all groups; resign once the session may have expired (R10)."""
+        while True:
+            if not self.office.store.lease_valid():
+                raise Deposed("the lease on the ZooKeeper session has run out")
+            for desk in list(self.groups.values()):
+                if desk.group.is_active:
+                    desk.on_tick()
+            await asyncio.sleep(_TICK_S)
+
+    def _watch(self, task: asyncio.Task[None]) -> None:
+        self._handlers.add(task)
+        task.add_done_callback(self._on_handler_done)
+
+    def _on_handler_done(self, task: asyncio.Task[None]) -> None:
+        """End the term where a handler could not go on: a successor starts from what is written."""
+        self._handlers.discard(task)
+        if task.cancelled() or task.exception() is None or self._over.done():
+            return
+        problem = task.exception()
+        if isinstance(problem, Deposed | ZkError):
+            self._over.set_exception(Deposed(str(problem)))
+        else:
+            _log.error("%s failed", task.get_name(), exc_info=problem)
+            self._over.set_exception(Deposed("a handler failed"))
+
+    async def _close(self, tasks: Collection[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self._over.cancel():
+            self._over.exception()
+        for desk in self.groups.values():
+            desk.close()
+            await desk.committer.close()
+
+    # -- groups ----------------------------------------------------------------
+
+    def desk(self, name: str) -> GroupDesk:
+        """Return the desk of a group.
+
+        Raises:
+            UnknownGroup: there is no such group.
+
+        """
+        found = self.groups.get(name)
+        if found is None:
+            raise UnknownGroup(f"there is no group {name!r}")
+        return found
+
+    def desk_or_new(self, name: str) -> GroupDesk:
+        """Return the desk of a group, which is made when it is first asked for."""
+        found = self.groups.get(name)
+        return found if found is not None else self.on_group_change(name)
+
+    def open_channel(self, channel: Channel, hello: Hello) -> None:
+        """Let a consumer into the group of its channel.
+
+        Raises:
+            LeadlineError: it cannot be let in.
+
+        """
+        name = channel.group
+        is_new = name not in self.groups
+        desk = self.desk_or_new(name)
+        try:
+            desk.on_hello(hello, channel)
+        except Exception:
+            if is_new:
+                del self.groups[name]
+            raise
+
+    async def delete(self, name: str) -> None:
+        """Delete a group without members, with all that is recorded of it."""
+        desk = self.desk(name)
+        await desk.committer.flush()
+        await self.office.store.delete_group(self.office.term, name)
+        if self.groups.get(name) is desk:
+            del self.groups[name]
+            self.interest.update(name, ())
+
+    # -- listeners -------------------------------------------------------------
+
+    def on_group_change(self, name: str) -> GroupDesk:
+        """Begin with a group that was not known (the seed's GroupChangeListener)."""
+        committer = OffsetCommitter(self.office, name, {}, self.topics.ids)
+        group = Group(
+            name, self.office.term.epoch, self._limits, self.topics.counts, committer.offsets
+        )
+        return self._add(group, committer)
+
+    def on_group_member_change(self, name: str) -> None:
+        """Look what the members of a group are interested in (GroupMemberChangeListener)."""
+        members = self.groups[name].group.members.values()
+        self.interest.update(name, (member.subscription for member in members))
+        self.office.metrics.group_members.labels(name).set(len(members))
+
+    def on_topic_change(self, topics: Collection[str]) -> None:
+        """Ask for a rebalance of the groups that changed topics concern.
+
+        Both the seed's TopicChangeListener and its TopicPartitionChangeListener.
+        """
+        concerned = {(name, topic) for topic in topics for name in self.interest.concerned(topic)}
+        for name, topic in sorted(concerned):
+            desk = self.groups.get(name)
+            if desk is not None and desk.group.members:
+                desk.group.request_rebalance(f"topic {topic} has changed")
+                self.try_to_request_rebalance(name)
+
+    def try_to_request_rebalance(self, name: str) -> None:
+        """Queue a group unless it is queued or being rebalanced: that one will see to it."""
+        if name not in self.groups_being_rebalanced:
+            self.groups_being_rebalanced.add(name)
+            self.rebalance_request_queue.put_nowait(name)
+
+    def _interesting(self, topics: Iterable[str]) -> set[str]:
+        return {topic for topic in topics if self.interest.concerned(topic)}
+
+    # -- within ----------------------------------------------------------------
+
+    async def _handle(self, name: str) -> None:
+        """Carry out a group's requests until none is left."""
+        desk = self.groups.get(name)
+        try:
+            with cause_scope(new_cause()):
+                while desk is not None and desk.group.wants_rebalance:
+                    self.on_group_member_change(name)
+                    await desk.handle_rebalance_request()
+                    self.on_group_member_change(name)
+        finally:
+            self.groups_being_rebalanced.discard(name)
+
+    def _adopt(self, stored: StoredGroup) -> None:
+        record = stored.record
+        committer = OffsetCommitter(self.office, record.name, stored.offsets, self.topics.ids)
+        group = restored(
+            record,
+            self.office.term.epoch,
+            self._limits,
+            self.topics.counts,
+            committer.offsets,
+            self.office.clock.monotonic_ms(),
+        )
+        self._add(group, committer)
+
+    def _add(self, group: Group, committer: OffsetCommitter) -> GroupDesk:
+        desk = GroupDesk(self.office, Membership(group), committer, self.try_to_request_rebalance)
+        self.groups[group.name] = desk
+        return desk
+
+    async def _drop_offsets_of_other_topics(
+        self, desk: GroupDesk, stored: Iterable[StoredGroup]
+    ) -> None:
+        """Delete offsets of topics that were deleted, or made anew, while nobody looked."""
+        ids = self.topics.ids()
+        known: Mapping[str, str] = next(
+            one.topic_ids for one in stored if one.record.name == desk.group.name
+        )
+        gone: dict[Partition, Committed] = {
+            partition: committed
+            for partition, committed in desk.committer.offsets.items()
+            if known.get(partition[0]) not in ("", ids.get(partition[0]))
+        }
+        await desk.committer.delete(gone)
+
+
+def limits_of(office: Office) -> Limits:
+    """Return the limits of all groups from the settings."""
+    settings = office.settings
+    return Limits(
+        ping_interval_ms=settings.group_ping_interval_ms,
+        stop_limit_ms=settings.group_stop_limit_ms,
+        evict_limit_ms=settings.group_evict_limit_ms,
+        reconnect_grace_ms=settings.group_reconnect_grace_ms,
+        static_grace_ms=settings.group_static_grace_ms,
+        initial_delay_ms=settings.group_initial_rebalance_delay_ms,
+        answer_timeout_ms=settings.rebalance_answer_timeout_ms,
+        max_size=settings.group_max_size,
+        max_retries=settings.max_rebalance_retries,
+    )
