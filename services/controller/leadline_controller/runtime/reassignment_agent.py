@@ -238,7 +238,7 @@ class ReassignmentAgent(Keeper):
         if entry is None:
             raise NotFound(f"{event.name.topic}-{event.name.partition} is not being reassigned")
         await self.cancel([event.name])
-        event.settle(entry.facts is not None and entry.facts.replicas == entry.intent.start)
+        event.settle(entry.intent.start)
 
     async def cancel(self, names: Sequence[TopicPartition]) -> None:
         """Send partitions back to their start lists, those that are not on their way already."""

@@ -36,8 +36,8 @@ class SubmitReassignment(Request[str]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CancelReassignment(Request[bool]):
-    """An operator cancels one partition's; answered with whether it is back already."""
+class CancelReassignment(Request[tuple[int, ...]]):
+    """An operator cancels one partition's; answered with the start list that it goes back to."""
 
     name: TopicPartition
 

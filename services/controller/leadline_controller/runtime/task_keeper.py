@@ -38,6 +38,16 @@ from leadline_controller.runtime.tasks import Task, TaskBook
 _log = logging.getLogger(__name__)
 
 
+class Tally(msgspec.Struct, frozen=True):
+    """How many of a task's partitions are how far; `failed` ones will not reach their targets."""
+
+    total: int
+    done: int
+    failed: int
+    moving: int
+    waiting: int
+
+
 class TaskKeeper(Keeper):
     """The handlers of tasks."""
 
@@ -137,6 +147,20 @@ class TaskKeeper(Keeper):
         registered = await self._desk.office.store.brokers_ever()
         check_submission(wanted, self._image, registered)
         check_idle(wanted, self._agent.agenda)
+
+    # -- to be looked at -------------------------------------------------------
+
+    def tally(self, task: Task) -> Tally:
+        """Count a task's partitions by how far they are."""
+        outcome = task.node.outcome if task.node.state.is_over else self._outcome(task)
+        agenda = self._agent.agenda
+        entries = [entry for name in agenda.of_task(task.id) if (entry := agenda.get(name))]
+        moving = sum(entry.is_running for entry in entries)
+        failed = outcome.cancelled + outcome.superseded + outcome.gone
+        total = task.node.total
+        if task.node.state in (TaskState.PREPARING, TaskState.ACCEPTED):
+            return Tally(total, 0, 0, 0, total)
+        return Tally(total, outcome.done, failed, moving, total - outcome.done - failed - moving)
 
     # -- from operators --------------------------------------------------------
 
@@ -302,9 +326,9 @@ class TaskKeeper(Keeper):
 
     async def _end(self, task: Task) -> None:
         """Write down what became of a task."""
-        counts = Counter(self._outcome(task, row) for row in task.node.partitions)
+        outcome = self._outcome(task)
         state = TaskState.DONE
-        if counts["done"] < max(1, task.node.total):
+        if outcome.done < max(1, task.node.total):
             is_cancelled = task.node.state is TaskState.CANCELLING
             state = TaskState.CANCELLED if is_cancelled else state
         await self.book.change(
@@ -314,14 +338,20 @@ class TaskKeeper(Keeper):
             finished_at=self._desk.office.clock.wall_ms(),
             partitions=(),
             topic_ids={},
-            outcome=TaskOutcome(**counts),
+            outcome=outcome,
         )
 
-    def _outcome(self, task: Task, row: TargetRow) -> str:
+    def _outcome(self, task: Task) -> TaskOutcome:
+        """Tell what has become of the partitions that a task has done with."""
+        counts = Counter(self._fate(task, row) for row in task.node.partitions)
+        del counts["open"]
+        return TaskOutcome(**counts)
+
+    def _fate(self, task: Task, row: TargetRow) -> str:
         name = TopicPartition(row.topic, row.partition)
-        current = self._current(task, name)
+        current, entry = self._current(task, name), self._agent.agenda.get(name)
+        if entry is not None:
+            return "open" if entry.intent.task == task.id else "superseded"
         if current is None:
             return "gone"
-        if current == row.replicas:
-            return "done"
-        return "superseded" if name in self._agent.agenda else "cancelled"
+        return "done" if current == row.replicas else "cancelled"

@@ -32,6 +32,7 @@ from leadline_controller.domain.reassignment.machine import (
     next_action,
     phase_of,
 )
+from leadline_controller.domain.reassignment.steps import order_replicas, without
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -232,6 +233,11 @@ class Agenda:
             if isinstance(entry.action, Expand) and entry.facts is not None:
                 started = entry.facts.replicas != entry.facts.start
                 yield Candidate(name, entry.request, started, entry.moves_leader)
+
+
+def result_of_step(facts: PartitionFacts) -> tuple[int, ...]:
+    """Return the replicas that the step under way is meant to end with."""
+    return order_replicas(without(facts.replicas, facts.removing), facts.goal)
 
 
 def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:

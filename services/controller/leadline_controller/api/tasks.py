@@ -1,0 +1,67 @@
+"""Tasks: from bodies to the runtime, and from what it knows to bodies."""
+
+from __future__ import annotations
+
+from leadline_common.api.tasks import Task, TaskChange, TaskPartitions, Tasks
+from leadline_controller.api.answers import Answers
+from leadline_controller.runtime.reassignment_events import CancelTask, ThrottleTask
+from leadline_controller.runtime.reign import Reign
+from leadline_controller.runtime.tasks import Task as KnownTask
+
+
+class TaskAnswers(Answers):
+    """Answers `leadline_common.api.tasks.TaskAdministration`."""
+
+    def tasks(self) -> Tasks:
+        """Return all tasks."""
+        reign = self._controller.reign()
+        return Tasks(tasks=[task_view(reign, task) for task in reign.tasks.book])
+
+    def task(self, task_id: str) -> Task:
+        """Return one task."""
+        reign = self._controller.reign()
+        return task_view(reign, reign.tasks.book.find(task_id))
+
+    async def change_task(self, task_id: str, change: TaskChange) -> Task:
+        """Change a task's throttle."""
+        rate = change.throttle_bytes_per_s
+        await self._controller.ask(ThrottleTask, task=task_id, bytes_per_s=rate)
+        return self.task(task_id)
+
+    async def cancel_task(self, task_id: str) -> Task:
+        """Send back what a task has moved, and begin nothing more of it."""
+        await self._controller.ask(CancelTask, task=task_id)
+        return self.task(task_id)
+
+
+def task_view(reign: Reign, task: KnownTask) -> Task:
+    """Show a task, and how far it is."""
+    node, tally = task.node, reign.tasks.tally(task)
+    now_ms = reign.office.clock.monotonic_ms()
+    left = reign.progress.bytes_left(task.id)
+    is_over = node.state.is_over
+    return Task(
+        id=task.id,
+        kind=node.kind,
+        state=node.state,
+        algorithm=node.algorithm,
+        throttle_bytes_per_s=node.throttle_bytes_per_s,
+        partitions=TaskPartitions(
+            total=tally.total,
+            done=tally.done,
+            failed=tally.failed,
+            moving=tally.moving,
+            waiting=tally.waiting,
+        ),
+        bytes_left=left.left,
+        bytes_total=left.total,
+        rate_bytes_per_s=reign.progress.rate(task.id, now_ms),
+        eta_ms=None if is_over else reign.progress.eta_ms(task.id, tally.waiting, now_ms),
+        is_auto_generated=node.is_auto_generated,
+        actor=node.actor,
+        cause=node.cause,
+        reason=node.reason,
+        created_at_ms=node.created_at,
+        finished_at_ms=node.finished_at or None,
+        details=dict(node.details),
+    )
