@@ -13,6 +13,7 @@ import msgspec
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
 from leadline_common import rpc
+from tests.support.bad_configs import CONFIGS
 from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
 
 MESSAGE_MAX_BYTES = 64 * 1024
@@ -328,6 +329,8 @@ ADMINISTRATION = [
     get("unknown route", "/v1/nothing", 404),
     Bad("wrong method", "PUT", TOPICS, 405),
 ]
+
+ADMINISTRATION += CONFIGS
 
 HEARTBEAT = [
     command("malformed heartbeat", rpc.HEARTBEAT_PATH, 40050, b"{"),

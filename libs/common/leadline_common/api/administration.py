@@ -26,7 +26,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api import audit, models, partitions
+from leadline_common.api import audit, configs, models, partitions, reassignments, tasks
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses, read_only
 
@@ -42,6 +42,9 @@ TAGS = (
         "name": WHAT_IF_TAG,
         "description": "The functions that a controller decides with, without any effect.",
     },
+    *reassignments.TAGS,
+    *tasks.TAGS,
+    *configs.TAGS,
     *audit.TAGS,
 )
 _DRY_RUN = models.CreatedTopic(
@@ -72,7 +75,14 @@ _DELETE_WAIT = Query(
 )
 
 
-class Administration(audit.AuditAdministration, partitions.PartitionAdministration, Protocol):
+class Administration(
+    audit.AuditAdministration,
+    configs.ConfigAdministration,
+    partitions.PartitionAdministration,
+    reassignments.ReassignmentAdministration,
+    tasks.TaskAdministration,
+    Protocol,
+):
     """What a controller answers; each method is one route, and raises its documented errors."""
 
     def this_controller(self) -> models.ThisController:
@@ -125,7 +135,10 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     _add_delete(router)
     partitions.add_routes(router, TOPICS_TAG)
     _add_elections(router)
+    reassignments.add_routes(router)
+    tasks.add_routes(router)
     _add_what_if(router)
+    configs.add_routes(router)
     audit.add_routes(router)
     return router
 

@@ -25,6 +25,7 @@ from leadline_common.settings.levels import (
     accept_node,
     alter_configs,
     check_configs,
+    may_be_set,
     parse_topic_configs,
     validate_topic_configs,
 )
@@ -64,6 +65,7 @@ __all__ = [
     "describe",
     "in_force",
     "load_settings",
+    "may_be_set",
     "parse_topic_configs",
     "resolve",
     "settings_table",

@@ -29,14 +29,16 @@ def setting(
     unit: str = "",
     scope: Scope = "read-only",
     aliases: tuple[str, ...] = (),
+    sensitive: bool = False,
     ge: int | None = None,
     le: int | None = None,
 ) -> Any:
     """Declare a setting of a service. `ge` and `le` are its least and its greatest value.
 
-    `aliases` are further names under which it is accepted, and never shown.
+    `aliases` are further names under which it is accepted. The value of a
+    `sensitive` one is never shown.
     """
-    facts = _facts(unit, scope) | {"aliases": list(aliases)}
+    facts = _facts(unit, scope) | {"aliases": list(aliases), "sensitive": sensitive}
     return Field(default, description=meaning, ge=ge, le=_bound(ge, le), json_schema_extra=facts)
 
 

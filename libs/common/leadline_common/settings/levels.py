@@ -127,6 +127,11 @@ def settable(level: Level, name: str) -> Setting:
     return row
 
 
+def may_be_set(level: Level, row: Setting) -> bool:
+    """Tell whether a setting of this level's table may be set at it."""
+    return not _misplaced(level, row)
+
+
 def _unknown(level: Level, name: str) -> str:
     """Say what may have been meant by a name that a level does not have."""
     if level == "topic":

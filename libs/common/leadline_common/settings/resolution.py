@@ -77,6 +77,12 @@ class Resolved:
         return self.synonyms[0].value if self.synonyms else None
 
     @property
+    def default(self) -> str | None:
+        """The default, as text; None for a setting that must be given."""
+        last = self.synonyms[-1] if self.synonyms else None
+        return last.value if last is not None and last.source is Source.DEFAULT else None
+
+    @property
     def source(self) -> Source:
         """Where the value in force comes from."""
         return self.synonyms[0].source if self.synonyms else Source.DEFAULT

@@ -39,6 +39,7 @@ class Setting:
     `required` settings have no default. `scope` says at which levels it may be
     changed while services run. `follows` is the service's setting that holds
     where a topic has none of its own. `aliases` are accepted in place of the name.
+    The value of a `sensitive` one is never shown.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Setting:
     maximum: int | None
     aliases: tuple[str, ...]
     follows: str
+    sensitive: bool
     parser: TypeAdapter[Any]
 
     @property
@@ -94,6 +96,7 @@ def _row(attribute: str, field: FieldInfo, owner: Owner) -> Setting:
         maximum=None if maximum == INT64_MAX else maximum,
         aliases=tuple(facts.get("aliases", ())),
         follows=facts.get("follows", ""),
+        sensitive=facts.get("sensitive", False),
         parser=_parser(field),
     )
 

@@ -7,13 +7,18 @@ from leadline_client.wire import NewTopic
 from leadline_common.api import models
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditAnswers
+from leadline_controller.api.configs import ConfigAnswers
 from leadline_controller.api.partitions import PartitionAnswers
+from leadline_controller.api.reassignments import ReassignmentAnswers
+from leadline_controller.api.tasks import TaskAnswers
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
 
 
-class ControllerAdministration(AuditAnswers, PartitionAnswers):
+class ControllerAdministration(
+    AuditAnswers, ConfigAnswers, PartitionAnswers, ReassignmentAnswers, TaskAnswers
+):
     """Answers `leadline_common.api.administration.Administration` from one controller.
 
     Each area beyond the first has its own base, in its own module.

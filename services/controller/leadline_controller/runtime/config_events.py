@@ -33,11 +33,12 @@ CLUSTER = ConfigResource("cluster")
 
 
 class AlteredConfigs(NamedTuple):
-    """What a level's settings were and are, or would be; `version` is that of their node."""
+    """What a level's settings were and are, or would be; version and ETag are of the present."""
 
     before: Mapping[str, str]
     after: Mapping[str, str]
     version: int
+    etag: str
 
 
 @dataclass(frozen=True, slots=True)

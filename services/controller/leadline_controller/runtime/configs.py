@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from leadline_client.errors import NotFound, StaleVersion
+from leadline_client.errors import StaleVersion
 from leadline_client.wire import NO_LEADER
 from leadline_common import znodes
 from leadline_common.settings import accept_node, alter_configs
@@ -21,7 +21,6 @@ from leadline_common.zk.ops import CreateOp, Op, SetOp
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import NO_NODE, ConfigsSet, TopicPartition
 from leadline_controller.domain.facts import ReadNode
-from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime import events
 from leadline_controller.runtime.config_events import (
     CLUSTER,
@@ -85,10 +84,11 @@ class ConfigKeeper(Keeper):
             StaleVersion: others keep writing the same settings.
 
         """
-        resource = self._find(event.resource)
+        resource = event.resource
+        self._desk.configs.find(resource)
         for _ in range(MAX_ATTEMPTS):
             (node,) = await self._store.read_nodes([resource.path])
-            altered = _alter(event, node)
+            altered = self._alter(event, node)
             if event.dry_run or altered.after == altered.before:
                 event.settle(altered)
                 return
@@ -98,18 +98,23 @@ class ConfigKeeper(Keeper):
                 if not isinstance(failure.error, BadVersion | NodeExists | NoNode):
                     raise
             else:
-                event.settle(altered._replace(version=altered.version + 1))
+                version = altered.version + 1
+                etag = self._desk.configs.etag(resource, version)
+                event.settle(altered._replace(version=version, etag=etag))
                 await self._elect_where_allowed(self._touched(resource), event.cause)
                 return
         raise StaleVersion(f"{resource.path} is being written by others; nothing was changed")
 
-    def _find(self, resource: ConfigResource) -> ConfigResource:
-        image = self._desk.image
-        if resource.level == "topic":
-            find_topic(image, resource.name)
-        elif resource.level == "broker" and not self._desk.configs.knows_broker(resource):
-            raise NotFound(f"no broker {resource.name} is known")
-        return resource
+    def _alter(self, event: AlterConfigs, node: ReadNode | None) -> AlteredConfigs:
+        """Return what a level's settings are, and will be by an operator's request."""
+        version, data = (NO_NODE, b"") if node is None else (node.version, node.data)
+        try:
+            before: Mapping[str, str] = znodes.decode_configs(data)
+        except (msgspec.MsgspecError, AttributeError):  # nobody can obey it: it is written anew
+            before = {}
+        after = alter_configs(event.resource.level, before, event.configs, event.remove)
+        etag = self._desk.configs.etag(event.resource, version)
+        return AlteredConfigs(before, after, version, etag)
 
     async def _write(
         self, resource: ConfigResource, node: ReadNode | None, altered: AlteredConfigs
@@ -161,17 +166,6 @@ class ConfigKeeper(Keeper):
         reason = "unclean election: committed records that only the old ISR holds may be lost"
         why = Why(cause, self._desk.office.actor, "unclean_election_enabled", reason)
         await self._desk.write(self._desk.decide(names), why)
-
-
-def _alter(event: AlterConfigs, node: ReadNode | None) -> AlteredConfigs:
-    """Return what a node's settings are, and will be by an operator's request."""
-    level, data = event.resource.level, node.data if node else b""
-    try:
-        before: Mapping[str, str] = znodes.decode_configs(data)
-    except (msgspec.MsgspecError, AttributeError):  # nobody can obey it: it is written anew
-        before = {}
-    after = alter_configs(level, before, event.configs, event.remove)
-    return AlteredConfigs(before, after, NO_NODE if node is None else node.version)
 
 
 def _resource(path: str) -> ConfigResource | None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from leadline_client.errors import NotFound
 from leadline_common.settings import (
     Accepted,
     ControllerSettings,
@@ -20,6 +21,7 @@ from leadline_common.settings import (
 )
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, ClusterPolicy
 from leadline_controller.domain.facts import ReadNode
+from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.config_events import CLUSTER, ConfigResource
 
 _log = logging.getLogger(__name__)
@@ -55,15 +57,28 @@ class DynamicConfigs:
             return self._image.topics[resource.name].configs_version
         return self._versions.get(resource, NO_NODE)
 
-    def knows_broker(self, resource: ConfigResource) -> bool:
-        """Tell whether a broker is live, hosts something, or has settings of its own."""
-        broker_id = int(resource.name)
+    def etag(self, resource: ConfigResource, version: int) -> str:
+        """Return the ETag of a version of a level's settings; it names nothing of other levels."""
+        if resource.level == "topic":
+            return f'"{self._image.topics[resource.name].topic_id}-{version}"'
+        return f'"{version}"'
+
+    def find(self, resource: ConfigResource) -> None:
+        """Refuse what is not there: a broker is, if it is live, hosts something or has settings.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            NotFound: no such broker is known.
+
+        """
         image = self._image
-        return (
-            broker_id in image.brokers
-            or bool(image.hosted_by(broker_id))
-            or resource in self._accepted
-        )
+        if resource.level == "topic":
+            find_topic(image, resource.name)
+        elif resource.level == "broker":
+            broker_id = int(resource.name)
+            known = broker_id in image.brokers or image.hosted_by(broker_id)
+            if not known and resource not in self._accepted:
+                raise NotFound(f"no broker {broker_id} is known")
 
     def layers(self, resource: ConfigResource) -> Layers:
         """Return all that a level's settings are chosen from.

@@ -32,6 +32,8 @@ from leadline_controller.domain.cluster import (
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime import events
+from leadline_controller.runtime.config_events import ConfigResource
+from leadline_controller.runtime.dynamic import DynamicConfigs
 from leadline_controller.runtime.leadership import Leadership
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.ports import History
@@ -187,6 +189,18 @@ class ControllerService:
         if found is None:
             raise NotFound(f"broker {broker_id} is not live")
         return found
+
+    def configs(self, resource: ConfigResource) -> DynamicConfigs:
+        """Return the settings in force, which hold those of `resource`.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+            NotFound: no such broker is known.
+
+        """
+        configs = self.reign().desk.configs
+        configs.find(resource)
+        return configs
 
     # -- changing --------------------------------------------------------------
 

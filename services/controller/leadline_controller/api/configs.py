@@ -1,0 +1,78 @@
+"""Configuration, answered from the settings in force at the active controller."""
+
+from __future__ import annotations
+
+from leadline_common.api import configs as models
+from leadline_common.settings import Level, Resolved, Synonym, describe, may_be_set
+from leadline_controller.api.answers import Answers
+from leadline_controller.runtime.config_events import AlterConfigs, ConfigResource
+
+
+class ConfigAnswers(Answers):
+    """Answers `leadline_common.api.configs.ConfigAdministration`."""
+
+    def read_configs(self, level: Level, name: str) -> tuple[models.Configs, str]:
+        """Return all settings of a level, and their ETag."""
+        resource = ConfigResource(level, name)
+        configs = self._controller.configs(resource)
+        problems = dict(configs.accepted(resource).problems)
+        shown = [_config(level, found) for found in describe(level, configs.layers(resource))]
+        version = configs.version(resource)
+        body = models.Configs(
+            level=level, name=name, version=version, configs=shown, problems=problems
+        )
+        return body, configs.etag(resource, version)
+
+    async def alter_configs(
+        self, level: Level, name: str, changes: models.ConfigChanges
+    ) -> tuple[models.AlteredConfigs, str]:
+        """Set and remove settings of a level, all or none; return what changed, and the ETag."""
+        resource = ConfigResource(level, name)
+        altered = await self._controller.ask(
+            AlterConfigs,
+            resource=resource,
+            configs=changes.set,
+            remove=tuple(changes.remove),
+            dry_run=changes.dry_run,
+        )
+        before, after = altered.before, altered.after
+        changed = [
+            models.ChangedConfig(name=name, before=before.get(name), after=after.get(name))
+            for name in sorted(before.keys() | after.keys())
+            if before.get(name) != after.get(name)
+        ]
+        body = models.AlteredConfigs(
+            level=level,
+            name=resource.name,
+            version=altered.version,
+            changed=changed,
+            dry_run=changes.dry_run,
+        )
+        return body, altered.etag
+
+
+def _config(level: Level, found: Resolved) -> models.Config:
+    setting = found.setting
+    hidden = setting.sensitive
+    return models.Config(
+        name=setting.name,
+        value=None if hidden else found.value,
+        source=found.source.value,
+        default=None if hidden else found.default,
+        type=setting.type,
+        unit=setting.unit,
+        scope=setting.scope,
+        read_only=not may_be_set(level, setting),
+        sensitive=hidden,
+        minimum=setting.minimum,
+        maximum=setting.maximum,
+        meaning=setting.meaning,
+        aliases=list(setting.aliases),
+        synonyms=[_synonym(one, hidden=hidden) for one in found.synonyms],
+    )
+
+
+def _synonym(one: Synonym, *, hidden: bool) -> models.Synonym:
+    return models.Synonym(
+        name=one.name, value=None if hidden else one.value, source=one.source.value
+    )
