@@ -40,14 +40,14 @@ async def test_its_replica_does_not_lead_the_new_one(cluster: SmallCluster) -> N
     cluster.grant(2, init=True, replicas=(2, 1), first_epoch=FIRST)
     assert cluster.end(2) == 0
     cluster.grant(1, replicas=(2, 1), first_epoch=FIRST)
-    assert (await cluster.produce(2, "new", acks=1)).base_offset == 0
+    assert (await cluster.produce(2, "new", acks="1")).base_offset == 0
     assert values(cluster.stored(2)) == ["new"]
 
 
 async def test_its_replica_follows_the_new_one_from_nothing(cluster: SmallCluster) -> None:
     remake(cluster, 1, (1,))
     cluster.grant(1, replicas=(1, 2), first_epoch=FIRST)
-    await cluster.produce(1, "new", acks=1)
+    await cluster.produce(1, "new", acks="1")
     await cluster.start(2)
     cluster.grant(2, init=True, replicas=(1, 2), first_epoch=FIRST)
     await cluster.until(lambda: cluster.end(2) == 1, "2 has the new record")

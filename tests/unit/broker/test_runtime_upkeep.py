@@ -10,9 +10,10 @@ import pytest
 
 from leadline_broker.adapters.log.root_files import HIGH_WATERMARK_FILE, read_high_watermarks
 from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.configuration import Configuration
 from leadline_broker.runtime.maintenance import Maintenance
 from leadline_broker.runtime.partition import Partition
-from leadline_broker.runtime.ports import LogStore
+from leadline_broker.runtime.ports import ClusterStore, LogStore
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.topic_settings import TopicSettings
@@ -84,7 +85,7 @@ async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_p
         log.append(batch(1))
         replica.state.high_watermark = 2
     work = Maintenance(
-        settings=settings,
+        configuration=Configuration(settings, cast("ClusterStore", None)),
         standing=Standing(1, lambda: True),
         replicas=cast("ReplicaManager", kept),
         logs=cast("LogStore", None),

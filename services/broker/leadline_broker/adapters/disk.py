@@ -33,6 +33,7 @@ class DiskLogs:
             CorruptFile: what must be remembered does not hold.
 
         """
+        self._files = FileCache(settings.open_files_max)
         self._directory = LogDirectory(
             Path(settings.log_dir),
             cluster_id=cluster_id,
@@ -41,7 +42,7 @@ class DiskLogs:
                 segment_bytes=settings.log_segment_bytes,
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
             ),
-            files=FileCache(settings.open_files_max),
+            files=self._files,
         )
         loaded = self._directory.load_all()
         self._logs: dict[_Key, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
@@ -118,6 +119,10 @@ class DiskLogs:
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[_Key, int]) -> None:
         """Write all high watermarks."""
         self._directory.checkpoint_high_watermarks(high_watermarks)
+
+    def limit_open_files(self, count: int) -> None:
+        """Hold no more than so many files open, but for those in use."""
+        self._files.resize(count)
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than the grace time; return their names."""

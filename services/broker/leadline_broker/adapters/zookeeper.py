@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -112,7 +112,7 @@ class ZkBrokerStore:
 
     # -- registration ----------------------------------------------------------
 
-    async def register(self, url: str, rack: str | None) -> int:
+    async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
         """Register this broker in a new incarnation and return it (rule R9).
 
         The incarnation is the data version of a persistent node, set in the
@@ -137,7 +137,8 @@ class ZkBrokerStore:
                 return self._incarnation
             incarnation = epoch_stat.version + 1
             try:
-                await session.multi(self._registering(url, rack, epoch_stat.version, owner))
+                registration = self._registration(url, rack, settings, epoch_stat.version + 1)
+                await session.multi(self._registering(registration, epoch_stat.version, owner))
             except (ConnectionLoss, MultiFailed) as error:
                 logger.info("registration repeated", error=str(error))
                 continue
@@ -147,16 +148,23 @@ class ZkBrokerStore:
     async def _registered(self) -> Stat | None:
         return await self._open().exists(znodes.broker_id_path(self._broker_id))
 
-    def _registering(self, url: str, rack: str | None, version: int, old: Stat | None) -> list[Op]:
+    def _registration(
+        self, url: str, rack: str | None, settings: Mapping[str, str], incarnation: int
+    ) -> znodes.BrokerRegistration:
         address = urlsplit(url)
-        registration = znodes.BrokerRegistration(
+        return znodes.BrokerRegistration(
             id=self._broker_id,
             host=address.hostname or "",
             port=address.port or 0,
             url=url,
             rack=rack,
-            incarnation=version + 1,
+            incarnation=incarnation,
+            settings=settings,
         )
+
+    def _registering(
+        self, registration: znodes.BrokerRegistration, version: int, old: Stat | None
+    ) -> list[Op]:
         path = znodes.broker_id_path(self._broker_id)
         ops: list[Op] = [SetOp(znodes.broker_epoch_path(self._broker_id), b"", version)]
         if old is not None:
@@ -172,6 +180,12 @@ class ZkBrokerStore:
         if stat is None:
             return "gone"
         return "ours" if stat.ephemeral_owner == session.session_id else "another's"
+
+    async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
+        """Return what is set for this broker and for the cluster; watches both."""
+        session = self._open()
+        broker = await _watched(session, znodes.broker_config_path(self._broker_id), on_hint)
+        return broker, await _watched(session, znodes.CONFIG_CLUSTER, on_hint)
 
     async def controller(self) -> ControllerInfo | None:
         """Return who holds `/controller`; its epoch is not told there. Watches it."""
@@ -274,6 +288,16 @@ def _published(
     return PublishedState(
         value.leader, value.leader_epoch, value.isr, value.eligible, state[1].version
     )
+
+
+async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> bytes | None:
+    """Return a node's value, None if there is none; also its creation is watched for."""
+    if await session.exists(path, watch=watch) is None:
+        return None
+    try:
+        return (await session.get(path))[0]
+    except NoNode:
+        return None
 
 
 async def _create_if_missing(session: ZkSession, path: str) -> None:

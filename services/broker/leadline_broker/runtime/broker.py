@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from leadline_broker.runtime.configuration import Configuration
 from leadline_broker.runtime.engine import Engine, Means
 from leadline_broker.runtime.heartbeat import Heartbeats
 from leadline_broker.runtime.membership import Membership
@@ -38,7 +39,7 @@ from leadline_common.rpc import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from leadline_common.settings import BrokerSettings
+from leadline_common.settings import BrokerSettings, stated
 
 logger = structlog.get_logger(__name__)
 
@@ -84,12 +85,15 @@ class Broker:
             store,
             self._standing,
             rack=settings.broker_rack,
+            settings=stated(settings),
             random=random,
             on_fenced=self._fence,
             on_registered=self._heartbeats.hurry,
         )
+        self._configuration = Configuration(settings, store)
         self._means = Means(
             settings=settings,
+            configuration=self._configuration,
             standing=self._standing,
             store=store,
             peers=peers,
@@ -119,6 +123,7 @@ class Broker:
         self._failed = asyncio.get_running_loop().create_future()
         self._standing.url = url
         cluster_id = await self._membership.connect()
+        await self._configuration.refresh()
         logs = await asyncio.to_thread(self._open_logs, cluster_id)
         engine = self._engine = Engine(self._means, logs, self._storage_failed)
         self._means.metrics.watch(
@@ -128,7 +133,8 @@ class Broker:
             throttle=lambda: engine.sending.bytes_per_s,
             lease_left_ms=self._store.lease_left_ms,
         )
-        for loop in engine.loops():
+        self._configuration.on_change = engine.reconfigure
+        for loop in (*engine.loops(), self._configuration.run()):
             self._spawn(loop)
         await self._membership.register()
         self._spawn(self._membership.run())
@@ -144,7 +150,7 @@ class Broker:
 
         Takes `controlled.shutdown.timeout.ms` at most.
         """
-        engine, settings = self._engine, self._means.settings
+        engine, settings = self._engine, self._configuration.current
         if engine is not None and settings.controlled_shutdown_enable:
             await engine.shutdown.run(settings.controlled_shutdown_timeout_ms)
 
@@ -377,6 +383,7 @@ class Broker:
         self._standing.require_addressed(request.broker_id, request.incarnation)
         commands.obey(request.controller.epoch)
         version = self.metadata.apply(request)
+        self._running().take_configs(request.topics)
         self._standing.learn(request.brokers)
         return UpdateMetadataResponse(commands.controller_epoch, version)
 

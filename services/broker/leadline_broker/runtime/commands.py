@@ -127,8 +127,8 @@ class Commands:
         """Carry out one row and return its code."""
         try:
             partition = self._started(topic, row, settings, order)
-            if partition.settings is not settings:
-                partition.configure(settings)
+            if order >= self._latest:
+                self._replicas.configure(partition, settings)
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
             self._carry_out(partition, effects)
         except LeadlineError as error:

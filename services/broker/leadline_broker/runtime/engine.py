@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -16,6 +16,7 @@ from leadline_broker.runtime.acks import PendingAcks
 from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.carrier import EffectCarrier
 from leadline_broker.runtime.commands import Commands
+from leadline_broker.runtime.configuration import Configuration
 from leadline_broker.runtime.fetch_sessions import FetchSessions
 from leadline_broker.runtime.fetcher import FetchContext, Fetchers, FetchSettings
 from leadline_broker.runtime.flusher import GroupFlusher
@@ -24,7 +25,7 @@ from leadline_broker.runtime.isr_writer import IsrWriter
 from leadline_broker.runtime.maintenance import Maintenance
 from leadline_broker.runtime.metadata import MetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
-from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.partition import Partition, PartitionSettings
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving
@@ -34,7 +35,7 @@ from leadline_broker.runtime.throttle import Throttle
 from leadline_broker.runtime.topic_settings import TopicSettings
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
-from leadline_common.rpc import MovingRow
+from leadline_common.rpc import MovingRow, TopicRows
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
@@ -42,9 +43,13 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a broker works with, before it has any logs."""
+    """What a broker works with, before it has any logs.
+
+    `settings` are what it was started with, `configuration` knows those in force.
+    """
 
     settings: BrokerSettings
+    configuration: Configuration
     standing: Standing
     store: ClusterStore
     peers: Peers
@@ -92,9 +97,11 @@ class Engine:
             clock=means.clock,
             sending=self.sending,
         )
-        topic_settings = TopicSettings(means.settings)
-        self.replicas.load(logs.stored(), topic_settings.of({}))
-        self.commands = self._commands(topic_settings)
+        self._topic_settings = TopicSettings(means.configuration.current)
+        self._told: dict[str, PartitionSettings] = {}
+        logs.limit_open_files(means.configuration.current.open_files_max)
+        self.replicas.load(logs.stored(), self._topic_settings.of({}))
+        self.commands = self._commands()
         self.serving = self._serving()
         self.maintenance = self._maintenance()
         self.shutdown = ControlledShutdown(
@@ -125,12 +132,12 @@ class Engine:
             receiving=self.receiving,
         )
 
-    def _commands(self, topic_settings: TopicSettings) -> Commands:
+    def _commands(self) -> Commands:
         return Commands(
             standing=self._means.standing,
             replicas=self.replicas,
             logs=self.logs,
-            settings=topic_settings,
+            settings=self._topic_settings,
             carry_out=self._carrier.carry_out,
             clock=self._means.clock,
             in_background=self._in_background,
@@ -149,7 +156,7 @@ class Engine:
 
     def _maintenance(self) -> Maintenance:
         return Maintenance(
-            settings=self._means.settings,
+            configuration=self._means.configuration,
             standing=self._means.standing,
             replicas=self.replicas,
             logs=self.logs,
@@ -171,6 +178,26 @@ class Engine:
     def moving(self) -> list[MovingRow]:
         """Return how far the replicas have come that are being added to led partitions."""
         return [row for partition in self.replicas.growing for row in partition.moving()]
+
+    def reconfigure(self) -> None:
+        """Go by changed settings of this broker or the cluster, everywhere and at once."""
+        settings = self._means.configuration.current
+        self.logs.limit_open_files(settings.open_files_max)
+        self._topic_settings.rebase(settings)
+        for partition in self.replicas.all():
+            self.replicas.configure(partition, self._topic_settings.again(partition.settings))
+
+    def take_configs(self, topics: Sequence[TopicRows]) -> None:
+        """Go by what metadata says of topics' own settings, which change within an epoch."""
+        for topic in topics:
+            settings = self._topic_settings.of(topic.configs)
+            if self._told.get(topic.topic_id) is settings:
+                continue
+            self._told[topic.topic_id] = settings
+            for row in topic.partitions:
+                partition = self.replicas.find((topic.topic_id, row.partition))
+                if partition is not None:
+                    self.replicas.configure(partition, settings)
 
     def fence_all(self) -> None:
         """Leave every role at once."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 
 from leadline_broker.domain.effects import Effect
+from leadline_broker.runtime.configuration import Configuration
 from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.ports import LogStore, ReplicaKey
 from leadline_broker.runtime.replica_manager import ReplicaManager
@@ -29,14 +30,14 @@ class Maintenance:
     def __init__(
         self,
         *,
-        settings: BrokerSettings,
+        configuration: Configuration,
         standing: Standing,
         replicas: ReplicaManager,
         logs: LogStore,
         clock: Clock,
         carry_out: Callable[[Partition, Sequence[Effect]], None],
     ) -> None:
-        self._settings = settings
+        self._configuration = configuration
         self._standing = standing
         self._replicas = replicas
         self._logs = logs
@@ -46,19 +47,20 @@ class Maintenance:
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
-        settings = self._settings
-        isr_ms = min(_LONGEST_ISR_CHECK_MS, settings.replica_lag_time_max_ms // 4)
         return [
-            self._every(isr_ms, self.check_isrs),
-            self._every(settings.replica_high_watermark_checkpoint_interval_ms, self.checkpoint),
-            self._every(settings.log_retention_check_interval_ms, self.apply_retention),
-            self._every(min(_STRAY_CHECK_MS, max(1, settings.stray_grace_ms)), self.purge_strays),
+            self._every(_isr_check_ms, self.check_isrs),
+            self._every(_checkpoint_ms, self.checkpoint),
+            self._every(_retention_ms, self.apply_retention),
+            self._every(_stray_check_ms, self.purge_strays),
         ]
 
-    @staticmethod
-    async def _every(interval_ms: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _every(
+        self,
+        interval_ms: Callable[[BrokerSettings], int],
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
         while True:
-            await asyncio.sleep(interval_ms / 1000)
+            await asyncio.sleep(interval_ms(self._configuration.current) / 1000)
             try:
                 await work()
             except StorageFailed as error:
@@ -113,7 +115,25 @@ class Maintenance:
     async def purge_strays(self) -> None:
         """Delete the replicas that have been set aside for long enough."""
         purged = await asyncio.to_thread(
-            self._logs.purge_strays, self._clock.wall_ms(), self._settings.stray_grace_ms
+            self._logs.purge_strays,
+            self._clock.wall_ms(),
+            self._configuration.current.stray_grace_ms,
         )
         for name in purged:
             logger.warning("stray replica deleted", name=name)
+
+
+def _isr_check_ms(settings: BrokerSettings) -> int:
+    return min(_LONGEST_ISR_CHECK_MS, settings.replica_lag_time_max_ms // 4)
+
+
+def _checkpoint_ms(settings: BrokerSettings) -> int:
+    return settings.replica_high_watermark_checkpoint_interval_ms
+
+
+def _retention_ms(settings: BrokerSettings) -> int:
+    return settings.log_retention_check_interval_ms
+
+
+def _stray_check_ms(settings: BrokerSettings) -> int:
+    return min(_STRAY_CHECK_MS, max(1, settings.stray_grace_ms))

@@ -8,7 +8,7 @@ controller has granted it its roles.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 import structlog
@@ -29,8 +29,9 @@ class SupersededError(Exception):
 class Membership:
     """Keeps this broker registered. Owned by the event loop.
 
-    `on_fenced()` is called the moment the session is known to be over, before
-    anything else; `on_registered()` after each registration.
+    `rack` and `settings` go into the registration. `on_fenced()` is called the
+    moment the session is known to be over, before anything else; `on_registered()`
+    after each registration.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Membership:
         standing: Standing,
         *,
         rack: str | None,
+        settings: Mapping[str, str],
         random: Random,
         on_fenced: Callable[[], None],
         on_registered: Callable[[], None],
@@ -46,6 +48,7 @@ class Membership:
         self._store = store
         self._standing = standing
         self._rack = rack
+        self._settings = settings
         self._backoff = Backoff(random, first_ms=100, longest_ms=2_000)
         self._on_fenced = on_fenced
         self._on_registered = on_registered
@@ -73,7 +76,9 @@ class Membership:
                     self._lost = False
                     await self._store.close()
                     await self._store.connect(self._session_lost, self._wake.set)
-                incarnation = await self._store.register(self._standing.url, self._rack)
+                incarnation = await self._store.register(
+                    self._standing.url, self._rack, self._settings
+                )
             except ZkError as error:
                 self._lost = True
                 await self._pause("not registered", error)

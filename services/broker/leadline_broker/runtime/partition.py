@@ -18,8 +18,12 @@ NOT_APPLIED = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """The settings in force for the partitions of one topic. Bytes and milliseconds."""
+    """The settings in force for the partitions of one topic. Bytes and milliseconds.
 
+    `configs` are the topic's own, which came over the broker's.
+    """
+
+    configs: frozenset[tuple[str, str]]
     replica: ReplicaConfig
     max_message_bytes: int
     segment_bytes: int

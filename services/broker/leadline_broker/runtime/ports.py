@@ -112,6 +112,9 @@ class LogStore(Protocol):
 
         """
 
+    def limit_open_files(self, count: int) -> None:
+        """Hold no more than so many files open."""
+
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than the grace time; return their names."""
 
@@ -163,11 +166,20 @@ class ClusterStore(Protocol):
     async def cluster_id(self) -> str:
         """Return the cluster's id, waiting for the first controller to name it."""
 
-    async def register(self, url: str, rack: str | None) -> int:
-        """Register this broker and return its new incarnation (rule R9)."""
+    async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
+        """Register this broker and return its new incarnation (rule R9).
+
+        `settings` are those that it was told at its start, for others to show.
+        """
 
     async def registration(self) -> str:
         """Return the value of a `Registration`; watches it."""
+
+    async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
+        """Return what is set for this broker and for the cluster, None where nothing ever was.
+
+        `on_hint` is told that it may have changed.
+        """
 
     async def controller(self) -> ControllerInfo | None:
         """Return who holds `/controller`, epoch 0 as it is not told there; watches it."""

@@ -163,6 +163,13 @@ class ReplicaManager:
         self._carry_out(partition, partition.replica.step_down())
         self.applied(partition)
 
+    def configure(self, partition: Partition, settings: PartitionSettings) -> None:
+        """Let changed settings take effect at once: fewer in-sync replicas may be enough now."""
+        if partition.settings is not settings:
+            partition.configure(settings)
+            self._carry_out(partition, partition.replica.on_durable())
+            self.applied(partition)
+
     def set_aside(self, partition: Partition) -> None:
         """Move a replica that the controller does not know to stray (rule R12)."""
         self._drop(partition)

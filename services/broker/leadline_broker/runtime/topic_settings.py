@@ -15,7 +15,10 @@ logger = structlog.get_logger(__name__)
 
 
 class TopicSettings:
-    """Settings by configs, shared by all partitions with the same ones."""
+    """Settings by configs, shared by all partitions with the same ones.
+
+    Equal configs give the very same settings, until the broker's own have changed.
+    """
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._broker = settings
@@ -29,6 +32,16 @@ class TopicSettings:
             found = self._known[name] = self._merge(configs)
         return found
 
+    def again(self, settings: PartitionSettings) -> PartitionSettings:
+        """Return what the configs behind some settings mean now."""
+        return self.of(dict(settings.configs))
+
+    def rebase(self, settings: BrokerSettings) -> None:
+        """Go by other settings of the broker from now on."""
+        if settings != self._broker:
+            self._broker = settings
+            self._known.clear()
+
     def _merge(self, configs: Mapping[str, str]) -> PartitionSettings:
         broker = self._broker
         try:
@@ -38,6 +51,7 @@ class TopicSettings:
             logger.warning("topic configs not understood", reason=error.message)
             topic = parse_topic_configs({})
         return PartitionSettings(
+            configs=frozenset(configs.items()),
             replica=ReplicaConfig(
                 min_insync_replicas=_first(topic.min_insync_replicas, broker.min_insync_replicas),
                 replica_lag_time_max_ms=broker.replica_lag_time_max_ms,

@@ -49,6 +49,12 @@ class FileCache:
         """Descriptors open now."""
         return self._open_count
 
+    def resize(self, capacity: int) -> None:
+        """Keep no more than `capacity` descriptors open from now on."""
+        with self._lock:
+            self._capacity = capacity
+            self._close_idle(capacity)
+
     def create(self, file: LogFile) -> None:
         """Create the file, empty.
 

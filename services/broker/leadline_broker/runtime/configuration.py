@@ -1,0 +1,78 @@
+"""The settings in force: what is set for this broker and for the cluster, over its own.
+
+ZooKeeper's word is taken as it is (rule R8): watches are hints, and the nodes are
+read again every so often. A slip in one setting costs that setting alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from leadline_broker.runtime.ports import ClusterStore
+from leadline_common.settings import BrokerSettings, Level, accept_node, in_force
+from leadline_common.zk.errors import ZkError
+
+logger = structlog.get_logger(__name__)
+
+_REREAD_S: Final = 10.0
+
+
+class Configuration:
+    """This broker's settings, followed while it runs. Owned by the event loop.
+
+    Whoever needs a setting that can change asks for `current` at each use.
+    `on_change()` is called whenever it has changed.
+    """
+
+    def __init__(self, static: BrokerSettings, store: ClusterStore) -> None:
+        self.current = static
+        self.on_change: Callable[[], None] = lambda: None
+        self._static = static
+        self._store = store
+        self._set: dict[Level, Mapping[str, str]] = {"broker": {}, "cluster": {}}
+        self._problems: dict[Level, Mapping[str, str]] = {}
+        self._hinted = asyncio.Event()
+
+    async def refresh(self) -> None:
+        """Take what is set now; what cannot be read changes nothing."""
+        self._hinted.clear()
+        try:
+            broker, cluster = await self._store.configs(self._hinted.set)
+        except ZkError as error:
+            logger.info("settings not read", error=str(error) or type(error).__name__)
+            return
+        self._accept("broker", broker)
+        self._accept("cluster", cluster)
+        before, self.current = (
+            self.current,
+            in_force(self._static, self._set["broker"], self._set["cluster"]),
+        )
+        if before != self.current:
+            logger.info("settings changed", **_differences(before, self.current))
+            self.on_change()
+
+    async def run(self) -> None:
+        """Follow the settings for ever."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REREAD_S):
+                    await self._hinted.wait()
+            await self.refresh()
+
+    def _accept(self, level: Level, node: bytes | None) -> None:
+        accepted = accept_node(level, node, self._set[level])
+        self._set[level] = accepted.values
+        if accepted.problems != self._problems.get(level, {}):
+            self._problems[level] = accepted.problems
+            if accepted.problems:
+                logger.warning("settings not obeyed", level=level, problems=accepted.problems)
+
+
+def _differences(before: BrokerSettings, after: BrokerSettings) -> dict[str, object]:
+    old = before.model_dump()
+    return {name: value for name, value in after.model_dump().items() if old[name] != value}

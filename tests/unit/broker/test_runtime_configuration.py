@@ -1,0 +1,318 @@
+"""Settings that change while a broker runs: each takes effect at once, and a slip costs nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from leadline_broker.adapters.disk import DiskLogs
+from leadline_client.errors import BodyTooLarge, NotEnoughReplicas
+from leadline_common import rpc
+from leadline_common.settings import BrokerSettings, settings_table
+from leadline_common.zk.errors import ConnectionLoss
+from tests.unit.broker.small_cluster import (
+    CLUSTER,
+    TOPIC,
+    TOPIC_ID,
+    NodeStore,
+    SmallCluster,
+    batch,
+    three,
+)
+
+PROVED = {
+    "controlled.shutdown.enable",
+    "controlled.shutdown.timeout.ms",
+    "log.retention.bytes",
+    "log.retention.ms",
+    "log.segment.bytes",
+    "message.max.bytes",
+    "min.insync.replicas",
+    "open.files.max",
+    "replica.lag.time.max.ms",
+}
+"""The settings whose effect on a running broker a test below shows."""
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path, replica_lag_time_max_ms=60_000) as running:
+        yield running
+
+
+def current(cluster: SmallCluster, number: int = 1) -> BrokerSettings:
+    return cluster.brokers[number]._configuration.current
+
+
+async def configured(cluster: SmallCluster, level: int = CLUSTER, **settings: object) -> None:
+    """Set dynamic settings, and wait until brokers go by them."""
+    cluster.nodes.configure(level, **settings)
+    numbers = cluster.brokers if level == CLUSTER else [level]
+    await cluster.until(
+        lambda: all(
+            getattr(current(cluster, number), name) == value
+            for number in numbers
+            for name, value in settings.items()
+        ),
+        "the settings are in force",
+    )
+
+
+def granted(cluster: SmallCluster, **configs: str) -> None:
+    """Repeat the role of the leader, with other settings of the topic."""
+    request = cluster.request(1)
+    topics = [msgspec.structs.replace(topic, configs=configs) for topic in request.topics]
+    cluster.brokers[1].leader_and_isr(msgspec.structs.replace(request, topics=topics))
+
+
+def segments(cluster: SmallCluster, number: int = 1) -> int:
+    return len(list((cluster.root / str(number) / f"{TOPIC}-0").glob("*.log")))
+
+
+def test_every_setting_that_can_change_is_shown_to_change_something() -> None:
+    dynamic = {
+        row.name
+        for row in settings_table()
+        if row.dynamic and row.owner in {"broker", "every service"}
+    }
+
+    assert dynamic == PROVED
+
+
+async def test_fewer_in_sync_replicas_are_enough_from_now_on(tmp_path: Path) -> None:
+    async with await three(tmp_path, min_insync_replicas=3) as cluster:
+        cluster.cut.update((2, 3))
+        waiting = asyncio.create_task(cluster.produce(1, "parked"))
+        await cluster.until(lambda: len(cluster.nodes.states[TOPIC, 0].isr) == 1, "2 and 3 are out")
+        with pytest.raises(NotEnoughReplicas):
+            await cluster.produce(1, "refused")
+
+        await configured(cluster, min_insync_replicas=1)
+
+        await waiting
+        await cluster.produce(1, "accepted")
+
+
+async def test_more_in_sync_replicas_are_asked_for_from_now_on(tmp_path: Path) -> None:
+    async with await three(tmp_path, min_insync_replicas=1) as cluster:
+        cluster.cut.update((2, 3))
+        await cluster.produce(1, "accepted")
+
+        await configured(cluster, min_insync_replicas=3)
+
+        with pytest.raises(NotEnoughReplicas):
+            await cluster.produce(1, "refused")
+
+
+async def test_followers_may_lag_for_another_time(cluster: SmallCluster) -> None:
+    """Set to a minute they would stay; 100 ms drops them before the test would wait so long."""
+    cluster.cut.update((2, 3))
+    waiting = asyncio.create_task(cluster.produce(1, "lagging", timeout_ms=60_000))
+
+    await configured(cluster, replica_lag_time_max_ms=100)
+
+    await cluster.until(lambda: cluster.nodes.states[TOPIC, 0].isr == (1,), "they are dropped")
+    waiting.cancel()
+
+
+async def test_larger_batches_are_accepted(tmp_path: Path) -> None:
+    async with await three(tmp_path, message_max_bytes=1_024) as cluster:
+        with pytest.raises(BodyTooLarge):
+            await cluster.produce(1, "x" * 2_000)
+
+        await configured(cluster, message_max_bytes=4_096)
+
+        await cluster.produce(1, "x" * 2_000)
+
+
+async def test_segments_are_closed_at_another_size(cluster: SmallCluster) -> None:
+    for _ in range(3):
+        await cluster.produce(1, "x" * 1_000)
+    assert segments(cluster) == 1
+
+    await configured(cluster, log_segment_bytes=1_024)
+    for _ in range(3):
+        await cluster.produce(1, "x" * 1_000)
+
+    assert segments(cluster) == 4
+
+
+@pytest.mark.parametrize("limit", [{"log_retention_bytes": 0}, {"log_retention_ms": 0}])
+async def test_retention_keeps_less(tmp_path: Path, limit: dict[str, int]) -> None:
+    async with await three(tmp_path, log_segment_bytes=1_024, log_retention_ms=-1) as cluster:
+        for _ in range(4):
+            await cluster.produce(1, "x" * 1_000)
+        work = cluster.brokers[1]._running().maintenance
+        await work.apply_retention()
+        assert cluster.brokers[1].replicas()[0].log_start_offset == 0
+
+        await configured(cluster, **limit)
+        await work.apply_retention()
+
+        assert cluster.brokers[1].replicas()[0].log_start_offset == 3
+
+
+async def test_fewer_files_are_held_open(cluster: SmallCluster) -> None:
+    logs = cast("DiskLogs", cluster.brokers[1]._running().logs)
+    for number in range(40):
+        log = logs.open("many", "2" * 32, number)
+        log.append(batch_at_0())
+        log.flush()
+    assert logs._files.open_count >= 40
+
+    await configured(cluster, level=1, open_files_max=16)
+
+    assert logs._files.open_count <= 16
+
+
+def batch_at_0() -> bytearray:
+    data = batch("v")
+    data[12:16] = (0).to_bytes(4, "big")  # the leader epoch
+    return data
+
+
+async def test_controlled_shutdown_can_be_switched_off_and_limited(cluster: SmallCluster) -> None:
+    asked: list[int] = []
+
+    async def never(request: rpc.ControlledShutdownRequest) -> rpc.ControlledShutdownResponse:
+        asked.append(request.broker_id)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    cluster.on_controlled_shutdown = never
+    await configured(cluster, controlled_shutdown_timeout_ms=1)
+    await cluster.brokers[1].hand_over()
+    assert asked in ([], [1])
+    asked.clear()
+
+    await configured(cluster, controlled_shutdown_enable=False)
+    await cluster.brokers[1].hand_over()
+    assert asked == []
+
+
+# -- levels ------------------------------------------------------------------------------
+
+
+async def test_a_broker_comes_before_the_cluster_and_both_before_the_start(
+    cluster: SmallCluster,
+) -> None:
+    started_with = current(cluster).message_max_bytes
+    await configured(cluster, CLUSTER, message_max_bytes=2_000)
+    await configured(cluster, 1, message_max_bytes=3_000)
+    assert (current(cluster).message_max_bytes, current(cluster, 2).message_max_bytes) == (
+        3_000,
+        2_000,
+    )
+
+    cluster.nodes.configure(1)
+    await cluster.until(lambda: current(cluster).message_max_bytes == 2_000, "the cluster's holds")
+    del cluster.nodes.configs[CLUSTER]
+    cluster.nodes.configure(1)
+    await cluster.until(lambda: current(cluster).message_max_bytes == started_with, "its own holds")
+
+
+async def test_a_topic_comes_before_its_broker(cluster: SmallCluster) -> None:
+    granted(cluster, **{"max.message.bytes": "3000"})
+    await configured(cluster, message_max_bytes=1_024)
+
+    await cluster.produce(1, "x" * 2_000)
+
+
+async def test_settings_that_were_made_before_the_start_hold(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        cluster.nodes.configure(CLUSTER, message_max_bytes=2_000)
+
+        await cluster.start(1)
+
+        assert current(cluster).message_max_bytes == 2_000
+        assert cluster.stores[1].told["log.dir"] == str(tmp_path / "1")
+        assert "message.max.bytes" not in cluster.stores[1].told
+
+
+async def test_a_slip_in_one_setting_costs_no_other(cluster: SmallCluster) -> None:
+    await configured(cluster, message_max_bytes=2_000)
+
+    cluster.nodes.configure(CLUSTER, message_max_bytes="much", log_segment_bytes=5_000)
+    await cluster.until(lambda: current(cluster).log_segment_bytes == 5_000, "the other one holds")
+    assert current(cluster).message_max_bytes == 2_000
+
+    cluster.nodes.configs[CLUSTER] = b"{"
+    await cluster.brokers[1]._configuration.refresh()
+    assert current(cluster).log_segment_bytes == 5_000
+
+
+async def test_what_cannot_be_read_changes_nothing(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await configured(cluster, message_max_bytes=2_000)
+
+    async def fail(*_: object) -> None:
+        raise ConnectionLoss
+
+    monkeypatch.setattr(NodeStore, "configs", fail)
+    await cluster.brokers[1]._configuration.refresh()
+
+    assert current(cluster).message_max_bytes == 2_000
+
+
+# -- topics' own settings within a leader epoch --------------------------------------------
+
+
+def metadata(cluster: SmallCluster, version: int, **configs: str) -> rpc.UpdateMetadataRequest:
+    row = rpc.PartitionRow(0, 1, 0, (1, 2, 3), (1, 2, 3), 0)
+    return rpc.UpdateMetadataRequest(
+        cluster_id="cluster",
+        controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
+        broker_id=1,
+        incarnation=cluster.brokers[1].incarnation,
+        version=version,
+        base_version=-1,
+        full=True,
+        cause="test",
+        brokers=[],
+        topics=[rpc.TopicRows(TOPIC, TOPIC_ID, configs, [row])],
+    )
+
+
+async def test_a_topics_setting_that_comes_with_metadata_takes_effect(
+    cluster: SmallCluster,
+) -> None:
+    cluster.brokers[1].update_metadata(metadata(cluster, 5, **{"segment.bytes": "1024"}))
+    for _ in range(3):
+        await cluster.produce(1, "x" * 1_000)
+    assert segments(cluster) == 3
+
+    cluster.brokers[1].update_metadata(metadata(cluster, 6))
+    for _ in range(3):
+        await cluster.produce(1, "x" * 1_000)
+    assert segments(cluster) == 3
+
+
+async def test_a_topics_setting_that_comes_with_the_role_again_takes_effect(
+    cluster: SmallCluster,
+) -> None:
+    late = cluster.request(1)
+    granted(cluster, **{"max.message.bytes": "3000"})
+    await cluster.produce(1, "x" * 2_000)
+
+    cluster.brokers[1].leader_and_isr(late)
+
+    partition = cluster.brokers[1]._running().replicas.named(TOPIC, 0)
+    assert partition is not None
+    assert partition.settings.max_message_bytes == 3_000, "it was overtaken"
+
+
+async def test_a_metadata_row_of_a_replica_elsewhere_is_no_harm(cluster: SmallCluster) -> None:
+    request = metadata(cluster, 5, **{"segment.bytes": "1024"})
+    other = rpc.TopicRows(
+        "other", "2" * 32, {"segment.bytes": "1024"}, request.topics[0].partitions
+    )
+
+    cluster.brokers[1].update_metadata(msgspec.structs.replace(request, topics=[other]))
+
+    assert len(cluster.brokers[1].replicas()) == 1
