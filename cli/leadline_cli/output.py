@@ -16,7 +16,10 @@ from rich.console import Console
 from rich.table import Table
 
 from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
     BrokerFenced,
+    CoordinatorNotAvailable,
+    GroupNotEmpty,
     InternalError,
     InvalidRequest,
     LeaderNotAvailable,
@@ -28,6 +31,8 @@ from leadline_client.errors import (
     PolicyViolation,
     StorageFailed,
     TopicDeletionPending,
+    UnknownGroup,
+    UnknownMember,
     UnknownPartition,
     UnknownTopic,
     Unreachable,
@@ -49,6 +54,12 @@ _ADVICE: Final[dict[type[LeadlineError], str]] = {
     UnknownTopic: "see `leadline topics list` for the names there are",
     UnknownPartition: "see `leadline topics describe` for the partitions there are",
     TopicDeletionPending: "wait for the deletion to finish, then try again",
+    AllKnownBrokersNotAvailable: "check the address (--bootstrap, --data-dir) and that it runs",
+    CoordinatorNotAvailable: "wait for a coordinator to take over, or start one (`leadline up "
+    "--coordinators 2`); `leadline doctor` says which run",
+    GroupNotEmpty: "stop the group's consumers first; `leadline groups describe` names them",
+    UnknownGroup: "see `leadline groups list` for the groups there are",
+    UnknownMember: "see `leadline groups describe` for the members there are",
     OffsetOutOfRange: "use --from earliest or --from latest",
     PolicyViolation: "change the request as the message says",
     InvalidRequest: "change the request as the message says",
@@ -95,12 +106,17 @@ def print_json(document: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows for people."""
+    out.print(table_of(title, columns, rows))
+
+
+def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """Return rows as a table for people."""
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, overflow="fold")  # nothing is cut off, however narrow it is
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
-    out.print(table)
+    return table
 
 
 def numbers(values: Iterable[int]) -> str:

@@ -31,8 +31,8 @@ async def what_is_missing(plan: ClusterPlan, http: httpx.AsyncClient) -> list[st
         for broker in plan.brokers
         if broker.id not in metadata.brokers
     ]
-    if plan.coordinators and await active_coordinator(plan.brokers, http) is None:
-        missing.append("no broker knows of an active coordinator")
+    if plan.coordinators and await _active_coordinator(plan.coordinators, http) is None:
+        missing.append("no coordinator is active")
     return missing + leaderless(metadata)
 
 
@@ -57,12 +57,23 @@ async def active_metadata(
     return None
 
 
-async def active_coordinator(
-    brokers: Sequence[PlannedService], http: httpx.AsyncClient
+async def _active_coordinator(
+    coordinators: Sequence[PlannedService], http: httpx.AsyncClient
 ) -> dict[str, Any] | None:
-    """Return the coordinator that every one of `brokers` names to clients, or None."""
-    named = [await _consult(http, broker.url) for broker in brokers]
-    return named[0] if named and all(one == named[0] for one in named) else None
+    """Return the coordinator that every one of them takes for the active one, or None."""
+    answers = [await get_json(http, f"{one.url}/v1/coordinator") for one in coordinators]
+    named = [answer and answer["coordinator"] for answer in answers]
+    return named[0] if all(one == named[0] for one in named) else None
+
+
+async def consult(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    """Return the coordinator that the broker at `url` names to clients, or None."""
+    try:
+        answer = await http.post(f"{url}/v1/consult", timeout=_TIMEOUT_S)
+        coordinator: dict[str, Any] | None = answer.json().get("coordinator")
+    except (httpx.HTTPError, ValueError):
+        return None
+    return coordinator
 
 
 async def get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
@@ -84,15 +95,6 @@ def why_not_ready(answer: httpx.Response) -> str:
     except (ValueError, KeyError, TypeError):
         reasons = []
     return "; ".join(map(str, reasons)) or f"HTTP status {answer.status_code}"
-
-
-async def _consult(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    try:
-        answer = await http.post(f"{url}/v1/consult", timeout=_TIMEOUT_S)
-        coordinator: dict[str, Any] | None = answer.json().get("coordinator")
-    except (httpx.HTTPError, ValueError):
-        return None
-    return coordinator
 
 
 async def _not_ready(service: PlannedService, http: httpx.AsyncClient) -> str | None:

@@ -17,6 +17,7 @@ from typing import Final
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
+    CoordinatorSettings,
     ServiceSettings,
     SettingsError,
     load_settings,
@@ -28,11 +29,12 @@ EXIT_USAGE: Final = 2
 _SETTINGS: Final[dict[str, type[ServiceSettings]]] = {
     "controller": ControllerSettings,
     "broker": BrokerSettings,
+    "coordinator": CoordinatorSettings,
 }
 
 
 def run_service(kind: str, pairs: Sequence[str], config: Path | None) -> None:
-    """Run a controller or a broker until it is told to end.
+    """Run a controller, a broker or a coordinator until it is told to end.
 
     `pairs` are settings as `name=value`; `config` is a TOML file of settings.
 

@@ -18,8 +18,9 @@ import pytest
 from tests.support.cluster import is_alive
 
 DEADLINE_S = 60.0
-UP = ("up", "--brokers", "3", "--controllers", "1", "--set", "zookeeper.session.timeout.ms=2000")
-SMALL = ("up", "--brokers", "1", "--controllers", "1")
+SESSION = ("--set", "zookeeper.session.timeout.ms=2000")
+UP = ("up", "--brokers", "3", "--controllers", "1", "--coordinators", "0", *SESSION)
+SMALL = ("up", "--brokers", "1", "--controllers", "1", "--coordinators", "0")
 
 
 class Up:

@@ -21,7 +21,7 @@ from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, 
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_json, print_table
-from leadline_cli.readiness import why_not_ready
+from leadline_cli.readiness import consult, why_not_ready
 from leadline_client.wire import NO_LEADER, Metadata
 
 _LITTLE_DISK: Final = 1 << 30
@@ -138,7 +138,8 @@ async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[
             *(_broker(http, number, url) for number, url in sorted(expected.items()))
         )
         controller = await _controller(http, metadata)
-    return [controller, *brokers, *check_partitions(metadata)]
+        coordinators = await _coordinators(http, metadata, cluster)
+    return [controller, *coordinators, *brokers, *check_partitions(metadata)]
 
 
 async def _metadata(http: httpx.AsyncClient, urls: list[str]) -> Metadata | None:
@@ -165,6 +166,27 @@ async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> Finding:
     found = f"controller {active.id} at {active.url}, epoch {active.epoch}"
     advice = "" if ok else "it does not answer as the active one: wait for the next, or start one"
     return Finding("active controller", ok, found, advice)
+
+
+async def _coordinators(
+    http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
+) -> list[Finding]:
+    """Look whether brokers name a coordinator that serves; a cluster may do without any."""
+    named = [await consult(http, broker.url) for broker in metadata.brokers.values()]
+    active = max((one for one in named if one), key=lambda one: one["epoch"], default=None)
+    if active is None:
+        if cluster is not None and not cluster.coordinators:
+            return []
+        advice = "start a coordinator: without one consumer groups stand still"
+        return [Finding("active coordinator", False, "none", advice)]
+    try:
+        answer = await http.get(f"{active['url']}/readyz")
+        problem = "" if answer.status_code == httpx.codes.OK else why_not_ready(answer)
+    except httpx.HTTPError:
+        problem = "it does not answer"
+    found = f"coordinator {active['id']} at {active['url']}, epoch {active['epoch']}"
+    advice = f"{problem}: wait for the next, or start one" if problem else ""
+    return [Finding("active coordinator", not problem, found, advice)]
 
 
 async def _broker(http: httpx.AsyncClient, number: int, url: str) -> Finding:

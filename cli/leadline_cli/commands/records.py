@@ -31,8 +31,10 @@ from leadline_cli.output import (
 )
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
 from leadline_client.consumer import AsyncConsumer
+from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.errors import LeadlineError, OutcomeUnknown
 from leadline_client.fetching import ConsumedRecord
+from leadline_client.membership import TopicPartition
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
 from leadline_client.reading import Start
 
@@ -67,6 +69,11 @@ def produce(
 
 def consume(
     topic: str,
+    *,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Share the partitions with this group's members, and commit."),
+    ] = None,
     start: Annotated[
         str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin.")
     ] = "earliest",
@@ -79,14 +86,27 @@ def consume(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
-    """Print records: each partition in order, up to the present end unless --follow."""
+    """Print records: each partition in order, up to the present end unless --follow.
+
+    In a group, --from says where to begin without a committed offset; what is printed
+    counts as consumed.
+    """
     begin = _parse_start(start)
+    if group is not None and (partition is not None or isinstance(begin, int)):
+        raise typer.BadParameter("the group chooses partitions and offsets", param_hint="--group")
     with reported(as_json=as_json):
         with connect(bootstrap, data_dir) as client:
             ends = _end_offsets(client, topic, partition)
         urls = find_bootstrap(bootstrap, data_dir)
         try:
-            asyncio.run(_print_all(urls, ends, begin, limit, follow=follow, as_json=as_json))
+            if group is None:
+                printing = _print_all(urls, ends, begin, limit, follow=follow, as_json=as_json)
+            else:
+                settings = ConsumerSettings("latest" if begin == "latest" else "earliest")
+                printing = _print_shared(
+                    urls, group, settings, ends, limit, follow=follow, as_json=as_json
+                )
+            asyncio.run(printing)
         except KeyboardInterrupt:
             return
         except BrokenPipeError:
@@ -189,6 +209,46 @@ async def _print_all(
                 printed += 1
                 if printed == limit:
                     return
+
+
+async def _print_shared(
+    urls: list[str],
+    group: str,
+    settings: ConsumerSettings,
+    ends: dict[TopicPartition, int],
+    limit: int | None,
+    *,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Print what a group leaves to this member."""
+    printed = 0
+    async with AsyncLeadlineClient(urls) as client:
+        consumer = AsyncConsumer(client, group, settings=settings)
+        await consumer.subscribe([topic for topic, _ in ends][:1])
+        complete = False
+        try:
+            while (limit is None or printed < limit) and not complete:
+                most = None if limit is None else limit - printed
+                for one in await consumer.poll(max_records=most):
+                    _print_record(one, as_json=as_json)
+                    printed += 1
+                complete = not follow and await _at_the_end(consumer, ends)
+        except asyncio.CancelledError:
+            # Ctrl-C ends a poll, and everything that the poll before it gave is printed.
+            await consumer.aclose()
+            raise
+        except BaseException:
+            await consumer.aclose(consumed=False)
+            raise
+        await consumer.aclose()
+
+
+async def _at_the_end(consumer: AsyncConsumer, ends: dict[TopicPartition, int]) -> bool:
+    """Tell whether everything that this member owns was read to what was its end."""
+    owned = consumer.assignment
+    positions = [await consumer.position(one) >= ends.get(one, 0) for one in owned]
+    return bool(owned) and all(positions)
 
 
 async def _unfinished(

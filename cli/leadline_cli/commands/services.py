@@ -1,4 +1,4 @@
-"""`leadline zookeeper|controller|broker`: one service alone, in the foreground."""
+"""`leadline zookeeper|controller|broker|coordinator`: one service alone, in the foreground."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def controller(pairs: Pairs = None, config: Config = None) -> None:
 def broker(pairs: Pairs = None, config: Config = None) -> None:
     """Run a broker: holds replicas, serves produce and fetch."""
     _run("broker", pairs, config)
+
+
+def coordinator(pairs: Pairs = None, config: Config = None) -> None:
+    """Run a coordinator: shares partitions out within consumer groups. One of several is active."""
+    _run("coordinator", pairs, config)
 
 
 def _run(kind: str, pairs: list[str] | None, config: Path | None) -> None:

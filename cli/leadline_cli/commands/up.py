@@ -16,17 +16,22 @@ from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
+    CoordinatorSettings,
     SettingsError,
     load_settings,
 )
 
 
 def up(
+    *,
     brokers: Annotated[
         int | None, typer.Option(min=1, help="How many; by default as before, or 3.")
     ] = None,
     controllers: Annotated[
         int | None, typer.Option(min=1, help="How many; by default as before, or 2.")
+    ] = None,
+    coordinators: Annotated[
+        int | None, typer.Option(min=0, help="How many; by default as before, or 2.")
     ] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     zookeeper: Annotated[
@@ -54,7 +59,13 @@ def up(
         err.print(str(problem), style="red", markup=False)
         raise typer.Exit(EXIT_USAGE) from None
     options = ClusterOptions(
-        data_dir, brokers, controllers, zookeeper, settings=settings, racks=rack or ()
+        data_dir,
+        brokers,
+        controllers,
+        zookeeper,
+        coordinators=coordinators,
+        settings=settings,
+        racks=rack or (),
     )
     try:
         asyncio.run(_run(options, restart=restart, as_json=as_json))
@@ -68,6 +79,7 @@ def _check_names(settings: dict[str, str]) -> None:
     identity = {"broker.id": "0", "log.dir": "x"}
     load_settings(BrokerSettings, flags=identity | settings, environment={})
     load_settings(ControllerSettings, flags={"controller.id": "0"} | settings, environment={})
+    load_settings(CoordinatorSettings, flags={"coordinator.id": "0"} | settings, environment={})
 
 
 async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
+from leadline_client import groups
 from leadline_client.core import ClientCore
 from leadline_client.flows import Flow, drive, drive_async
 from leadline_client.http import AsyncHttpxTransport, HttpxTransport
@@ -103,6 +104,15 @@ class LeadlineClient:
     produce_batches = _blocking(ClientCore.produce_batches)
     fetch = _blocking(ClientCore.fetch)
     fetch_batches = _blocking(ClientCore.fetch_batches)
+    list_groups = _blocking(groups.list_groups)
+    describe_group = _blocking(groups.describe_group)
+    group_lag = _blocking(groups.group_lag)
+    group_offsets = _blocking(groups.group_offsets)
+    commit_offsets = _blocking(groups.commit_offsets)
+    reset_offsets = _blocking(groups.reset_offsets)
+    rebalance_group = _blocking(groups.rebalance_group)
+    delete_group = _blocking(groups.delete_group)
+    evict_member = _blocking(groups.evict_member)
 
 
 class AsyncLeadlineClient:
@@ -149,3 +159,12 @@ class AsyncLeadlineClient:
     produce_batches = _awaiting(ClientCore.produce_batches)
     fetch = _awaiting(ClientCore.fetch)
     fetch_batches = _awaiting(ClientCore.fetch_batches)
+    list_groups = _awaiting(groups.list_groups)
+    describe_group = _awaiting(groups.describe_group)
+    group_lag = _awaiting(groups.group_lag)
+    group_offsets = _awaiting(groups.group_offsets)
+    commit_offsets = _awaiting(groups.commit_offsets)
+    reset_offsets = _awaiting(groups.reset_offsets)
+    rebalance_group = _awaiting(groups.rebalance_group)
+    delete_group = _awaiting(groups.delete_group)
+    evict_member = _awaiting(groups.evict_member)
