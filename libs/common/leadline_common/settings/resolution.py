@@ -114,13 +114,14 @@ def describe(level: Level, layers: Layers) -> list[Resolved]:
     A topic has its own; a broker those that it goes by; the cluster those of all
     services.
     """
-    owners = {
-        "topic": {"topic"},
-        "broker": {"every service", "broker"},
-        "cluster": {"every service", "broker", "controller"},
-    }[level]
-    rows = sorted((r for r in settings_table() if r.owner in owners), key=lambda row: row.name)
-    return [resolve(row, layers) for row in rows]
+    rows = [row for row in settings_table() if _concerns(level, row)]
+    return [resolve(row, layers) for row in sorted(rows, key=lambda row: row.name)]
+
+
+def _concerns(level: Level, row: Setting) -> bool:
+    if level == "broker":
+        return row.owner in ("every service", "broker")
+    return (row.owner == "topic") is (level == "topic")
 
 
 def in_force(static: Settings, *dynamic: Mapping[str, str]) -> Settings:
