@@ -126,6 +126,10 @@ class MetadataCache:
                 self._hints = {k: h for k, h in self._hints.items() if k[0] != fresh.name}
             return fresh if newer else known
         rows = {row.partition: row for row in known.partitions}
+        if newer:  # What it does not name has been removed; an older one may not know it yet.
+            for gone in rows.keys() - {row.partition for row in fresh.partitions}:
+                del rows[gone]
+                self._hints.pop((fresh.name, gone), None)
         for row in fresh.partitions:
             old = rows.get(row.partition)
             # Within one epoch only the ISR changes, and the newer document knows it better.

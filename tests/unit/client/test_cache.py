@@ -88,3 +88,16 @@ def test_a_deleted_topic_is_forgotten_only_by_a_newer_document_that_was_asked_fo
     assert cache.topic("t") is not None
     cache.update(Metadata("c", 6, None, BROKERS, {}), asked=["t"])
     assert cache.topic("t") is None
+
+
+def test_a_removed_partition_is_forgotten_only_by_a_newer_document() -> None:
+    cache = MetadataCache()
+    one = document(5, 1, 2)
+    rows = (*one.topics["t"].partitions, PartitionInfo(1, 2, 3, (2,), (2,)))
+    cache.update(replace(one, topics={"t": TopicInfo("t", "a", rows)}))
+    cache.learn("t", 1, LeaderHint(3, "http://b3", 4))
+    cache.update(document(4, 1, 2))
+    assert cache.leader_url("t", 1) == "http://b3"
+    cache.update(document(6, 1, 2))
+    assert cache.partition("t", 1) is None
+    assert cache.leader_url("t", 1) is None

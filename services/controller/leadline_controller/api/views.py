@@ -61,7 +61,7 @@ def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list
 
 def topic_summary(topic: TopicImage) -> models.TopicSummary:
     """Show a topic in numbers."""
-    partitions = topic.partitions.values()
+    partitions = topic.standing.values()
     return models.TopicSummary(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -84,7 +84,7 @@ def topic_view(topic: TopicImage) -> models.Topic:
 
 def partition_views(topic: TopicImage) -> list[models.Partition]:
     """Show a topic's partitions."""
-    return [_partition(number, partition) for number, partition in topic.partitions.items()]
+    return [_partition(number, partition) for number, partition in topic.standing.items()]
 
 
 def _partition(number: int, partition: PartitionImage) -> models.Partition:

@@ -16,24 +16,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from leadline_client.errors import LeadlineError, PolicyViolation, StaleVersion
 from leadline_common import znodes
 from leadline_common.partition_intents import (
-    AddIntent,
     RemoveIntent,
     decode_addition,
     decode_removal,
     encode_removal,
-    intent_path,
-    intents_path,
 )
 from leadline_common.zk.errors import BadVersion, MultiFailed, RequestTooLarge
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
+from leadline_common.zk.ops import ANY_VERSION, DeleteOp, Op, SetOp, Stat
 from leadline_common.znodes import AuditEntry, TopicAssignment
 from leadline_controller.domain.cluster import (
     ClusterImage,
@@ -62,6 +57,7 @@ from leadline_controller.runtime.partition_events import (
     PartitionsStopped,
     RemovePartitions,
 )
+from leadline_controller.runtime.partition_orders import PartitionOrders
 from leadline_controller.runtime.writer import StaleView, Why
 
 _log = logging.getLogger(__name__)
@@ -76,6 +72,8 @@ class PartitionKeeper(Keeper):
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
         self._store = desk.office.store
+        self._additions = PartitionOrders(desk, znodes.PARTITIONS_ADD, decode_addition)
+        self._removals = PartitionOrders(desk, znodes.PARTITIONS_REMOVE, decode_removal)
         self._stopping: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -114,24 +112,24 @@ class PartitionKeeper(Keeper):
 
     async def _look(self, cause: str) -> None:
         """Read all orders; none holds up the others, or a take-over."""
-        additions = await self._store.intents(znodes.PARTITIONS_ADD, self._look_again)
-        for topic, orders in sorted(additions.items()):
-            await self._heed(znodes.PARTITIONS_ADD, topic, orders, cause)
-        removals = await self._store.intents(znodes.PARTITIONS_REMOVE, self._look_again)
-        for topic, orders in sorted(removals.items()):
-            await self._heed(znodes.PARTITIONS_REMOVE, topic, orders, cause)
+        for topic, orders in await self._additions.read(self._look_again):
+            await self._heed(topic, orders, cause, adding=True)
+        for topic, orders in await self._removals.read(self._look_again):
+            await self._heed(topic, orders, cause, adding=False)
 
     def _look_again(self) -> None:
         self._desk.hint(PartitionIntentsChanged)
 
-    async def _heed(self, root: str, name: str, orders: Mapping[int, bytes], cause: str) -> None:
+    async def _heed(
+        self, name: str, orders: Mapping[int, bytes], cause: str, *, adding: bool
+    ) -> None:
         topic = self._image.topics.get(name)
         try:
             if topic is None:
-                await self._drop_all(root, name, orders)
+                await (self._additions if adding else self._removals).refuse_all(name, orders)
             elif topic.deleting or not topic.topic_id:
                 return
-            elif root == znodes.PARTITIONS_ADD:
+            elif adding:
                 await self.on_partitions_add(topic, orders, cause)
             else:
                 await self.on_partitions_remove(topic, orders, cause)
@@ -142,30 +140,8 @@ class PartitionKeeper(Keeper):
             self._desk.hint(events.BrokersChanged, cause)
             self._desk.hint(events.Reconcile, cause)
 
-    async def _drop_all(self, root: str, topic: str, orders: Iterable[int]) -> None:
-        """Take away the orders for a topic that does not exist, and their parent."""
-        paths = [*(intent_path(root, topic, n) for n in orders), intents_path(root, topic)]
-        entry = self._entry("partition_order_refused", topic)
-        reason = f"there is no topic {topic!r}"
-        entry = msgspec.structs.replace(entry, outcome="refused", reason=reason)
-        await self._desk.writer.commit([DeleteOp(path, ANY_VERSION) for path in paths], entry)
-
-    async def _drop(self, root: str, topic: str, reasons: Mapping[int, str]) -> None:
-        """Take away orders that cannot be carried out, and say why in the audit."""
-        for number, reason in reasons.items():
-            _log.error("%s is refused: %s", intent_path(root, topic, number), reason)
-            entry = self._entry("partition_order_refused", topic, number)
-            entry = msgspec.structs.replace(entry, outcome="refused", reason=reason)
-            path = intent_path(root, topic, number)
-            await self._desk.writer.commit([DeleteOp(path, ANY_VERSION)], entry)
-
-    def _entry(self, kind: str, topic: str, number: int | None = None, **facts: Any) -> AuditEntry:
-        known = self._image.topics.get(topic)
-        resource: dict[str, Any] = {"topic": topic}
-        if known is not None:
-            resource["topic_id"] = known.topic_id
-        if number is not None:
-            resource["partition"] = number
+    def _entry(self, kind: str, topic: TopicImage, **facts: Any) -> AuditEntry:
+        resource = {"topic": topic.name, "topic_id": topic.topic_id}
         return self._desk.entry(kind, resource, **facts)
 
     # -- adding ----------------------------------------------------------------
@@ -194,14 +170,14 @@ class PartitionKeeper(Keeper):
         """Add the partitions that somebody ordered in ZooKeeper (seed 1 H)."""
         if not orders:
             return
-        wanted, refused = _decoded(orders, decode_addition, topic)
+        wanted, refused = self._additions.decoded(topic, orders)
         known = await self._store.brokers_ever()
         replicas = {number: intent.replicas for number, intent in wanted.items()}
         found = sort_additions(topic, replicas, known)
         if found.possible:
-            paths = [intent_path(znodes.PARTITIONS_ADD, topic.name, n) for n in found.possible]
+            paths = [self._additions.path(topic.name, number) for number in found.possible]
             await self._add(topic, found.possible, paths, cause)
-        await self._drop(znodes.PARTITIONS_ADD, topic.name, refused | found.refused)
+        await self._additions.refuse(topic.name, refused | found.refused)
 
     async def _add(
         self,
@@ -212,7 +188,7 @@ class PartitionKeeper(Keeper):
         actor: str = "",
     ) -> None:
         """Publish partitions in the topic's node, then their first leaders (init_leaders)."""
-        entry = self._entry("partitions_added", topic.name, actor=actor, after={ASSIGNMENT: added})
+        entry = self._entry("partitions_added", topic, actor=actor, after={ASSIGNMENT: added})
         done = [DeleteOp(path, ANY_VERSION) for path in orders]
         await self._publish(topic, with_added(topic.assignment, added), done, entry)
         names = [TopicPartition(topic.name, number) for number in added]
@@ -259,41 +235,26 @@ class PartitionKeeper(Keeper):
         topic = find_topic(self._image, event.topic)
         going = check_removal(topic, event.partitions)
         if not event.dry_run:
-            await self._order_removal(topic, going)
+            value = encode_removal(RemoveIntent(topic.topic_id))
+            orders = await self._removals.creations(topic.name, going, value)
+            facts = {"actor": "operator", "after": {"partitions": sorted(going)}}
+            entry = self._entry("partitions_removal_ordered", topic, **facts)
+            await self._desk.writer.fenced(orders, entry)
             self._begin(topic, going, event.cause)
         event.settle(going)
-
-    async def _order_removal(self, topic: TopicImage, numbers: Sequence[int]) -> None:
-        parent = intents_path(znodes.PARTITIONS_REMOVE, topic.name)
-        paths = [intent_path(znodes.PARTITIONS_REMOVE, topic.name, n) for n in numbers]
-        found = await self._store.read_nodes([parent, *paths])
-        value = encode_removal(RemoveIntent(topic.topic_id))
-        ops = [CreateOp(parent)] if found[0] is None else []
-        ops += [
-            CreateOp(path, value)
-            for path, node in zip(paths, found[1:], strict=True)
-            if node is None
-        ]
-        entry = self._entry(
-            "partitions_removal_ordered",
-            topic.name,
-            actor="operator",
-            after={"partitions": sorted(numbers)},
-        )
-        await self._desk.writer.fenced(ops, entry)
 
     async def on_partitions_remove(
         self, topic: TopicImage, orders: Mapping[int, bytes], cause: str
     ) -> None:
         """Begin, or resume, the removals that are ordered in ZooKeeper (seed 1 H)."""
-        wanted, refused = _decoded(orders, decode_removal, topic)
+        wanted, refused = self._removals.decoded(topic, orders)
         done = [number for number in wanted if number not in topic.partitions]
         reasons = dict.fromkeys(done, "there is no such partition")
         found = sort_removals(topic, wanted.keys() - reasons.keys())
         going = {*found.possible, *(topic.leaving & wanted.keys())}
         if going:
             self._begin(topic, going, cause)
-        await self._drop(znodes.PARTITIONS_REMOVE, topic.name, refused | reasons | found.refused)
+        await self._removals.refuse(topic.name, refused | reasons | found.refused)
 
     def _begin(self, topic: TopicImage, numbers: Collection[int], cause: str) -> None:
         """Tell the brokers to stop, and wait beside the queue until all live ones have."""
@@ -341,12 +302,10 @@ class PartitionKeeper(Keeper):
         """
         names = [TopicPartition(topic.name, number) for number in numbers]
         self._desk.adopt(await self._store.read_states(names))
-        ops = [*await self._node_deletions(names), *await self._order_deletions(names)]
+        ops = [*await self._node_deletions(names), *await self._removals.deletions(names)]
         gone = dict.fromkeys(numbers)
         before = {ASSIGNMENT: {n: topic.partitions[n].replicas for n in numbers}}
-        entry = self._entry(
-            "partitions_removed", topic.name, before=before, after={ASSIGNMENT: gone}
-        )
+        entry = self._entry("partitions_removed", topic, before=before, after={ASSIGNMENT: gone})
         await self._publish(topic, without(topic, numbers), ops, entry)
         self._desk.delivery.forget(names)
         self._desk.delivery.metadata()
@@ -368,35 +327,3 @@ class PartitionKeeper(Keeper):
                 ops.append(DeleteOp(path, version if exact else ANY_VERSION))
             ops.append(DeleteOp(parent, ANY_VERSION))
         return ops
-
-    async def _order_deletions(self, names: Sequence[TopicPartition]) -> list[Op]:
-        """Return what deletes the orders to remove partitions, as far as they are there."""
-        paths = [intent_path(znodes.PARTITIONS_REMOVE, *name) for name in names]
-        found = await self._store.read_nodes(paths)
-        return [
-            DeleteOp(path, ANY_VERSION)
-            for path, node in zip(paths, found, strict=True)
-            if node is not None
-        ]
-
-
-_Intent = AddIntent | RemoveIntent
-
-
-def _decoded(
-    orders: Mapping[int, bytes], decode: Any, topic: TopicImage
-) -> tuple[dict[int, Any], dict[int, str]]:
-    """Decode orders that a person may have written; return also why some are none."""
-    wanted: dict[int, Any] = {}
-    reasons: dict[int, str] = {}
-    for number, data in orders.items():
-        try:
-            intent: _Intent = decode(data)
-        except msgspec.MsgspecError as problem:
-            reasons[number] = f"it cannot be read: {problem}"
-            continue
-        if intent.topic_id not in ("", topic.topic_id):
-            reasons[number] = "it was meant for another topic of the same name"
-        else:
-            wanted[number] = intent
-    return wanted, reasons

@@ -1,0 +1,137 @@
+"""Which partitions may be added and removed, where new ones go, and with which epochs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_client.errors import (
+    InvalidRequest,
+    PartitionRemovalPending,
+    PolicyViolation,
+    UnknownPartition,
+)
+from leadline_common.znodes import TopicAssignment
+from leadline_controller.domain.cluster import BrokerUp, RemovalPending, TopicImage, TopicSet
+from leadline_controller.domain.failover import init_leaders, on_broker_change
+from leadline_controller.domain.partitions import (
+    check_removal,
+    plan_additions,
+    sort_additions,
+    sort_removals,
+    with_added,
+    without,
+)
+from leadline_controller.domain.placement import assign_replicas
+from tests.unit.controller.images import NAME, TOPIC, broker, brokers, cluster, state
+
+AR = (1, 2, 3)
+FOUR = dict.fromkeys(range(4), AR)
+
+
+def topic_of(image) -> TopicImage:  # type: ignore[no-untyped-def]  # an image
+    topic: TopicImage = image.topics[TOPIC]
+    return topic
+
+
+@given(st.integers(1, 7), st.integers(1, 20), st.integers(1, 20), st.data())
+def test_a_topic_grows_as_if_it_had_been_created_so(
+    live: int, first: int, more: int, data: st.DataObject
+) -> None:
+    """Kafka starts the second replicas at the start index: so does a topic that began there."""
+    factor = data.draw(st.integers(1, live))
+    start = data.draw(st.integers(0, live - 1))
+    racks = dict.fromkeys(range(live))
+    whole = assign_replicas(racks, first, factor, start_index=start)
+    image = cluster(range(live), whole)
+    added = plan_additions(topic_of(image), image, first + more, None, ())
+    expected = assign_replicas(racks, more, factor, start_index=start, start_partition=first)
+    assert added == expected
+
+
+def test_growth_regards_racks_and_passes_over_the_dead_and_those_that_stop() -> None:
+    image = cluster((), {0: (2, 3)})
+    for broker_id in range(1, 6):
+        image.apply([BrokerUp(broker(broker_id, rack="ab"[broker_id % 2]), zxid=1)])
+    image.will_stop(5)
+    added = plan_additions(topic_of(image), image, 9, None, ())
+    assert {b for replicas in added.values() for b in replicas} == {1, 2, 3, 4}
+    assert all(one % 2 != other % 2 for one, other in added.values())
+
+
+def test_growth_starts_at_the_next_broker_where_the_first_one_is_away() -> None:
+    image = cluster({1, 3, 4}, {0: (2,)})
+    assert plan_additions(topic_of(image), image, 4, None, ()) == {1: (4,), 2: (1,), 3: (3,)}
+
+
+def test_growth_that_is_none() -> None:
+    image = cluster(AR, FOUR)
+    topic = topic_of(image)
+    for total in (1, 4):
+        with pytest.raises(PolicyViolation, match="4 partitions already"):
+            plan_additions(topic, image, total, None, ())
+    with pytest.raises(InvalidRequest, match="4 to 5"):
+        plan_additions(topic, image, 6, {4: AR}, AR)
+    with pytest.raises(PolicyViolation, match="2 replicas"):
+        plan_additions(topic, image, 5, {4: (1, 2)}, AR)
+    image.apply([RemovalPending(TOPIC, frozenset({3}))])
+    with pytest.raises(PartitionRemovalPending):
+        plan_additions(topic, image, 6, None, ())
+
+
+def test_only_the_highest_go_and_one_stays() -> None:
+    image = cluster(AR, FOUR)
+    topic = topic_of(image)
+    assert check_removal(topic, [2, 3]) == (3, 2)
+    for numbers in ([2], [1, 3], [0, 1, 2, 3]):
+        with pytest.raises(PolicyViolation):
+            check_removal(topic, numbers)
+    with pytest.raises(UnknownPartition):
+        check_removal(topic, [3, 4])
+    image.apply([RemovalPending(TOPIC, frozenset({3}))])
+    assert check_removal(topic, [2]) == (2,)
+    with pytest.raises(PartitionRemovalPending):
+        check_removal(topic, [3])
+
+
+@given(st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8)))
+def test_orders_by_hand_leave_no_gap_and_no_empty_topic(
+    adding: set[int], removing: set[int]
+) -> None:
+    image = cluster(AR, FOUR)
+    topic = topic_of(image)
+    grown = sort_additions(topic, dict.fromkeys(adding, AR), AR)
+    assert sorted({*FOUR, *grown.possible}) == list(range(4 + len(grown.possible)))
+    assert grown.possible.keys() | grown.refused.keys() == adding
+    shrunk = sort_removals(topic, removing)
+    left = sorted(FOUR.keys() - shrunk.possible.keys())
+    assert left == list(range(len(left)))
+    assert left
+    assert shrunk.possible.keys() | shrunk.refused.keys() == removing
+
+
+def test_a_partition_that_is_added_again_begins_above_every_epoch_of_the_removed_one() -> None:
+    image = cluster(AR, {0: AR, 1: AR}, {1: state(2, AR, epoch=9)})
+    topic = topic_of(image)
+    removed = without(topic, [1])
+    assert (removed.partitions, removed.first_epochs) == ({0: AR}, {1: 10})
+    image.apply([TopicSet(TOPIC, removed, 1)])
+    image.apply([TopicSet(TOPIC, with_added(removed, {1: AR}), 2)])
+    (decision,) = (d for d in init_leaders(image, [NAME._replace(partition=1)]))
+    assert (decision.before, decision.after.leader_epoch) == (None, 10)
+
+
+def test_a_partition_that_never_had_a_leader_leaves_the_mark_of_the_one_before() -> None:
+    image = cluster((), {0: AR, 1: AR})
+    topic = topic_of(image)
+    assert without(topic, [1]).first_epochs == {}
+    topic.assignment = TopicAssignment("id-1", {0: AR, 1: AR}, first_epochs={1: 4})
+    assert without(topic, [1]).first_epochs == {1: 4}
+
+
+def test_nothing_is_decided_for_a_partition_that_is_to_go() -> None:
+    image = cluster(AR, {0: AR, 1: AR}, {0: state(1, AR), 1: state(1, AR)})
+    image.apply([RemovalPending(TOPIC, frozenset({1}))])
+    change = on_broker_change(image, brokers({2, 3}))
+    assert [decision.partition for decision in change.decisions] == [0]
