@@ -68,14 +68,23 @@ def proposal(
 
 async def test_each_registration_is_a_new_incarnation(zk: ZkSession, zk_chroot: str) -> None:
     async with store_of(1, zk_chroot) as store:
-        first = await store.register("http://127.0.0.1:1", "rack")
+        first = await store.register("http://127.0.0.1:1", "rack", {})
     assert await zk.exists(znodes.broker_id_path(1)) is None
     async with store_of(1, zk_chroot) as store:
-        second = await store.register("http://127.0.0.1:1", None)
+        second = await store.register("http://127.0.0.1:1", None, {})
         data, _ = await zk.get(znodes.broker_id_path(1))
 
     assert second == first + 1
     assert znodes.decode_broker(data).incarnation == second
+
+
+async def test_a_registration_shows_what_the_broker_was_told(zk: ZkSession, zk_chroot: str) -> None:
+    async with store_of(1, zk_chroot) as store:
+        await store.register("http://127.0.0.1:1", None, {"log.dir": "/logs"})
+
+        data, _ = await zk.get(znodes.broker_id_path(1))
+
+    assert znodes.decode_broker(data).settings == {"log.dir": "/logs"}
 
 
 async def test_what_a_dead_process_left_behind_is_replaced_at_once(
@@ -83,10 +92,10 @@ async def test_what_a_dead_process_left_behind_is_replaced_at_once(
 ) -> None:
     told = Told()
     async with store_of(1, zk_chroot, told) as left_behind:
-        first = await left_behind.register("http://127.0.0.1:1", None)
+        first = await left_behind.register("http://127.0.0.1:1", None, {})
         assert await left_behind.registration() == "ours"
         async with store_of(1, zk_chroot) as store:
-            second = await store.register("http://127.0.0.1:2", None)
+            second = await store.register("http://127.0.0.1:2", None, {})
 
             data, _ = await zk.get(znodes.broker_id_path(1))
             assert (first + 1, "http://127.0.0.1:2") == (second, znodes.decode_broker(data).url)
@@ -99,7 +108,7 @@ async def test_a_shrink_keeps_all_else_and_leaves_an_audit_entry(
     zk: ZkSession, zk_chroot: str
 ) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None)
+        await store.register("http://127.0.0.1:1", None, {})
 
         outcome = await store.write_isrs([(NAME, proposal(1, 2))])
 
@@ -122,7 +131,7 @@ async def test_a_write_from_an_old_view_changes_nothing(
     zk: ZkSession, zk_chroot: str, stale: IsrProposal
 ) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None)
+        await store.register("http://127.0.0.1:1", None, {})
 
         assert await store.write_isrs([(NAME, stale)]) == [(IsrWriteResult.CONFLICT, -1)]
 
@@ -133,7 +142,7 @@ async def test_a_recreated_topic_is_not_written_for_the_old_one(
     zk: ZkSession, zk_chroot: str
 ) -> None:
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None)
+        await store.register("http://127.0.0.1:1", None, {})
         old = ("t", "another-id", 0)
 
         assert await store.write_isrs([(old, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
@@ -142,8 +151,8 @@ async def test_a_recreated_topic_is_not_written_for_the_old_one(
 
 async def test_a_succeeded_incarnation_writes_nothing(zk: ZkSession, zk_chroot: str) -> None:
     async with store_of(1, zk_chroot) as zombie, store_of(1, zk_chroot) as store:
-        await zombie.register("http://127.0.0.1:1", None)
-        await store.register("http://127.0.0.1:1", None)
+        await zombie.register("http://127.0.0.1:1", None, {})
+        await store.register("http://127.0.0.1:1", None, {})
 
         assert await zombie.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
         assert await store.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.COMMITTED, 1)]
@@ -154,18 +163,50 @@ async def test_a_joiner_must_be_live_in_the_counted_incarnation(
 ) -> None:
     refused = [(IsrWriteResult.JOINER_REFUSED, -1)]
     async with store_of(1, zk_chroot) as store:
-        await store.register("http://127.0.0.1:1", None)
+        await store.register("http://127.0.0.1:1", None, {})
         async with store_of(2, zk_chroot) as follower:
-            counted = await follower.register("http://127.0.0.1:2", None)
+            counted = await follower.register("http://127.0.0.1:2", None, {})
             grown = proposal(1, 2, joiners=((2, counted),))
             other = proposal(1, 2, joiners=((2, counted + 1),))
             assert await store.write_isrs([(NAME, other)]) == refused
         assert await store.write_isrs([(NAME, grown)]) == refused
         async with store_of(2, zk_chroot) as follower:
-            counted = await follower.register("http://127.0.0.1:2", None)
+            counted = await follower.register("http://127.0.0.1:2", None, {})
             assert await store.write_isrs([(NAME, grown)]) == refused
             grown = proposal(1, 2, joiners=((2, counted),))
             assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.COMMITTED, 1)]
+
+
+async def test_a_joiner_must_be_assigned(zk: ZkSession, zk_chroot: str) -> None:
+    """It was removed by a reassignment, which the leader has not heard of (rule R13)."""
+    async with store_of(1, zk_chroot) as store, store_of(4, zk_chroot) as removed:
+        await store.register("http://127.0.0.1:1", None, {})
+        counted = await removed.register("http://127.0.0.1:4", None, {})
+        grown = proposal(1, 2, 3, 4, joiners=((4, counted),))
+
+        assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.CONFLICT, -1)]
+
+        assignment = TopicAssignment("id-1", {0: (1, 2, 3, 4)}, adding={0: (4,)})
+        await zk.set(znodes.topic_path("t"), znodes.encode_topic(assignment), 0)
+        assert await store.write_isrs([(NAME, grown)]) == [(IsrWriteResult.COMMITTED, 1)]
+
+
+async def test_settings_of_broker_and_cluster_are_read_and_watched(
+    zk: ZkSession, zk_chroot: str
+) -> None:
+    """The broker's own node is made when something is first set for it."""
+    told = Told()
+    own, cluster = (znodes.encode_configs({"open.files.max": n}) for n in ("20", "30"))
+    async with store_of(1, zk_chroot) as store:
+        assert await store.configs(told.on_hint) == (None, b"")
+
+        await zk.create(znodes.broker_config_path(1), own)
+        await until(lambda: told.hints == 1, "the new node is hinted at")
+        assert await store.configs(told.on_hint) == (own, b"")
+
+        await zk.set(znodes.CONFIG_CLUSTER, cluster, 0)
+        await until(lambda: told.hints == 2, "the cluster's is hinted at")
+        assert await store.configs(told.on_hint) == (own, cluster)
 
 
 async def test_states_are_read_as_published(zk: ZkSession, zk_chroot: str) -> None:
