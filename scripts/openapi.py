@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 OPENAPI = Path(__file__).resolve().parent.parent / "openapi"
-SERVICES = ("controller", "broker")
+SERVICES = ("controller", "broker", "coordinator")
 
 
 def document_of(service: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
 import pytest
 
 from leadline_common.zk.session import ZkSession
@@ -51,3 +53,44 @@ async def test_consumers_join_and_leave_and_every_partition_has_one_owner(
     await second.drop()
     await until(lambda: len(first.owned) == PARTITIONS, "the first has taken over")
     await first.drop()
+
+
+async def commit(
+    rig: CoordinatorRig, consumer: FrameConsumer, partition: int, offset: int, **changed: Any
+) -> httpx.Response:
+    assert consumer.welcome is not None
+    body = {
+        "member": consumer.member,
+        "generation": consumer.generation,
+        "coordinator_epoch": consumer.welcome.coordinator_epoch,
+        "offsets": [{"topic": "orders", "partition": partition, "offset": offset}],
+    }
+    return await rig.http.post("/v1/groups/g/offsets", json=body | changed)
+
+
+async def test_only_the_owner_of_the_present_generation_commits(rig: CoordinatorRig) -> None:
+    first, second = FrameConsumer(rig.url, "g"), FrameConsumer(rig.url, "g")
+    await first.connect()
+    await settled(first)
+    old = first.generation
+    assert (await commit(rig, first, 5, 7)).json()["offsets"][0]["error_code"] == 0
+    await second.connect()
+    await until(lambda: len(second.owned) == PARTITIONS // 2, "the second has its half")
+    await until(lambda: first.generation == second.generation, "both are of one generation")
+
+    stale = await commit(rig, first, 5, 8, generation=old)
+    foreign = await commit(rig, first, 5, 8)
+    zombie = await commit(rig, first, 5, 8, member="nobody")
+    epoch = await commit(rig, first, 5, 8, coordinator_epoch=0)
+    stranger = await commit(rig, first, 5, 8, member=None)
+
+    assert (stale.status_code, stale.json()["error_code"]) == (409, 40970)
+    assert foreign.json()["offsets"][0]["error_code"] == 40975
+    assert zombie.json()["error_code"] == 40451
+    assert epoch.json()["error_code"] == 40970
+    assert stranger.json()["error_code"] == 40972
+    assert ("orders", 5, 7, None) in second.starts[-1].offsets
+    offsets = (await rig.http.get("/v1/groups/g/offsets")).json()["offsets"]
+    assert [(row["partition"], row["offset"]) for row in offsets] == [(5, 7)]
+    for consumer in (first, second):
+        await consumer.drop()

@@ -12,6 +12,10 @@ from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
 from leadline_coordinator.api.gate import StandbyGate
+from leadline_coordinator.api.groups import TAG as GROUPS_TAG
+from leadline_coordinator.api.groups import group_routes
+from leadline_coordinator.api.offsets import TAG as OFFSETS_TAG
+from leadline_coordinator.api.offsets import offset_routes
 from leadline_coordinator.api.what_if import TAGS as WHAT_IF_TAGS
 from leadline_coordinator.api.what_if import what_if_routes
 from leadline_coordinator.runtime.service import CoordinatorService
@@ -28,7 +32,12 @@ an AsyncAPI document, describes that. All else is HTTP, here.
 
 Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
 """
-_TAGS = ({"name": about.TAG, "description": "Which process is active."}, *WHAT_IF_TAGS)
+_TAGS = (
+    {"name": about.TAG, "description": "Which process is active."},
+    {"name": GROUPS_TAG, "description": "Consumer groups and their members."},
+    {"name": OFFSETS_TAG, "description": "How far groups have come."},
+    *WHAT_IF_TAGS,
+)
 
 
 def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
@@ -49,6 +58,8 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
     )
     app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable)
     app.include_router(about.coordinator_routes(coordinator))
+    app.include_router(group_routes(coordinator))
+    app.include_router(offset_routes(coordinator))
     app.include_router(what_if_routes())
     app.router.routes.append(channel_route(coordinator))
     # Innermost: within the layer that gives cause ids and counts requests.

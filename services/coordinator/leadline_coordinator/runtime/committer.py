@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
 from leadline_common.zk.errors import ConnectionLoss, ZkError
@@ -56,11 +57,17 @@ class OffsetCommitter:
             await asyncio.shield(self._task)
 
     async def delete(self, partitions: Mapping[Partition, Committed]) -> None:
-        """Delete offsets."""
+        """Delete offsets.
+
+        Raises:
+            OutcomeUnknown: ZooKeeper was lost on the way.
+            NotCoordinator: this process was succeeded; nothing was deleted.
+
+        """
         if partitions:
-            await self._office.store.delete_offsets(
-                self._office.term, self._group, list(partitions)
-            )
+            office = self._office
+            with told_to_callers():
+                await office.store.delete_offsets(office.term, self._group, list(partitions))
             for partition in partitions:
                 self.offsets.pop(partition, None)
 
@@ -93,20 +100,29 @@ class OffsetCommitter:
 
     async def _write(self, batch: Mapping[Partition, Committed]) -> None:
         office = self._office
+        outcome = "written"
         try:
-            with office.metrics.commit_seconds.time():
+            with office.metrics.commit_seconds.time(), told_to_callers():
                 await office.store.write_offsets(office.term, self._group, batch, self._topic_ids())
-        except Deposed:
-            office.metrics.commits.labels("refused").inc(len(batch))
-            raise NotCoordinator("another coordinator has been elected") from None
-        except ConnectionLoss:
-            office.metrics.commits.labels("unknown").inc(len(batch))
-            raise StoreOutcomeUnknown("ZooKeeper was lost; read the offset to know") from None
-        except ZkError as problem:
-            office.metrics.commits.labels("unknown").inc(len(batch))
-            _log.error("offsets of group %r could not be written: %s", self._group, problem)
-            raise StoreOutcomeUnknown("the offsets could not be written") from None
-        office.metrics.commits.labels("written").inc(len(batch))
+        except LeadlineError as error:
+            outcome = error.outcome
+            raise
+        finally:
+            office.metrics.commits.labels(outcome).inc(len(batch))
+
+
+@contextmanager
+def told_to_callers() -> Iterator[None]:
+    """Turn what can go wrong with a write into what its caller may be told."""
+    try:
+        yield
+    except Deposed:
+        raise NotCoordinator("another coordinator has been elected") from None
+    except ConnectionLoss:
+        raise StoreOutcomeUnknown("ZooKeeper was lost; look before repeating it") from None
+    except ZkError as problem:
+        _log.error("a write to ZooKeeper failed: %s", problem)
+        raise StoreOutcomeUnknown("the write failed; look before repeating it") from None
 
 
 class _Outcome:

@@ -184,17 +184,19 @@ class GroupDesk:
             return compute()
         return await asyncio.to_thread(compute)
 
+    async def record_empty(self) -> None:
+        """Record a group that nobody has joined: offsets are to be kept for it."""
+        await self._record(self.group.record())
+
     async def _record(self, record: GroupRecord) -> None:
         await self.committer.flush()
-        empty_since_ms = None
         if not record.members:
-            empty_since_ms = self.group.empty_since_wall_ms or self._office.clock.wall_ms()
-            self.group.empty_since_wall_ms = empty_since_ms
+            group = self.group
+            group.empty_since_wall_ms = group.empty_since_wall_ms or self._office.clock.wall_ms()
+            record = replace(record, empty_since_ms=group.empty_since_wall_ms)
         while True:
             try:
-                await self._office.store.record(
-                    self._office.term, replace(record, empty_since_ms=empty_since_ms)
-                )
+                await self._office.store.record(self._office.term, record)
             except ConnectionLoss:
                 # Whether it was written is not known: written again it is the same (rule R7).
                 await asyncio.sleep(_RETRY_S)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from leadline_client.channel import Hello, Pong, Started, Stopped
-from leadline_client.errors import CoordinatorNotAvailable, NotCoordinator
-from leadline_coordinator.domain.group import Group
+from leadline_client.errors import (
+    CoordinatorNotAvailable,
+    GroupNotEmpty,
+    NotCoordinator,
+    UnknownMember,
+    UnknownTopic,
+)
+from leadline_coordinator.domain.facts import Partition
 from leadline_coordinator.runtime.channels import Channel
+from leadline_coordinator.runtime.committer import told_to_callers
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.elector import ActiveCoordinator, CoordinatorElector
+from leadline_coordinator.runtime.offsets import GroupOffsets
 
 
 class CoordinatorService:
@@ -105,6 +113,16 @@ class CoordinatorService:
 
     # -- groups ----------------------------------------------------------------
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the active coordinator, which is this process.
+
+        Raises:
+            CoordinatorNotAvailable: it is not.
+
+        """
+        return self._active().office.term.epoch
+
     def desks(self) -> list[GroupDesk]:
         """Return all groups, by name.
 
@@ -124,14 +142,74 @@ class CoordinatorService:
         """
         return self._active().desk(name)
 
-    def group(self, name: str) -> Group:
-        """Return the state of one group.
+    def offsets(self) -> GroupOffsets:
+        """Return the door to the offsets of all groups."""
+        return GroupOffsets(self._active())
+
+    def partitions_of(self, topics: Iterable[str]) -> set[Partition]:
+        """Return all partitions of topics.
+
+        Raises:
+            UnknownTopic: there is no such topic.
+
+        """
+        counts = self._active().topics.counts
+        found: set[Partition] = set()
+        for topic in topics:
+            if topic not in counts:
+                raise UnknownTopic(f"topic {topic!r} does not exist")
+            found |= {(topic, number) for number in range(counts[topic])}
+        return found
+
+    def leave(self, group: str, member: str) -> None:
+        """Let a member go that has stopped by itself.
+
+        Raises:
+            UnknownGroup, UnknownMember: there is no such member.
+
+        """
+        desk = self.desk(group)
+        desk.members.on_leave(member)
+        desk.carry_on()
+
+    def evict(self, group: str, member: str) -> None:
+        """Put a member out; its partitions go to others once it has certainly stopped.
+
+        Raises:
+            UnknownGroup, UnknownMember: there is no such member.
+
+        """
+        desk = self.desk(group)
+        desk.members.evict(member, UnknownMember("this consumer was put out of its group"))
+        desk.carry_on()
+
+    def rebalance(self, group: str) -> GroupDesk:
+        """Have a group looked at, as whatever may change its assignment does.
 
         Raises:
             UnknownGroup: there is no such group.
 
         """
-        return self.desk(name).group
+        desk = self.desk(group)
+        desk.group.request_rebalance("asked for")
+        desk.carry_on()
+        return desk
+
+    async def delete(self, group: str) -> None:
+        """Delete a group without members, with its offsets.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            GroupNotEmpty: it has members.
+            OutcomeUnknown: ZooKeeper was lost on the way.
+
+        """
+        coordinator = self._active()
+        desk = coordinator.desk(group)
+        if desk.group.is_active or group in coordinator.groups_being_rebalanced:
+            raise GroupNotEmpty(f"group {group!r} has members: stop them first")
+        with told_to_callers():
+            await coordinator.delete(group)
 
     def _active(self) -> Coordinator:
         coordinator = self._elector.coordinator

@@ -1,0 +1,302 @@
+"""Bodies of the API: what it takes and what it answers about groups and offsets."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from leadline_client.channel import Assignor, Protocol
+from leadline_common.api.models import example
+from leadline_coordinator.domain.states import GroupState
+
+MAX_ROWS = 100_000
+_INT64_MAX = 2**63 - 1
+
+TopicName = Annotated[str, Field(min_length=1, max_length=249)]
+Number = Annotated[int, Field(ge=0, le=1_000_000, strict=True)]
+Offset = Annotated[int, Field(ge=0, le=_INT64_MAX, strict=True)]
+
+_MEMBER = {
+    "id": "billing-6f1c0e5d2b7a4c11",
+    "instance_id": None,
+    "client_id": "billing",
+    "topics": ["orders"],
+    "pattern": None,
+    "threads": 1,
+    "connected": True,
+    "owned": [["orders", [0, 1]]],
+}
+_SUMMARY = {
+    "group": "billing",
+    "state": "stable",
+    "protocol": "cooperative",
+    "assignor": "sticky",
+    "generation": 7,
+    "members": 1,
+}
+_ROW = {"topic": "orders", "partition": 0}
+
+
+class GroupSummary(BaseModel):
+    """A group in a list; `generation` rises with every change of its assignment."""
+
+    model_config = example(_SUMMARY)
+
+    group: str
+    state: GroupState
+    protocol: Protocol
+    assignor: Assignor
+    generation: int
+    members: int
+
+
+class Groups(BaseModel):
+    """All groups, by name."""
+
+    model_config = example({"groups": [_SUMMARY]})
+
+    groups: list[GroupSummary]
+
+
+class MemberBody(BaseModel):
+    """A member, what it asked for, and what it owns, by topic."""
+
+    model_config = example(_MEMBER)
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    topics: list[str] | None
+    pattern: str | None
+    threads: int
+    connected: bool = Field(description="Whether it has a channel now")
+    owned: list[tuple[str, list[int]]]
+
+
+class GroupBody(BaseModel):
+    """A group whole."""
+
+    model_config = example(
+        {
+            **_SUMMARY,
+            "coordinator_epoch": 3,
+            "members": [_MEMBER],
+            "last_rebalance": "billing-6f1c0e5d2b7a4c11 has joined",
+            "rebalancing_since": None,
+            "last_error": None,
+        }
+    )
+
+    group: str
+    state: GroupState
+    protocol: Protocol
+    assignor: Assignor
+    generation: int
+    coordinator_epoch: int
+    members: list[MemberBody]
+    last_rebalance: str = Field(description="What called for the last rebalance")
+    rebalancing_since: int | None = Field(description="Unix ms; null while nothing is under way")
+    last_error: str | None
+
+
+class PartitionName(BaseModel):
+    """A partition."""
+
+    model_config = example(_ROW)
+
+    topic: TopicName
+    partition: Number
+
+
+class OffsetBody(BaseModel):
+    """A committed offset: the next record to read. `time` is when it was committed, Unix ms."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+    time: int
+
+
+class OffsetsBody(BaseModel):
+    """The committed offsets of a group, by topic and partition."""
+
+    model_config = example(
+        {
+            "offsets": [
+                {**_ROW, "offset": 42, "leader_epoch": 3, "metadata": "", "time": 1763683200000}
+            ]
+        }
+    )
+
+    offsets: list[OffsetBody]
+
+
+class NewOffsetBody(BaseModel):
+    """An offset to commit: the next record to read."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: TopicName
+    partition: Number
+    offset: Offset
+    leader_epoch: Annotated[int, Field(ge=0, strict=True)] | None = Field(
+        default=None, description="Leader epoch of the record before the offset"
+    )
+    metadata: str = Field(default="", max_length=4_096)
+
+
+class CommitBody(BaseModel):
+    """Offsets to commit, and who commits them; nobody is named for a group without members."""
+
+    model_config = example(
+        {
+            "member": "billing-6f1c0e5d2b7a4c11",
+            "generation": 7,
+            "coordinator_epoch": 3,
+            "offsets": [{**_ROW, "offset": 42, "leader_epoch": 3}],
+        }
+    )
+
+    member: str | None = None
+    generation: int | None = None
+    coordinator_epoch: int | None = None
+    offsets: list[NewOffsetBody] = Field(min_length=1, max_length=MAX_ROWS)
+
+    @model_validator(mode="after")
+    def _names_its_generation(self) -> Self:
+        if self.member is not None and None in (self.generation, self.coordinator_epoch):
+            raise ValueError("a member states its generation and the coordinator epoch")
+        return self
+
+
+class CommittedRow(BaseModel):
+    """What became of one offset: `error_code` is 0 where it is durable."""
+
+    topic: str
+    partition: int
+    error_code: int = 0
+    message: str | None = None
+
+
+class CommittedBody(BaseModel):
+    """One row for each offset, in order."""
+
+    model_config = example({"offsets": [{**_ROW, "error_code": 0, "message": None}]})
+
+    offsets: list[CommittedRow]
+
+
+class ResetOffset(BaseModel):
+    """An explicit offset."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    topic: TopicName
+    partition: Number
+    offset: Offset
+
+
+class ResetBody(BaseModel):
+    """Where a group without members is to begin.
+
+    Of the topics, the partitions, or (with neither) everything it has committed.
+    `timestamp` (Unix ms) goes with `to: timestamp`, `offsets` with `to: offsets`.
+    """
+
+    model_config = example({"to": "earliest", "topics": ["orders"], "dry_run": True})
+
+    to: Literal["earliest", "latest", "timestamp", "offsets"]
+    timestamp: Annotated[int, Field(ge=0, le=_INT64_MAX, strict=True)] | None = None
+    offsets: list[ResetOffset] | None = Field(default=None, max_length=MAX_ROWS)
+    topics: list[TopicName] = Field(default_factory=list, max_length=MAX_ROWS)
+    partitions: list[PartitionName] = Field(default_factory=list, max_length=MAX_ROWS)
+    dry_run: bool = False
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        if (self.to == "timestamp") != (self.timestamp is not None):
+            raise ValueError("timestamp goes with to: timestamp, and only with it")
+        if (self.to == "offsets") != bool(self.offsets):
+            raise ValueError("offsets go with to: offsets, and only with it")
+        if self.offsets and (self.topics or self.partitions):
+            raise ValueError("offsets name their partitions themselves")
+        return self
+
+
+class ResetRow(BaseModel):
+    """One offset before and after."""
+
+    topic: str
+    partition: int
+    previous: int | None
+    offset: int
+
+
+class ResetDone(BaseModel):
+    """What was, or with `dry_run` would be, set."""
+
+    model_config = example({"offsets": [{**_ROW, "previous": 42, "offset": 0}], "dry_run": True})
+
+    offsets: list[ResetRow]
+    dry_run: bool
+
+
+class LagRow(BaseModel):
+    """How far a group is behind in a partition; null is what is not known."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    member: str | None
+
+
+class LagBody(BaseModel):
+    """The lag of each partition, and of all where it is known, in records."""
+
+    model_config = example(
+        {
+            "partitions": [
+                {
+                    **_ROW,
+                    "committed": 42,
+                    "end": 50,
+                    "lag": 8,
+                    "member": "billing-6f1c0e5d2b7a4c11",
+                }
+            ],
+            "total": 8,
+        }
+    )
+
+    partitions: list[LagRow]
+    total: int
+
+
+class MemberGone(BaseModel):
+    """A member that is none any more."""
+
+    model_config = example({"group": "billing", "member": "billing-6f1c0e5d2b7a4c11"})
+
+    group: str
+    member: str
+
+
+class GroupGone(BaseModel):
+    """A group that is none any more."""
+
+    model_config = example({"group": "billing"})
+
+    group: str
+
+
+class OffsetsGone(BaseModel):
+    """How many offsets were deleted."""
+
+    model_config = example({"deleted": 3})
+
+    deleted: int

@@ -1,0 +1,239 @@
+"""What can be done with offsets of a group: commit, read, reset, compare with the ends of logs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from leadline_client.errors import (
+    GroupNotEmpty,
+    InvalidRequest,
+    LeaderNotAvailable,
+    LeadlineError,
+    OffsetOutOfRange,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_common.zk.errors import ZkError
+from leadline_coordinator.domain.commits import check_owned, committing_member
+from leadline_coordinator.domain.facts import Committed, Ends, Partition
+from leadline_coordinator.runtime.committer import told_to_callers
+from leadline_coordinator.runtime.coordinator import Coordinator
+from leadline_coordinator.runtime.desk import GroupDesk
+
+ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewOffset:
+    """An offset to commit: the next record to read."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who commits; without a member a group that has none is committed for."""
+
+    member: str | None = None
+    generation: int | None = None
+    coordinator_epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far a group is behind in one partition, in records; None where it is not known."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    member: str | None
+
+    @property
+    def lag(self) -> int | None:
+        """Records between the committed offset and the end."""
+        if self.committed is None or self.end is None:
+            return None
+        return max(0, self.end - self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """What a reset changes in one partition."""
+
+    topic: str
+    partition: int
+    previous: int | None
+    offset: int
+
+
+class GroupOffsets:
+    """The offsets of the groups of one coordinator."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._office = coordinator.office
+
+    async def commit(
+        self, group: str, by: Committer, offsets: Sequence[NewOffset]
+    ) -> list[LeadlineError | None]:
+        """Commit offsets; return for each why it was refused, None where it is durable.
+
+        Raises:
+            UnknownMember, StaleGeneration, GroupNotEmpty: nobody who may commit.
+            OutcomeUnknown: ZooKeeper was lost on the way.
+
+        """
+        desk = await self._desk_for(group, is_new=by.member is None)
+        member = committing_member(desk.group, by.member, by.generation, by.coordinator_epoch)
+        now_ms = self._office.clock.wall_ms()
+        refusals: list[LeadlineError | None] = []
+        accepted: dict[Partition, Committed] = {}
+        for one in offsets:
+            name = (one.topic, one.partition)
+            try:
+                self._check_exists(name)
+                check_owned(member, name)
+            except LeadlineError as refusal:
+                self._office.metrics.commits.labels("refused").inc()
+                refusals.append(refusal)
+            else:
+                accepted[name] = Committed(one.offset, now_ms, one.leader_epoch, one.metadata)
+                refusals.append(None)
+        if accepted:
+            await desk.committer.commit(accepted)
+        return refusals
+
+    async def reset(
+        self,
+        group: str,
+        to: ResetTo,
+        partitions: Collection[Partition],
+        *,
+        timestamp: int | None = None,
+        offsets: Mapping[Partition, int] | None = None,
+        dry_run: bool = False,
+    ) -> list[Reset]:
+        """Set the offsets of a group without members; return what changes, in order.
+
+        Without `partitions`, those that the group has committed offsets of.
+
+        Raises:
+            GroupNotEmpty: it has members.
+            UnknownTopic, UnknownPartition: there is no such partition.
+            OffsetOutOfRange: an explicit offset is not in the log.
+            LeaderNotAvailable: some leader does not say where its log begins and ends.
+
+        """
+        desk = await self._desk_for(group, is_new=not dry_run and bool(partitions or offsets))
+        _check_inactive(desk)
+        names = set(partitions or offsets or desk.committer.offsets)
+        for name in names:
+            self._check_exists(name)
+        ends = await self._ends(names, timestamp)
+        missing = sorted(names - ends.keys())
+        if missing:
+            topic, number = missing[0]
+            raise LeaderNotAvailable(f"nobody says where {topic}-{number} begins and ends")
+        wanted = {name: _target(name, to, ends[name], offsets or {}) for name in sorted(names)}
+        before = desk.committer.offsets
+        changes = [
+            Reset(*name, before[name].offset if name in before else None, offset)
+            for name, offset in wanted.items()
+        ]
+        if not dry_run and changes:
+            _check_inactive(desk)  # somebody may have joined while the brokers were asked
+            now_ms = self._office.clock.wall_ms()
+            await desk.committer.commit(
+                {name: Committed(offset, now_ms) for name, offset in wanted.items()}
+            )
+        return changes
+
+    async def lag(self, group: str) -> list[Lag]:
+        """Return how far a group is behind, for what it has committed or owns, in order."""
+        desk = self._coordinator.desk(group)
+        owners, committed = desk.group.owners, desk.committer.offsets
+        names = owners.keys() | committed.keys()
+        ends = await self._ends(names, None)
+        return [
+            Lag(
+                *name,
+                committed=committed[name].offset if name in committed else None,
+                end=ends[name].end if name in ends else None,
+                member=owners.get(name),
+            )
+            for name in sorted(names)
+        ]
+
+    async def delete(self, group: str, partitions: Collection[Partition]) -> int:
+        """Delete offsets of a group without members, all without `partitions`; return how many.
+
+        Raises:
+            GroupNotEmpty: it has members.
+
+        """
+        desk = self._coordinator.desk(group)
+        _check_inactive(desk)
+        committed = desk.committer.offsets
+        gone = {n: committed[n] for n in (partitions or list(committed)) if n in committed}
+        await desk.committer.delete(gone)
+        return len(gone)
+
+    async def _ends(
+        self, partitions: Collection[Partition], timestamp: int | None
+    ) -> Mapping[Partition, Ends]:
+        if not partitions:
+            return {}
+        try:
+            brokers = await self._office.store.brokers()
+        except ZkError:
+            return {}
+        return await self._office.gateway.offsets(brokers, partitions, timestamp)
+
+    async def _desk_for(self, group: str, *, is_new: bool) -> GroupDesk:
+        """Return the desk of a group, which may be made for offsets alone."""
+        if not is_new or group in self._coordinator.groups:
+            return self._coordinator.desk(group)
+        desk = self._coordinator.desk_or_new(group)
+        with told_to_callers():
+            await desk.record_empty()
+        return desk
+
+    def _check_exists(self, name: Partition) -> None:
+        topic, number = name
+        count = self._coordinator.topics.counts.get(topic)
+        if count is None:
+            raise UnknownTopic(f"topic {topic!r} does not exist")
+        if number >= count:
+            raise UnknownPartition(f"topic {topic!r} has {count} partitions, not {number + 1}")
+
+
+def _check_inactive(desk: GroupDesk) -> None:
+    if desk.group.is_active:
+        count = len(desk.group.members)
+        raise GroupNotEmpty(f"group {desk.group.name!r} has {count} members: stop them first")
+
+
+def _target(name: Partition, to: ResetTo, ends: Ends, offsets: Mapping[Partition, int]) -> int:
+    topic, number = name
+    match to:
+        case "earliest":
+            return ends.start
+        case "latest":
+            return ends.end
+        case "timestamp":
+            return ends.end if ends.found is None else ends.found
+        case "offsets":
+            if name not in offsets:
+                raise InvalidRequest(f"body.offsets: {topic}-{number} is missing")
+            if not ends.start <= offsets[name] <= ends.end:
+                raise OffsetOutOfRange(
+                    f"{topic}-{number} goes from {ends.start} to {ends.end}, not {offsets[name]}"
+                )
+            return offsets[name]
