@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
+from leadline_broker.adapters.zookeeper import ZkBrokerStore
+from leadline_broker.runtime.coordinator import CoordinatorFinder
+from leadline_client.wire import ControllerInfo
+from leadline_common.clock import SystemClock
 from leadline_common.zk.session import ZkSession
 from tests.support.coordinators import (
     CoordinatorRig,
@@ -16,7 +21,7 @@ from tests.support.coordinators import (
     coordinator,
     make_topic,
 )
-from tests.support.zookeeper import until
+from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
 
 PARTITIONS = 6
 
@@ -94,3 +99,20 @@ async def test_only_the_owner_of_the_present_generation_commits(rig: Coordinator
     assert [(row["partition"], row["offset"]) for row in offsets] == [(5, 7)]
     for consumer in (first, second):
         await consumer.drop()
+
+
+async def test_brokers_name_the_coordinator_and_hear_when_it_goes(
+    rig: CoordinatorRig, zk_chroot: str
+) -> None:
+    store = ZkBrokerStore(1, zk_chroot, SESSION_TIMEOUT_MS, SystemClock())
+    await store.connect(lambda: None, lambda: None)
+    finder = CoordinatorFinder(store)
+    following = asyncio.create_task(finder.run())
+    await until(lambda: finder.current == ControllerInfo(1, rig.url, 1), "it is named")
+
+    await rig.resign()
+
+    await until(lambda: finder.current is None, "it is named no more")
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await store.close()

@@ -138,6 +138,10 @@ class NodeStore:
         self.nodes.config_hints[self.broker_id] = on_hint
         return self.nodes.configs.get(self.broker_id), self.nodes.configs.get(CLUSTER)
 
+    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
+        del on_hint
+        return None
+
     async def controller(self) -> ControllerInfo | None:
         return ControllerInfo(9, "http://c/9", 0)
 

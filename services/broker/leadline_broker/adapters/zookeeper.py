@@ -16,7 +16,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
 from leadline_client.wire import ControllerInfo
-from leadline_common import znodes
+from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import Clock
 from leadline_common.zk.errors import (
     BadVersion,
@@ -198,6 +198,19 @@ class ZkBrokerStore:
         except (NoNode, msgspec.MsgspecError, KeyError):
             return None
         return ControllerInfo(holder.id, holder.url, 0)
+
+    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
+        """Return who holds `/consumers/coordinator`, with its epoch. Watches it."""
+        session = self._open()
+        node = await _watched(session, consumer_znodes.COORDINATOR, on_hint)
+        if node is None:
+            return None
+        try:
+            epoch, _ = await session.get(consumer_znodes.COORDINATOR_EPOCH)
+            holder = consumer_znodes.decode(node, consumer_znodes.CoordinatorRegistration)
+            return ControllerInfo(holder.id, holder.url, int(epoch))
+        except (NoNode, msgspec.MsgspecError, ValueError):
+            return None
 
     # -- state nodes -----------------------------------------------------------
 

@@ -118,7 +118,10 @@ def _add_consult(router: APIRouter, broker: Broker) -> None:
     async def consult() -> ConsultBody:
         """Return the live brokers and the coordinator of consumer groups (seed 3)."""
         brokers = broker.metadata.brokers
-        return ConsultBody(brokers=[_broker_row(brokers[number]) for number in sorted(brokers)])
+        return ConsultBody(
+            brokers=[_broker_row(brokers[number]) for number in sorted(brokers)],
+            coordinator=_controller(broker.coordinator.current),
+        )
 
 
 def _add_broker(router: APIRouter, broker: Broker) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from leadline_broker.runtime.configuration import Configuration
+from leadline_broker.runtime.coordinator import CoordinatorFinder
 from leadline_broker.runtime.engine import Engine, Means
 from leadline_broker.runtime.heartbeat import Heartbeats
 from leadline_broker.runtime.membership import Membership
@@ -91,6 +92,7 @@ class Broker:
             on_registered=self._heartbeats.hurry,
         )
         self._configuration = Configuration(settings, store)
+        self.coordinator = CoordinatorFinder(store)
         self._means = Means(
             settings=settings,
             configuration=self._configuration,
@@ -139,6 +141,7 @@ class Broker:
         await self._membership.register()
         self._spawn(self._membership.run())
         self._spawn(self._heartbeats.run())
+        self._spawn(self.coordinator.run())
 
     async def failed(self) -> None:
         """Wait until the broker cannot go on; raises the reason."""

@@ -184,6 +184,9 @@ class ClusterStore(Protocol):
     async def controller(self) -> ControllerInfo | None:
         """Return who holds `/controller`, epoch 0 as it is not told there; watches it."""
 
+    async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
+        """Return who holds `/consumers/coordinator`; `on_hint` is told that it may have changed."""
+
     async def write_isrs(
         self, changes: Sequence[tuple[PartitionName, IsrProposal]]
     ) -> list[IsrOutcome]:
