@@ -221,7 +221,7 @@ def _say(answer: Mapping[str, Any], sentence: str, *, as_json: bool) -> None:
 
 
 def _print_answer(answer: Mapping[str, Any]) -> None:
-    columns = ("topic", "partition", "before", "after")
+    columns = ("topic", "partition", "previous", "offset")
     title = "Would be reset" if answer.get("dry_run") else "Reset"
     print_table(title, columns, [_cells(row, columns) for row in answer["offsets"]])
 

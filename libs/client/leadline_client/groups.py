@@ -93,7 +93,8 @@ def commit_offsets(
     Without a standing the group must have no members.
 
     Raises:
-        StaleGeneration, UnknownMember, PartitionNotOwned: somebody else's turn now (R16).
+        StaleGeneration, UnknownMember: nothing is committed, it is somebody else's turn (R16).
+        PartitionNotOwned: the same, for the partition that the error names; others may be.
 
     """
     body: dict[str, Any] = {"offsets": _offset_rows(offsets)}
@@ -105,8 +106,8 @@ def commit_offsets(
         }
     call = _command("POST", _path(group, "offsets"), body, repeatable=True)
     response = yield from core.call(core.coordinator, call, timeout_s)
-    for row in json.loads(response.body).get("results", ()):
-        if row.get("error_code"):
+    for row in json.loads(response.body)["offsets"]:
+        if row["error_code"]:
             raise error_from_body(row["error_code"] // 100, row)
 
 

@@ -157,7 +157,8 @@ class StandInCoordinator:
         self.committed.set()
         rows = {(row["topic"], row["partition"]): row["offset"] for row in body["offsets"]}
         self.events.append(rows)
-        return _json(200, {})
+        answers = [{"topic": t, "partition": p, "error_code": 0, "message": None} for t, p in rows]
+        return _json(200, {"offsets": answers})
 
     async def _serve(self, connection: ServerConnection) -> None:
         self._channels.put_nowait(Conversation(connection))
