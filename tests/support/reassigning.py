@@ -6,8 +6,10 @@ the replicas that were told to follow into the ISR, and says so in a heartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import msgspec
 
@@ -15,12 +17,15 @@ from leadline_common import rpc, znodes
 from leadline_common.zk.errors import BadVersion
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
+from leadline_controller.domain.history import AuditRecord
+from leadline_controller.domain.reassignment.agenda import Agenda
 from tests.support.controller_rig import Rig
 from tests.support.controllers import RunningController
+from tests.support.zookeeper import until
 
 
 async def post_reassignment(
-    controller: RunningController, targets: dict[tuple[str, int], Sequence[int]], **options: Any
+    controller: RunningController, targets: Mapping[tuple[str, int], Sequence[int]], **options: Any
 ) -> dict[str, Any]:
     """Ask for a reassignment, and return the task."""
     rows = [
@@ -32,6 +37,17 @@ async def post_reassignment(
     assert answer.status_code == 202, answer.text
     task: dict[str, Any] = answer.json()
     return task
+
+
+async def audit_records(session: ZkSession) -> list[AuditRecord]:
+    """Return the audit in the order in which it was written."""
+    names = await session.get_children(znodes.AUDIT)
+    found = await session.get_many([f"{znodes.AUDIT}/{name}" for name in names])
+    return [
+        AuditRecord(znodes.audit_id(name), node[1].czxid, znodes.decode_audit(node[0]))
+        for name, node in zip(names, found, strict=True)
+        if node is not None
+    ]
 
 
 async def read_topic(session: ZkSession, topic: str) -> TopicAssignment:
@@ -50,18 +66,24 @@ async def catch_up(
 ) -> list[tuple[str, int]]:
     """Take replicas that were told to follow into the ISR; return where there were any."""
     grown: dict[int, list[tuple[str, int]]] = {}
-    for name in names:
-        leader = await _grow(rig, session, name, but)
+    wanted = list(names)
+    for name, leader in zip(
+        wanted,
+        await asyncio.gather(*(_grow(rig, session, name, but) for name in wanted)),
+        strict=True,
+    ):
         if leader is not None:
             grown.setdefault(leader, []).append(name)
     for leader, changed in grown.items():
+        if not rig.brokers[leader].is_registered:
+            continue
         beat = rig.brokers[leader].heartbeat(isr_changes=changed)
         answer = await controller.http.post(
             rpc.HEARTBEAT_PATH,
             content=msgspec.json.encode(beat),
             headers={"Content-Type": rpc.JSON},
         )
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code in (200, 503), answer.text
     return [name for changed in grown.values() for name in changed]
 
 
@@ -88,3 +110,56 @@ async def _grow(
     except BadVersion:  # the controller was faster: the leader is fenced, and asks again
         return None
     return state.leader
+
+
+class Followers:
+    """Lets replicas that are being added catch up, over and over, until it is left.
+
+    `but` names brokers that never do.
+    """
+
+    def __init__(self, rig: Rig, session: ZkSession, *, but: Sequence[int] = ()) -> None:
+        self._rig = rig
+        self._session = session
+        self._but = but
+        self._task: asyncio.Task[None] | None = None
+
+    async def _follow(self) -> None:
+        while True:
+            for controller in self._rig.controllers:
+                if controller.is_active:
+                    names = [entry.name for entry in agenda_of(controller) if entry.is_running]
+                    await catch_up(self._rig, controller, self._session, names, but=self._but)
+            await asyncio.sleep(0.005)
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+
+
+def agenda_of(controller: RunningController) -> Agenda:
+    """Return the reassignments that a ruling controller knows of."""
+    reign = controller.leadership.reign
+    return reign.reassignments.agenda if reign is not None else Agenda()
+
+
+async def get(controller: RunningController, path: str) -> Any:
+    """Read a document of the API."""
+    answer = await controller.http.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def over(controller: RunningController, task_id: str) -> dict[str, Any]:
+    """Wait until a task is over, and return it."""
+    reign = controller.leadership.reign
+    assert reign is not None
+    await until(lambda: reign.tasks.book.find(task_id).node.state.is_over, f"{task_id} is over")
+    task: dict[str, Any] = await get(controller, f"/v1/tasks/{task_id}")
+    return task

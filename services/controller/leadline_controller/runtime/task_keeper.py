@@ -165,21 +165,25 @@ class TaskKeeper(Keeper):
     # -- from operators --------------------------------------------------------
 
     async def on_submit(self, event: SubmitReassignment) -> None:
-        """Accept a reassignment: answered as soon as it is durable."""
+        """Accept a reassignment; once it is durable, nothing that fails can refuse it."""
         await self.check(event.wanted)
         if event.dry_run:
             event.settle("")
             return
         task = await self._create(self._node(event.wanted, TaskState.ACCEPTED))
-        event.settle(task.id)
-        await self._go_on()
+        try:
+            await self._go_on()
+        finally:
+            event.settle(task.id)
 
     async def on_cancel(self, event: CancelTask) -> None:
         """Cancel what is left of a task."""
         task = self.book.find_open(event.task)
         await self._begin_cancelling(task, "operator")
-        event.settle(None)
-        await self._go_on()
+        try:
+            await self._go_on()
+        finally:
+            event.settle(None)
 
     async def on_throttle(self, event: ThrottleTask) -> None:
         """Change the throttle: brokers hear of it with the answers to their next heartbeats."""
