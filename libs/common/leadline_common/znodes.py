@@ -27,6 +27,7 @@ PREFERRED_ELECTION = "/admin/preferred_replica_election"
 AUDIT = "/admin/audit"
 AUDIT_ENTRY_PREFIX = "/admin/audit/entry-"
 AUDIT_READERS = "/admin/audit_readers"
+FAILED_BROKERS = "/admin/failed_brokers"
 CONFIG_CLUSTER = "/config/cluster"
 CONFIG_BROKERS = "/config/brokers"
 CONFIG_TOPICS = "/config/topics"
@@ -46,6 +47,7 @@ PERSISTENT_PATHS = (
     PARTITIONS_REMOVE,
     AUDIT,
     AUDIT_READERS,
+    FAILED_BROKERS,
     "/config",
     CONFIG_CLUSTER,
     CONFIG_BROKERS,

@@ -31,6 +31,29 @@ class ControllerSettings(ServiceSettings):
         "the price of acknowledged records.",
         scope="cluster-wide",
     )
+    auto_leader_rebalance_enable: bool = setting(
+        True,
+        "Whether leadership goes back to preferred replicas by itself, where a broker has lost "
+        "more of it than `leader.imbalance.per.broker.percentage`.",
+        scope="cluster-wide",
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        10,
+        "Share of the partitions that prefer a broker and may be led by others before the "
+        "balance moves them back.",
+        unit="%",
+        scope="cluster-wide",
+        ge=0,
+        le=100,
+    )
+    leader_imbalance_check_interval_ms: int = setting(
+        300_000,
+        "How often the balance of leaders is looked at.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=100,
+        le=INT32_MAX,
+    )
     command_ack_timeout_ms: int = setting(
         10_000, "How long to wait for a broker's answer before resending.", unit="ms", ge=1
     )
@@ -110,6 +133,37 @@ class ControllerSettings(ServiceSettings):
         scope="cluster-wide",
         ge=100,
         le=3_600_000,
+    )
+    failed_broker_interval_ms: int = setting(
+        600_000,
+        "How long a broker may be down before its replicas are made anew on others (KIP-46); -1 "
+        "never does. A restart within this time moves nothing.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=-1,
+    )
+    failed_broker_chunk_partitions: int = setting(
+        50,
+        "Partitions of a failed broker that are healed together; chunks run one after another.",
+        scope="cluster-wide",
+        ge=1,
+        le=5_000,
+    )
+    failed_broker_budget_percent: int = setting(
+        34,
+        "Share of the brokers that may be down before healing stops: more than that is no failure "
+        "of brokers, but of what they stand on.",
+        unit="%",
+        scope="cluster-wide",
+        ge=0,
+        le=100,
+    )
+    failed_broker_throttle_bytes_per_s: int = setting(
+        -1,
+        "Throttle of healing, per broker, for sending and for receiving; -1 is none.",
+        unit="bytes/s",
+        scope="cluster-wide",
+        ge=-1,
     )
     tasks_kept: int = setting(
         100,

@@ -3,7 +3,8 @@
 Invariant: the image only ever holds what was read from, or successfully written
 to, ZooKeeper. One `apply` serves live writes and loading after a failover. What
 it holds survives the controller, because ZooKeeper does; nothing here is truth.
-One thing is known from brokers instead: which of them are about to stop.
+One thing is known from brokers instead: which of them are `stopping`. Those that are
+`draining` are told by the tasks.
 
 Each node's data version is kept beside its value, because every later write
 names it, and the transaction id (zxid) of its last write, because it tells which
@@ -23,9 +24,37 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
+from leadline_controller.domain.changes import (
+    NO_NODE,
+    BrokerDown,
+    BrokerUp,
+    Change,
+    ConfigsSet,
+    DeletionPending,
+    RemovalPending,
+    StateSet,
+    TopicGone,
+    TopicSet,
+)
 
-NO_NODE = -1
-"""The version of a node that does not exist: writing it means creating it."""
+__all__ = [
+    "NO_NODE",
+    "BrokerDown",
+    "BrokerUp",
+    "Change",
+    "ClusterImage",
+    "ClusterPolicy",
+    "ConfigsSet",
+    "DeletionPending",
+    "PartitionImage",
+    "PartitionsByTopic",
+    "RemovalPending",
+    "StateSet",
+    "TopicGone",
+    "TopicImage",
+    "TopicPartition",
+    "TopicSet",
+]
 
 _MIN_INSYNC = "min.insync.replicas"
 _UNCLEAN = "unclean.leader.election.enable"
@@ -114,85 +143,6 @@ class TopicImage:
         return None if number in self.leaving else self.partitions.get(number)
 
 
-class BrokerUp(msgspec.Struct, frozen=True):
-    """A broker registered; `zxid` is the transaction that created its ephemeral."""
-
-    registration: BrokerRegistration
-    zxid: int = 0
-
-
-class BrokerDown(msgspec.Struct, frozen=True):
-    """A broker's ephemeral is gone."""
-
-    broker_id: int
-    zxid: int = 0
-
-
-class TopicSet(msgspec.Struct, frozen=True):
-    """A topic node was read or written."""
-
-    topic: str
-    assignment: TopicAssignment
-    version: int = 0
-    zxid: int = 0
-
-
-class ConfigsSet(msgspec.Struct, frozen=True):
-    """A topic's dynamic settings were read or written; `NO_NODE` says that there are none.
-
-    `problems` say by name what cannot be obeyed; without a name it is the whole node.
-    """
-
-    topic: str
-    configs: Mapping[str, str]
-    zxid: int = 0
-    version: int = NO_NODE
-    problems: Mapping[str, str] = {}
-
-
-class StateSet(msgspec.Struct, frozen=True, gc=False):
-    """A partition's state node was read or written."""
-
-    topic: str
-    partition: int
-    state: PartitionState
-    version: int
-    zxid: int = 0
-
-
-class DeletionPending(msgspec.Struct, frozen=True):
-    """A topic has a tombstone (rule R12)."""
-
-    topic: str
-    zxid: int = 0
-
-
-class RemovalPending(msgspec.Struct, frozen=True):
-    """Partitions of a topic are ordered to be removed (rule R12)."""
-
-    topic: str
-    partitions: frozenset[int]
-    zxid: int = 0
-
-
-class TopicGone(msgspec.Struct, frozen=True):
-    """A topic node is gone."""
-
-    topic: str
-    zxid: int = 0
-
-
-Change: TypeAlias = (
-    StateSet
-    | TopicSet
-    | ConfigsSet
-    | BrokerUp
-    | BrokerDown
-    | DeletionPending
-    | RemovalPending
-    | TopicGone
-)
-
 _BROKER_CHANGES = (BrokerUp, BrokerDown)
 
 
@@ -209,6 +159,7 @@ class ClusterImage:
         self.topics: dict[str, TopicImage] = {}
         self.gone: dict[str, int] = {}
         self.stopping: set[int] = set()
+        self.draining: frozenset[int] = frozenset()
         self._hosted: dict[int, dict[str, list[int]]] = {}
 
     # -- reading ---------------------------------------------------------------
@@ -222,6 +173,11 @@ class ClusterImage:
     def electable(self) -> frozenset[int]:
         """The ids of the live brokers that are not about to stop: new roles are for these."""
         return frozenset(self.brokers.keys() - self.stopping)
+
+    @property
+    def preferable(self) -> frozenset[int]:
+        """The ids of the live brokers that leadership may be given to where another one leads."""
+        return self.electable - self.draining
 
     def partition(self, name: TopicPartition) -> PartitionImage | None:
         """Return a partition, or None where there is none."""
@@ -237,6 +193,10 @@ class ClusterImage:
     def hosted_by(self, broker_id: int) -> PartitionsByTopic:
         """Return the partitions assigned to a broker: a failure looks at these alone."""
         return self._hosted.get(broker_id, {})
+
+    def hosts(self) -> frozenset[int]:
+        """Return the live brokers, and those that replicas are assigned to."""
+        return self.live.union(broker for broker, hosted in self._hosted.items() if hosted)
 
     def min_insync_replicas(self, topic: TopicImage) -> int:
         """Return min.insync.replicas of a topic."""

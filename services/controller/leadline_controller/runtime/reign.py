@@ -23,7 +23,9 @@ from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
 from leadline_controller.runtime.configs import ConfigKeeper
 from leadline_controller.runtime.desk import Desk, answer
+from leadline_controller.runtime.elections import ElectionKeeper
 from leadline_controller.runtime.events import Event
+from leadline_controller.runtime.healing import HealingKeeper
 from leadline_controller.runtime.keeper import Keeper
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
@@ -62,15 +64,18 @@ class Reign:
         self._configs = ConfigKeeper(self.desk)
         self.reassignments = ReassignmentAgent(self.desk)
         self.tasks = TaskKeeper(self.desk, self.reassignments)
+        self.healing = HealingKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.progress = Progress(self.reassignments.agenda.task_of)
         self._keepers: tuple[Keeper, ...] = (
             self._brokers,
             self._topics,
             self._configs,
             PartitionKeeper(self.desk),
+            ElectionKeeper(self.desk),
             ShutdownKeeper(self.desk),
             self.reassignments,
             self.tasks,
+            self.healing,
             OutboxKeeper(self.desk),
         )
         self._upkeep = Upkeep(self.desk, self._brokers, self._topics, self._keepers)

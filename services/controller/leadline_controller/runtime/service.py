@@ -112,6 +112,9 @@ class ControllerService:
                 yield f"{offline} partitions have no leader", True
             if under:
                 yield f"{under} partitions are under-replicated", True
+            if self.reign().healing.is_suspended:
+                failed = sorted(self.reign().healing.failed)
+                yield f"healing is suspended: brokers {failed} are down, over the budget", True
 
     # -- reading ---------------------------------------------------------------
 
@@ -277,9 +280,9 @@ class ControllerService:
         return topic_id, await self._until(reign.delivery.until(is_gone), wait_ms)
 
     async def elect(
-        self, names: Sequence[TopicPartition] | None, *, unclean: bool
+        self, names: Sequence[TopicPartition] | None, *, unclean: bool, dry_run: bool = False
     ) -> list[StateDecision]:
-        """Have leaders elected; return what was written.
+        """Have leaders elected; return what was written, or on a dry run would be.
 
         Raises:
             Refused: a partition does not exist; nothing was written.
@@ -287,7 +290,7 @@ class ControllerService:
 
         """
         wanted = None if names is None else tuple(names)
-        return await self.ask(events.ElectLeaders, unclean=unclean, names=wanted)
+        return await self.ask(events.ElectLeaders, unclean=unclean, names=wanted, dry_run=dry_run)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
         """Take in a broker's heartbeat.
@@ -298,7 +301,8 @@ class ControllerService:
         """
         reign = self.reign()
         reign.on_heartbeat(beat)
-        return HeartbeatResponse(self.id, reign.office.term.epoch)
+        throttle = reign.tasks.book.moving_bytes_per_s
+        return HeartbeatResponse(self.id, reign.office.term.epoch, throttle)
 
     async def controlled_shutdown(
         self, stopping: ControlledShutdownRequest

@@ -180,6 +180,10 @@ class TaskBook:
                 "algorithm": node.algorithm,
                 "throttle_bytes_per_s": node.throttle_bytes_per_s,
                 "total": node.total,
+                "created_at": node.created_at,
+                "finished_at": node.finished_at,
+                "outcome": node.outcome,
+                "details": node.details,
             },
         )
 

@@ -1,0 +1,221 @@
+"""Self-healing over a real ZooKeeper; brokers take every command, and replicas catch up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from leadline_common import znodes
+from leadline_common.failed_brokers import decode_failed_broker, failed_broker_path
+from leadline_common.tasks import TaskState
+from leadline_common.zk.session import ZkSession
+from tests.support.controller_rig import Rig, create, rig
+from tests.support.controllers import MortalStore, RunningController, active
+from tests.support.reassigning import Followers, audit_records
+from tests.support.zookeeper import until
+
+__all__ = ["rig"]
+
+SOON: dict[str, Any] = {"failed_broker_interval_ms": 300, "failed_broker_chunk_partitions": 3}
+NEVER: dict[str, Any] = {**SOON, "failed_broker_interval_ms": -1}
+LATER: dict[str, Any] = {**SOON, "failed_broker_interval_ms": 60_000}
+
+
+def replicas(controller: RunningController, topic: str = "orders") -> dict[int, tuple[int, ...]]:
+    return {n: p.replicas for n, p in controller.service.image().topics[topic].partitions.items()}
+
+
+def avoids(controller: RunningController, broker: int) -> bool:
+    """Tell whether no replica is assigned to a broker."""
+    return controller.is_active and all(
+        broker not in assigned for assigned in replicas(controller).values()
+    )
+
+
+def is_calm(controller: RunningController) -> bool:
+    """Tell whether nothing is left to be healed."""
+    reign = controller.leadership.reign
+    if reign is None or not controller.is_active:
+        return False
+    return not reign.healing.failed and not list(reign.healing.chunks())
+
+
+async def until_noted(session: ZkSession, *brokers: int) -> None:
+    """Wait until exactly these brokers are noted as failed."""
+    wanted = sorted(map(str, brokers))
+    async with asyncio.timeout(20):
+        while sorted(await session.get_children(znodes.FAILED_BROKERS)) != wanted:  # noqa: ASYNC110 - ZooKeeper is asked, nobody tells
+            await asyncio.sleep(0.02)
+
+
+async def kinds(controller: RunningController, **wanted: Any) -> list[str]:
+    answer = await controller.http.get("/v1/audit", params={"order": "oldest", **wanted})
+    assert answer.status_code == 200, answer.text
+    return [entry["kind"] for entry in answer.json()["entries"]]
+
+
+async def set_interval(controller: RunningController, interval_ms: int) -> None:
+    body = {"set": {"failed.broker.interval.ms": str(interval_ms)}}
+    answer = await controller.http.patch("/v1/configs", json=body)
+    assert answer.status_code == 200, answer.text
+
+
+async def test_the_replicas_of_a_dead_broker_are_made_anew_on_others(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(5, **SOON)
+    await create(controller, partitions=10, replication_factor=2)
+    async with Followers(rig, zk_session):
+        await rig.brokers[1].stop()
+        await until(lambda: avoids(controller, 1), "nothing is assigned to the dead broker")
+        await until(lambda: is_calm(controller), "all chunks are over")
+    assert all(len(set(assigned)) == 2 for assigned in replicas(controller).values())
+    load = Counter(broker for assigned in replicas(controller).values() for broker in assigned)
+    assert max(load.values()) - min(load.values()) <= 1
+    await until_noted(zk_session)
+    assert await kinds(controller, broker=1) == ["broker_failed", "healing_queued"]
+
+
+async def test_a_restart_within_the_interval_moves_nothing(rig: Rig, zk_session: ZkSession) -> None:
+    controller = await rig.up(5, **LATER)
+    await create(controller, partitions=10, replication_factor=2)
+    before = replicas(controller)
+    incarnation = rig.brokers[1].incarnation
+    await rig.brokers[1].leave()
+    await until_noted(zk_session, 1)
+    data, _ = await zk_session.get(failed_broker_path(1))
+    assert decode_failed_broker(data).incarnation == incarnation
+    await rig.brokers[1].register()
+    await until_noted(zk_session)
+    assert replicas(controller) == before
+    assert await kinds(controller, broker=1) == ["broker_failed", "broker_returned"]
+
+
+async def test_the_time_of_the_failure_outlives_the_controller(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    first = await rig.up(3, **LATER)
+    second = await rig.controller(**LATER)
+    await create(first, partitions=4, replication_factor=2)
+    await rig.brokers[1].stop()
+    await until_noted(zk_session, 1)
+    noted, _ = await zk_session.get(failed_broker_path(1))
+    await first.retire()
+    await active([second])
+    reign = second.leadership.reign
+    assert reign is not None
+    await until(lambda: 1 in reign.healing.failed, "the successor knows")
+    assert (await zk_session.get(failed_broker_path(1)))[0] == noted
+
+
+async def test_a_broker_that_died_while_nobody_ruled_is_noticed(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    first = await rig.up(3, **LATER)
+    await create(first, partitions=4, replication_factor=2)
+    await first.retire()
+    await rig.brokers[1].stop()
+    await rig.controller(**LATER)
+    await until_noted(zk_session, 1)
+
+
+async def test_what_failed_while_healing_was_off_is_healed_when_it_is_switched_on(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(4, **NEVER)
+    await create(controller, partitions=6, replication_factor=2)
+    await rig.brokers[1].stop()
+    await until_noted(zk_session, 1)
+    assert not avoids(controller, 1)
+    async with Followers(rig, zk_session):
+        await set_interval(controller, 100)
+        await until(lambda: avoids(controller, 1), "nothing is assigned to the dead broker")
+
+
+async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(5, **SOON)
+    await create(controller, partitions=15, replication_factor=2)
+    reign = controller.leadership.reign
+    assert reign is not None
+    await rig.brokers[1].leave()
+    running = TaskState.RUNNING
+    await until(
+        lambda: any(task.node.state is running for task in reign.healing.chunks()), "one runs"
+    )
+    (begun, *queued) = list(reign.healing.chunks())
+    assert queued, "there must be something to cancel"
+    await rig.brokers[1].register()
+    await until(lambda: list(reign.healing.chunks()) == [begun], "the others are cancelled")
+    async with Followers(rig, zk_session):
+        await until(lambda: is_calm(controller), "the one that ran is finished")
+    assert begun.node.state is TaskState.DONE
+    assert {task.node.state for task in queued} == {TaskState.CANCELLED}
+    assert not avoids(controller, 1)
+
+
+async def test_healing_stops_where_more_have_failed_than_the_budget_allows(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(4, **SOON, failed_broker_budget_percent=30)
+    await create(controller, partitions=6, replication_factor=2)
+    reign = controller.leadership.reign
+    assert reign is not None
+    await asyncio.gather(rig.brokers[1].leave(), rig.brokers[2].leave())
+    await until(lambda: reign.healing.is_suspended, "the budget is used up")
+    ready = (await controller.http.get("/readyz")).text
+    assert "healing is suspended" in ready
+    assert "healing_suspended" in await kinds(controller)
+    assert list(reign.healing.chunks()) == []
+    await rig.brokers[2].register()
+    async with Followers(rig, zk_session):
+        await until(lambda: not reign.healing.is_suspended, "the budget suffices again")
+        await until(lambda: avoids(controller, 1), "the one that stayed away is healed")
+    assert "healing_resumed" in await kinds(controller)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_controller_may_end_at_any_write_of_the_workflow(
+    rig: Rig, zk_session: ZkSession, after: bool
+) -> None:
+    options = {**NEVER, "failed_broker_chunk_partitions": 2}
+    first = await rig.up(4, store_type=MortalStore, **options)
+    await create(first, partitions=4, replication_factor=2)
+    await rig.brokers[1].stop()
+    await until_noted(zk_session, 1)
+    await set_interval_by_hand(zk_session, 0)
+    cut = 0
+    async with Followers(rig, zk_session):
+        while await cut_short(first, cut := cut + 1, after=after):
+            await first.retire()
+            first.resume()
+            await until(lambda: first.is_active, "it rules again")
+    assert cut > 8
+    assert avoids(first, 1)
+    moved = [r for r in await audit_records(zk_session) if r.entry.kind == "reassignment_begun"]
+    begun = [
+        (topic, number)
+        for record in moved
+        for topic, rows in (record.entry.after or {}).items()
+        for number in rows
+    ]
+    assert len(begun) == len(set(begun)), "nothing is moved twice"
+
+
+async def set_interval_by_hand(session: ZkSession, interval_ms: int) -> None:
+    """Switch healing on as an operator at ZooKeeper would."""
+    configs = znodes.encode_configs({"failed.broker.interval.ms": str(interval_ms)})
+    await session.set(znodes.CONFIG_CLUSTER, configs, -1)
+
+
+async def cut_short(controller: RunningController, cut: int, *, after: bool) -> bool:
+    """End a controller at its `cut`-th write from now on; False if it is done before."""
+    store = controller.stores[-1]
+    assert isinstance(store, MortalStore)
+    store.dies_after_sending, store.writes_left = after, cut
+    await until(lambda: store.writes_left <= 0 or is_calm(controller), "cut, or all is healed")
+    return store.writes_left <= 0
