@@ -299,7 +299,8 @@ def _add_elections(router: APIRouter) -> None:
 
         `preferred` changes only leaders, and only to replicas in the ISR. `unclean`
         gives each partition without a leader any live replica: committed records that
-        only the members of the old ISR hold may be lost, and the audit entry says so.
+        only the members of the old ISR hold may be lost. The answer says so for each
+        partition, and a dry run does beforehand; so does the audit entry.
         """
         return await answering.elect(body)
 

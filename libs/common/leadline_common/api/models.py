@@ -253,6 +253,7 @@ class ElectionBody(BaseModel):
 
     type: Literal["preferred", "unclean"]
     partitions: list[PartitionName] | None = None
+    dry_run: bool = Field(default=False, description="Only say what would be elected")
 
 
 class ElectedPartition(BaseModel):
@@ -266,6 +267,9 @@ class ElectedPartition(BaseModel):
     previous_leader: int
     previous_isr: list[int]
     reason: ElectionReason
+    may_lose: list[int] = Field(
+        description="Committed records that only these brokers hold may be lost"
+    )
 
 
 class Elections(BaseModel):
@@ -283,12 +287,15 @@ class Elections(BaseModel):
                     "previous_leader": 2,
                     "previous_isr": [2, 1],
                     "reason": "preferred",
+                    "may_lose": [],
                 }
-            ]
+            ],
+            "dry_run": False,
         }
     )
 
     elected: list[ElectedPartition]
+    dry_run: bool
 
 
 class WhatIfElection(BaseModel):

@@ -276,6 +276,14 @@ class ZkStore:
             }
         return found
 
+    async def watched_node(self, path: str, wake: _Wake) -> ReadNode | None:
+        """Read a node that may come and go; `wake` is told when it does."""
+        self.reads += 1
+        if await self._session.exists(path, watch=wake) is None:
+            return None
+        (found,) = await self.read_nodes([path])
+        return found
+
     # -- anything --------------------------------------------------------------
 
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:

@@ -88,8 +88,13 @@ class ControllerAdministration(
         names = None
         if wanted.partitions is not None:
             names = [TopicPartition(name.topic, name.partition) for name in wanted.partitions]
-        decisions = await self._controller.elect(names, unclean=wanted.type == "unclean")
-        return models.Elections(elected=[views.elected_view(decision) for decision in decisions])
+        decisions = await self._controller.elect(
+            names, unclean=wanted.type == "unclean", dry_run=wanted.dry_run
+        )
+        return models.Elections(
+            elected=[views.elected_view(decision) for decision in decisions],
+            dry_run=wanted.dry_run,
+        )
 
     def what_if_election(self, question: models.WhatIfElection) -> models.WhatIfElected:
         """Decide an election with the controller's own function."""

@@ -7,7 +7,7 @@ from leadline_common.api import models
 from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
-from leadline_controller.domain.failover import StateDecision
+from leadline_controller.domain.failover import StateDecision, possible_loss
 from leadline_controller.runtime.service import (
     count_ailing,
     is_offline,
@@ -111,4 +111,5 @@ def elected_view(decision: StateDecision) -> models.ElectedPartition:
         previous_leader=before.leader if before else NO_LEADER,
         previous_isr=list(before.isr) if before else [],
         reason=decision.reason,
+        may_lose=list(possible_loss(decision)),
     )

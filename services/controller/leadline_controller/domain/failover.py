@@ -173,7 +173,7 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
             ElectionKind.PREFERRED,
             partition.replicas,
             state.isr,
-            image.electable - find_stale(partition),
+            image.preferable - find_stale(partition),
             leader=state.leader,
         )
         if chosen.leader != state.leader:
@@ -190,6 +190,18 @@ def elect_unclean(image: ClusterImage, names: Iterable[TopicPartition]) -> list[
         if (p := image.partition(n)) is not None and p.state and p.state.leader == NO_LEADER
     )
     return decide_all(image, leaderless, image.live, never_stale, unclean=True)
+
+
+def possible_loss(decision: StateDecision) -> tuple[int, ...]:
+    """Return whose committed records an election may give up: nobody's, unless it is unclean.
+
+    They are the members of the ISR before it, unless the new leader is known to hold
+    every committed record too (KIP-966).
+    """
+    before = decision.before
+    if decision.reason is not ElectionReason.UNCLEAN or before is None:
+        return ()
+    return () if decision.after.leader in before.eligible else before.isr
 
 
 def decide_all(

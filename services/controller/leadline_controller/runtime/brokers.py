@@ -7,22 +7,13 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from leadline_client.errors import UnknownPartition
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import (
     BrokerDown,
     Change,
     ClusterImage,
-    TopicPartition,
 )
-from leadline_controller.domain.failover import (
-    BrokerChange,
-    StateDecision,
-    elect_preferred,
-    elect_unclean,
-    on_broker_change,
-)
-from leadline_controller.domain.topics import find_topic
+from leadline_controller.domain.failover import BrokerChange, on_broker_change
 from leadline_controller.runtime import events
 from leadline_controller.runtime.desk import Desk
 from leadline_controller.runtime.keeper import Handlers, Keeper
@@ -32,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerKeeper(Keeper):
-    """The handlers of broker changes, ISR changes and elections by hand."""
+    """The handlers of broker changes and ISR changes."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -46,7 +37,6 @@ class BrokerKeeper(Keeper):
             events.BrokerGone: self.on_broker_gone,
             events.BrokersChanged: self.on_broker_change,
             events.IsrChanged: self.on_isr_change,
-            events.ElectLeaders: self.on_elect,
         }
 
     async def take_over(self, _cause: str) -> None:
@@ -82,25 +72,6 @@ class BrokerKeeper(Keeper):
     async def on_isr_change(self, event: events.IsrChanged) -> None:
         """Read the states that a leader has written, or that a broker would not take."""
         self._desk.adopt(await self._store.read_states(event.names))
-
-    async def on_elect(self, event: events.ElectLeaders) -> None:
-        """Elect by an operator's order, and answer with what was written."""
-        names = self._named(event)
-        elect = elect_unclean if event.unclean else elect_preferred
-        decide = partial(elect, self._image)
-        decisions = decide(names)
-        reason = _what_may_be_lost(decisions) if event.unclean else "preferred election"
-        why = Why(event.cause, "operator", "election", reason)
-        event.settle(await self._desk.write(decisions, why, decide))
-
-    def _named(self, event: events.ElectLeaders) -> list[TopicPartition]:
-        """Return the partitions that an order means, each once."""
-        if event.names is None:
-            return [name for name, _ in self._image.partitions()]
-        for name in event.names:
-            if name.partition not in find_topic(self._image, name.topic).partitions:
-                raise UnknownPartition(f"topic {name.topic!r} has no partition {name.partition}")
-        return list(dict.fromkeys(event.names))
 
     async def watch(self, broker_ids: Sequence[int]) -> None:
         """Be told of the end of these brokers' registrations."""
@@ -180,9 +151,3 @@ class BrokerKeeper(Keeper):
 def _words(change: BrokerChange) -> str:
     parts = (("failed", change.failed), ("bounced", change.bounced), ("started", change.started))
     return "; ".join(f"{word} {list(ids)}" for word, ids in parts if ids)
-
-
-def _what_may_be_lost(decisions: Sequence[StateDecision]) -> str:
-    """Say whose records are given up by unclean elections."""
-    holders = sorted({b for d in decisions if d.before is not None for b in d.before.isr})
-    return f"unclean election: committed records that only brokers {holders} hold may be lost"

@@ -134,7 +134,11 @@ class DeleteTopic(Request[str]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ElectLeaders(Request[list[StateDecision]]):
-    """An operator asks for elections; `names` None means every partition."""
+    """An operator asks for elections; `names` None means every partition.
+
+    A dry run is answered with what would be written.
+    """
 
     unclean: bool
     names: tuple[TopicPartition, ...] | None
+    dry_run: bool = False

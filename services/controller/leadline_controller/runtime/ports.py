@@ -102,6 +102,9 @@ class Store(Protocol):
         A topic's parent node without any order is there, empty. `wake` is told of new ones.
         """
 
+    async def watched_node(self, path: str, wake: Wake) -> ReadNode | None:
+        """Read a node that may come and go; `wake` is told when it does."""
+
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read any nodes."""
 

@@ -1,0 +1,71 @@
+"""When leaders go back to preferred replicas by themselves, and what an unclean election costs."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_common.znodes import TopicAssignment
+from leadline_controller.domain.balance import leaders_out_of_place
+from leadline_controller.domain.cluster import ClusterImage, RemovalPending, StateSet, TopicSet
+from leadline_controller.domain.failover import elect_preferred, elect_unclean, possible_loss
+from tests.unit.controller.images import NAME, TOPIC, carry_out, cluster, state, the_state
+
+PREFERRED = (1, 2, 3)
+
+
+def image_with(away: int, total: int = 20) -> ClusterImage:
+    """Return a cluster in which all prefer broker 1, and `away` of them are led by broker 2."""
+    states = {p: state(2 if p < away else 1, PREFERRED) for p in range(total)}
+    return cluster(PREFERRED, dict.fromkeys(range(total), PREFERRED), states)
+
+
+@pytest.mark.parametrize(("away", "moved"), [(0, 0), (1, 0), (2, 0), (3, 3), (20, 20)])
+def test_leaders_are_moved_beyond_the_percentage_only(away: int, moved: int) -> None:
+    assert len(leaders_out_of_place(image_with(away), 10)) == moved
+
+
+@given(st.integers(1, 20), st.integers(0, 100))
+def test_after_the_election_everything_is_in_place(away: int, percentage: int) -> None:
+    image = image_with(away)
+    names = leaders_out_of_place(image, percentage)
+    assert bool(names) == (100 * away > percentage * 20)
+    carry_out(image, elect_preferred(image, names))
+    assert leaders_out_of_place(image, 0 if names else percentage) == []
+
+
+def test_what_has_no_leader_moves_or_goes_is_left_alone() -> None:
+    image = cluster(
+        PREFERRED,
+        dict.fromkeys(range(4), PREFERRED),
+        {0: state(-1, (2,)), 1: state(2, PREFERRED), 2: state(2, PREFERRED)},
+    )
+    moving = TopicAssignment("id-1", dict.fromkeys(range(4), PREFERRED), adding={1: (1,)})
+    image.apply([TopicSet(TOPIC, moving, 1), RemovalPending(TOPIC, frozenset({2}))])
+    assert leaders_out_of_place(image, 0) == []
+
+
+def test_a_broker_that_stops_or_is_drained_gets_no_leadership_back() -> None:
+    image = image_with(20)
+    image.will_stop(1)
+    assert leaders_out_of_place(image, 0) == []
+    assert elect_preferred(image, [NAME]) == []
+    image = image_with(20)
+    image.draining = frozenset({1})
+    assert leaders_out_of_place(image, 0) == []
+    assert elect_preferred(image, [NAME]) == []
+
+
+def test_the_cost_of_an_election_is_named() -> None:
+    image = cluster({2, 3}, {0: PREFERRED}, {0: state(-1, (1,))})
+    (unclean,) = elect_unclean(image, [NAME])
+    assert possible_loss(unclean) == (1,)
+    holds_all = state(-1, (1,))
+    image.apply([StateSet(TOPIC, 0, type(holds_all)(-1, 4, (1,), 6, eligible=(3,)), 4)])
+    (harmless,) = elect_unclean(image, [NAME])
+    assert (harmless.after.leader, possible_loss(harmless)) == (3, ())
+    image = image_with(1)
+    (clean,) = elect_preferred(image, [NAME])
+    assert possible_loss(clean) == ()
+    assert the_state(image).leader == 2
