@@ -103,15 +103,21 @@ class ReplicaShell:
                 case HighWatermarkAdvanced():
                     self._wake()
                 case Acknowledge():
-                    self.acks.pop(effect.token)(NO_ERROR)
+                    self._answer(effect.token, NO_ERROR)
                 case FailAck():
-                    self.acks.pop(effect.token)(effect.error.code)
+                    self._answer(effect.token, effect.error.code)
                 case WriteIsr():
                     self._write_isr(effect.proposal)
                 case ReadState():
                     self._read_state()
                 case _:
                     self._run_rare(effect)
+
+    def _answer(self, token: int, code: int) -> None:
+        if self.replica.role is Role.FOLLOWER:
+            how = "ack" if code == NO_ERROR else "failed produce"
+            self.world.reached(f"{how} of a former leader")
+        self.acks.pop(token)(code)
 
     def _run_rare(self, effect: Effect) -> None:
         match effect:
@@ -170,11 +176,10 @@ class ReplicaShell:
         if row.leader_epoch <= self._stopped_in:
             self.world.reached("grant from before a stop refused")
             return FencedLeaderEpoch.code
-        before = self.replica.role
         led = self.replica.leadership
         code, effects = self.replica.on_leader_and_isr(row, self.world.now_ms)
         if self.replica.leadership is not led and self.replica.role is Role.LEADER:
-            if before is Role.LEADER and led is not None and led.parked:
+            if self.replica.has_parked:
                 self.world.reached("acks parked over an epoch change")
             self.process.checks.on_leader(self.process, row.leader_epoch)
         self.run(effects)

@@ -23,6 +23,7 @@ SOAK_CHUNK = 2_500
 SOAK_SEEDS = 100_000
 
 MUST_HAPPEN = {
+    "ack of a former leader",
     "acknowledged",
     "acks parked over an epoch change",
     "broker started before its session expired",
@@ -33,6 +34,7 @@ MUST_HAPPEN = {
     "election: isr",
     "election: none",
     "election: unchanged",
+    "failed produce of a former leader",
     "fetch of a newer epoch refused",
     "fetch of an older epoch refused",
     "grant for another incarnation refused",

@@ -5,13 +5,26 @@ from __future__ import annotations
 import pytest
 
 from leadline_broker.domain.effects import Flush, StartFetching, StopFetching, Truncate
-from leadline_broker.domain.replica import Role
+from leadline_broker.domain.replica import Replica, Role
 from leadline_broker.domain.rules import Rules
 from leadline_broker.domain.state import PublishedState
-from leadline_client.errors import FencedLeaderEpoch, InvalidRequest, NotLeader
+from leadline_client.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    NotLeader,
+    OffsetOutOfRange,
+)
 from leadline_client.wire import NO_LEADER
-from leadline_common.rpc import NO_ERROR, FetchRow
-from tests.unit.broker.replicas import failed, leader, leadership, replica, row
+from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
+from tests.unit.broker.replicas import (
+    Follower,
+    acknowledged,
+    failed,
+    leader,
+    leadership,
+    replica,
+    row,
+)
 
 
 def test_starts_fenced_and_serves_nothing() -> None:
@@ -136,15 +149,61 @@ def test_a_leader_ignores_an_older_isr_of_its_epoch() -> None:
     assert (made.state.isr, made.state.state_version) == ((1, 2, 3), 3)
 
 
-def test_a_deposed_leader_fails_its_parked_produces() -> None:
+def deposed() -> Replica:
+    """Return a former leader with produces that wait for two records, the ends 1 and 2."""
     made, log = leader()
-    log.append([5])
-    assert made.park(1, 77) == []
-
+    log.append([5, 5])
+    made.park(1, 77)
+    made.park(2, 78)
     _, effects = made.on_leader_and_isr(row(2, 6), 0)
+    assert failed(effects) == acknowledged(effects) == []
+    return made
 
-    assert failed(effects) == [77]
+
+def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
+    made = deposed()
+
+    assert acknowledged(made.on_fetched(1)) == [77]
+    assert made.has_parked
+    assert acknowledged(made.on_fetched(9)) == [78]
+    assert not made.has_parked
     assert made.on_durable() == []
+
+
+def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
+    made = deposed()
+    diverging = FetchedRow(0, 6, 2, 5, NO_ERROR, 0, 0, diverging_epoch=5, diverging_end=1)
+
+    assert failed(made.on_fetch_answer(diverging)) == [78]
+    assert made.has_parked
+
+
+@pytest.mark.parametrize("how", ["reset", "fenced", "unreachable"])
+def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
+    made = deposed()
+    reset = FetchedRow(0, 6, 2, 5, OffsetOutOfRange.code, 9, 9)
+    ends = {
+        "reset": lambda: made.on_fetch_answer(reset),
+        "fenced": made.step_down,
+        "unreachable": made.give_up,
+    }
+
+    assert failed(ends[how]()) == [77, 78]
+
+
+def test_a_caller_that_gave_up_at_a_deposed_leader_is_forgotten() -> None:
+    made = deposed()
+
+    made.unpark(77)
+
+    assert acknowledged(made.on_fetched(2)) == [78]
+
+
+def test_a_leader_does_not_give_up() -> None:
+    made, _ = leader([5])
+    made.park(2, 77)
+
+    assert made.give_up() == []
 
 
 def test_a_leader_elected_again_keeps_its_parked_produces() -> None:
@@ -156,7 +215,9 @@ def test_a_leader_elected_again_keeps_its_parked_produces() -> None:
     _, effects = made.on_leader_and_isr(row(1, 6, (1, 2)), 0)
 
     assert failed(effects) == []
-    assert list(leadership(made).parked) == [(1, 77)]
+    log.durable_end_offset = 1
+    _, effects = Follower(made, 2).fetch(1, 5, epoch=6)
+    assert acknowledged(effects) == [77]
 
 
 def test_stepping_down_fences() -> None:

@@ -181,7 +181,24 @@ async def test_an_old_order_to_stop_is_refused(cluster: SmallCluster) -> None:
     assert len(cluster.brokers[1].replicas()) == 1
 
 
-async def test_a_produce_that_waits_fails_as_unknown_when_leadership_moves(
+async def test_a_produce_that_waits_survives_a_move_of_the_leader(cluster: SmallCluster) -> None:
+    """Also where the controller stops the former leader's replica at once."""
+    cluster.cut = {3}
+    produce = asyncio.create_task(cluster.produce(1, "v"))
+    await cluster.until(lambda: cluster.end(2) == 1, "2 has the record")
+    cluster.publish(2, 1, (1, 2, 3))
+
+    cluster.grant(1, 2, 3)
+    assert cluster.stop_replica(1, 1, delete=False) == rpc.NO_ERROR
+    cluster.cut = set()
+
+    assert (await produce).base_offset == 0
+    await cluster.until(
+        lambda: cluster.brokers[1].replicas()[0].role == "fenced", "the replica is stopped"
+    )
+
+
+async def test_a_produce_that_waits_fails_as_unknown_when_the_new_leader_cannot_be_asked(
     cluster: SmallCluster,
 ) -> None:
     cluster.cut = {2, 3}

@@ -6,13 +6,11 @@ that a follower said before it reconciled in this epoch counts.
 
 from __future__ import annotations
 
-from collections import deque
 from enum import Enum
 
 from leadline_broker.domain.effects import (
     Acknowledge,
     Effect,
-    FailAck,
     Flush,
     HighWatermarkAdvanced,
     IsrProposal,
@@ -25,6 +23,7 @@ from leadline_broker.domain.isr import (
     lagging_members,
     may_join,
 )
+from leadline_broker.domain.parked import ParkedAcks
 from leadline_broker.domain.state import (
     NO_LEADER_EPOCH,
     NO_STATE_VERSION,
@@ -35,7 +34,6 @@ from leadline_broker.domain.watermark import committed_end
 from leadline_client.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
-    LeadershipLost,
     NotEnoughReplicas,
     OffsetOutOfRange,
     StaleIncarnation,
@@ -65,10 +63,8 @@ class Leadership:
 
     __slots__ = ("_acks", "_state", "epoch_start", "pending", "progress")
 
-    def __init__(
-        self, state: ReplicaState, now: int, parked: deque[tuple[int, int]] | None = None
-    ) -> None:
-        """Start leading from the log's present end; `parked` are acks of an earlier epoch."""
+    def __init__(self, state: ReplicaState, now: int, parked: ParkedAcks) -> None:
+        """Start leading from the log's present end; `parked` may have acks of an earlier epoch."""
         self._state = state
         self.epoch_start = state.log.log_end_offset
         self.pending: IsrProposal | None = None
@@ -77,7 +73,7 @@ class Leadership:
             for broker in state.assigned
             if broker != state.broker_id
         }
-        self._acks = parked if parked is not None else deque()
+        self._acks = parked
 
     def reassign(self, now: int) -> list[Effect]:
         """Follow a changed assignment within the epoch (rule R13).
@@ -92,11 +88,6 @@ class Leadership:
             if broker != self._state.broker_id
         }
         return self.advance_high_watermark()
-
-    @property
-    def parked(self) -> deque[tuple[int, int]]:
-        """The (end offset, token) pairs of produces that wait to be committed."""
-        return self._acks
 
     def check_append(self, *, all_replicas: bool) -> None:
         """Raise the refusal if a produce may not be appended now.
@@ -119,26 +110,11 @@ class Leadership:
         return [Flush()]
 
     def park(self, end_offset: int, token: int) -> list[Effect]:
-        """Acknowledge `token` once every record below `end_offset` is committed.
-
-        Tokens are parked in the order of their offsets, but for duplicates of
-        earlier batches, which may lie below.
-        """
+        """Acknowledge `token` once every record below `end_offset` is committed."""
         if end_offset <= self._state.high_watermark:
             return [Acknowledge(token)]
-        self._acks.append((end_offset, token))
+        self._acks.add(end_offset, token)
         return []
-
-    def unpark(self, token: int) -> None:
-        """Forget a parked produce whose caller has given up."""
-        self._acks = deque(item for item in self._acks if item[1] != token)
-
-    def fail_parked(self) -> list[Effect]:
-        """Give up every parked produce: another leader decides what becomes of the records."""
-        error = LeadershipLost("leadership moved before the records were committed")
-        failed: list[Effect] = [FailAck(token, error) for _, token in self._acks]
-        self._acks.clear()
-        return failed
 
     def on_replica_fetch(
         self,
@@ -364,10 +340,4 @@ class Leadership:
         if end <= self._state.high_watermark:
             return []
         self._state.high_watermark = end
-        return [*self._acknowledge_committed(), HighWatermarkAdvanced(end)]
-
-    def _acknowledge_committed(self) -> list[Effect]:
-        acknowledged: list[Effect] = []
-        while self._acks and self._acks[0][0] <= self._state.high_watermark:
-            acknowledged.append(Acknowledge(self._acks.popleft()[1]))
-        return acknowledged
+        return [*self._acks.acknowledge_up_to(end), HighWatermarkAdvanced(end)]

@@ -22,12 +22,15 @@ from enum import Enum
 from leadline_broker.domain.effects import (
     Effect,
     Flush,
+    HighWatermarkAdvanced,
+    ResetLog,
     StartFetching,
     StopFetching,
     Truncate,
 )
 from leadline_broker.domain.following import Following
 from leadline_broker.domain.leadership import IsrWriteResult, Leadership
+from leadline_broker.domain.parked import ParkedAcks
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import (
     NO_STATE_VERSION,
@@ -58,7 +61,7 @@ class Replica:
     exactly while the role is LEADER.
     """
 
-    __slots__ = ("_following", "leadership", "role", "state")
+    __slots__ = ("_following", "_parked", "leadership", "role", "state")
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class Replica:
         self.role = Role.FENCED
         self.leadership: Leadership | None = None
         self._following: Following | None = None
+        self._parked = ParkedAcks()
 
     def on_leader_and_isr(
         self, row: PartitionRow, now: int, order: Order = (0, 0)
@@ -129,15 +133,13 @@ class Replica:
 
         No follower counts before it has reconciled in the new epoch, so the high
         watermark stays where it was until all ISR members have fetched. Produces
-        parked by this same leader in an earlier epoch stay parked: their
-        records are still in its log.
+        parked in an earlier epoch stay parked: their records are still in this log.
         """
-        parked = self.leadership.parked if self.leadership else None
         self.state.take(row)
         # A damaged log may have lost what was committed: claim no more than there is.
         self.state.high_watermark = min(self.state.high_watermark, self.state.log.log_end_offset)
         self._following = None
-        self.leadership = Leadership(self.state, now, parked)
+        self.leadership = Leadership(self.state, now, self._parked)
         self.role = Role.LEADER
         return [StopFetching(), Flush()]
 
@@ -145,25 +147,36 @@ class Replica:
         """Follow the granted leader (seed 1 C), keeping the log as it is.
 
         The seed cuts the log to the high watermark here, which loses records
-        (KIP-101); the first fetch finds the point of divergence instead.
+        (KIP-101); the first fetch finds the point of divergence instead. Produces
+        that were parked here stay so until the new leader has committed their
+        records, or has not got them: a leader that moves fails nobody.
         """
-        effects: list[Effect] = [*self._leave_leadership(), StopFetching()]
+        effects: list[Effect] = [StopFetching()]
+        self.leadership = None
         self.state.take(row)
         self._following = Following(self.state)
         self.role = Role.FOLLOWER
         if not self.state.rules.r2_reconcile:
-            effects.append(Truncate(self.state.high_watermark))
+            effects += self._settle([Truncate(self.state.high_watermark)])
         effects.append(Flush())
         if row.leader != NO_LEADER:
             effects.append(StartFetching(row.leader, row.leader_epoch))
         return effects
 
     def step_down(self) -> list[Effect]:
-        """Stop leading and wait, fenced, for the next grant."""
-        effects = self._leave_leadership()
-        self._following = None
+        """Stop leading and wait, fenced, for the next grant: nobody knows when that comes."""
+        self.leadership = self._following = None
         self.role = Role.FENCED
-        return effects
+        return self._parked.fail_beyond(0)
+
+    def give_up(self) -> list[Effect]:
+        """Fail what was parked here, as the new leader cannot be asked about it."""
+        return self._parked.fail_beyond(0) if self.leadership is None else []
+
+    @property
+    def has_parked(self) -> bool:
+        """Whether produces wait to be committed."""
+        return bool(self._parked)
 
     @property
     def catching_up(self) -> bool:
@@ -171,10 +184,6 @@ class Replica:
         following = self._following
         moves = self.state.moves(self.state.broker_id)
         return following is not None and moves and not following.caught_up
-
-    def _leave_leadership(self) -> list[Effect]:
-        leadership, self.leadership = self.leadership, None
-        return leadership.fail_parked() if leadership else []
 
     def leading(self) -> Leadership:
         """Return the leadership.
@@ -207,8 +216,7 @@ class Replica:
 
     def unpark(self, token: int) -> None:
         """Forget a parked produce whose caller has given up."""
-        if self.leadership is not None:
-            self.leadership.unpark(token)
+        self._parked.remove(token)
 
     def on_durable(self) -> list[Effect]:
         """Note that the log's durable end moved."""
@@ -271,8 +279,27 @@ class Replica:
 
     def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
         """Use a leader's answer, if it still fits this replica's state (rule R3)."""
-        return self._following.on_fetch_answer(answer) if self._following else []
+        effects = self._following.on_fetch_answer(answer) if self._following else []
+        return self._settle(effects)
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
         """Raise the high watermark after fetched records were appended."""
-        return self._following.on_fetched(leader_high_watermark) if self._following else []
+        effects = self._following.on_fetched(leader_high_watermark) if self._following else []
+        return self._settle(effects)
+
+    def _settle(self, effects: list[Effect]) -> list[Effect]:
+        """Add what a follower's change means for produces that it accepted as leader.
+
+        Below the high watermark this log is the new leader's (rule R2): what was
+        parked there is committed. What is cut off is not.
+        """
+        settled: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case HighWatermarkAdvanced(end):
+                    settled += self._parked.acknowledge_up_to(end)
+                case Truncate(end):
+                    settled += self._parked.fail_beyond(end)
+                case ResetLog():
+                    settled += self._parked.fail_beyond(0)
+        return effects + settled

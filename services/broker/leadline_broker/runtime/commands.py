@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 import structlog
 
 from leadline_broker.domain.effects import Effect
+from leadline_broker.domain.replica import Role
 from leadline_broker.domain.state import NOTHING_ORDERED, Order
 from leadline_broker.runtime.partition import Partition, PartitionSettings
 from leadline_broker.runtime.ports import LogStore, ReplicaKey
@@ -36,6 +38,8 @@ from leadline_common.rpc import (
 logger = structlog.get_logger(__name__)
 
 _REMEMBERED_STOPS: Final = 50_000
+_SETTLING_CHECKS: Final = 50
+_SETTLING_PAUSE_S: Final = 0.02
 
 
 class Commands:
@@ -221,11 +225,30 @@ class Commands:
         try:
             if delete:
                 self._in_background(self._replicas.delete(partition))
+            elif partition.replica.role is Role.FOLLOWER and partition.replica.has_parked:
+                self._fence_later(partition, row.leader_epoch, _SETTLING_CHECKS)
             else:
                 self._replicas.fence(partition)
         except LeadlineError as error:
             return error.code
         return NO_ERROR
+
+    def _fence_later(self, partition: Partition, leader_epoch: int, checks: int) -> None:
+        """Stop a replica that led until just now when its produces have their answers.
+
+        They come with the next fetches, or not at all: it waits for them a short time only.
+        """
+        replica = partition.replica
+        if self._replicas.find(partition.key) is not partition:
+            return
+        if replica.state.leader_epoch > leader_epoch or replica.role is not Role.FOLLOWER:
+            return
+        if replica.has_parked and checks:
+            loop = asyncio.get_running_loop()
+            again = (partition, leader_epoch, checks - 1)
+            loop.call_later(_SETTLING_PAUSE_S, self._fence_later, *again)
+        else:
+            self._replicas.fence(partition)
 
     def _remember_stop(self, key: ReplicaKey, leader_epoch: int) -> None:
         self._stopped[key] = max(leader_epoch, self._stopped.get(key, -1))

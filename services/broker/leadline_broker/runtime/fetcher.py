@@ -334,8 +334,11 @@ class Fetcher:
         return answer
 
     async def _failed(self, reason: str) -> None:
-        """Give up the session and pause."""
+        """Give up the session and pause; whoever waits for what was led here waits no more."""
         self._session = NO_SESSION
+        for partition in list(self._partitions.values()):
+            if partition.replica.has_parked:
+                self._context.carry_out(partition, partition.replica.give_up())
         pause_ms = self._backoff.next_ms()
         if self._backoff.failures == 1:
             logger.info("fetch failed", leader=self._leader, reason=reason)
