@@ -1,0 +1,1 @@
+"""Where replicas should be: plans for balance, expansion and drain, and replacements."""

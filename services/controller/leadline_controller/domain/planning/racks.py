@@ -1,0 +1,66 @@
+"""What racks allow: never more replicas of a partition on a rack than is unavoidable.
+
+Unavoidable is the smallest number c for which racks that take c replicas each, or as
+many as they have brokers, take all of a partition. With three racks and three replicas
+it is one; with two racks it is two.
+
+Where a broker has no rack, or all have the same one, racks say nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from itertools import count
+
+
+class RackRule:
+    """The rule for partitions that are placed on `receivers`; `racks` knows other brokers too."""
+
+    def __init__(self, racks: Mapping[int, str | None], receivers: Collection[int]) -> None:
+        self.racks = racks
+        self.receivers = tuple(sorted(receivers))
+        self.sizes = Counter(racks.get(broker) for broker in self.receivers)
+        self.applies = None not in self.sizes and len(self.sizes) > 1
+        self._caps: dict[int, int] = {}
+
+    def cap(self, factor: int) -> int:
+        """Return how many of a partition's `factor` replicas a rack may have."""
+        if factor not in self._caps:
+            self._caps[factor] = next(
+                cap for cap in count(1) if cap >= factor or self._room(cap) >= factor
+            )
+        return self._caps[factor]
+
+    def allows(self, replicas: tuple[int, ...], donor: int, receiver: int) -> bool:
+        """Tell whether a replica may move from donor to receiver."""
+        if not self.applies:
+            return True
+        rack = self.racks.get(receiver)
+        others = sum(b != donor and self.racks.get(b) == rack for b in replicas)
+        return others < self.cap(len(replicas))
+
+    def crowded(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the replicas on racks that have too many of them."""
+        if not self.applies:
+            return ()
+        used = Counter(self.racks.get(broker) for broker in replicas)
+        cap = self.cap(len(replicas))
+        return tuple(broker for broker in replicas if used[self.racks.get(broker)] > cap)
+
+    def bounds(self, rack: str | None, factors: Mapping[int, int]) -> tuple[int, int]:
+        """Return the least and the most replicas on a rack.
+
+        `factors` maps replication factors to how many partitions have them.
+        """
+        least = most = 0
+        for factor, partitions in factors.items():
+            cap = self.cap(factor)
+            share = min(cap, self.sizes[rack]) if self.applies else factor
+            elsewhere = self._room(cap) - share if self.applies else 0
+            least += partitions * max(0, factor - elsewhere)
+            most += partitions * min(factor, share)
+        return least, most
+
+    def _room(self, cap: int) -> int:
+        return sum(min(cap, size) for size in self.sizes.values())
