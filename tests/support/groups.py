@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,17 +109,20 @@ class Group:
         assert member.child.exit_code == -signal.SIGKILL
 
     @asynccontextmanager
-    async def frozen(self, name: str) -> AsyncIterator[None]:
-        """Freeze a member while the block runs (SIGSTOP, SIGCONT)."""
-        member = self.members[name]
-        member.child.signal(signal.SIGSTOP)
-        await wait_until(lambda: _is_stopped(member.child.pid), f"{name} has stopped")
+    async def frozen(self, *names: str) -> AsyncIterator[None]:
+        """Freeze members while the block runs (SIGSTOP, SIGCONT)."""
+        children = [self.members[name].child for name in names]
+        for child in children:
+            child.signal(signal.SIGSTOP)
+            await wait_until(partial(_is_stopped, child.pid), f"{child.name} has stopped")
         since_s = time.monotonic()
         try:
             yield
         finally:
-            self.freezes.append(Freeze(name, since_s, time.monotonic()))
-            member.child.signal(signal.SIGCONT)
+            until_s = time.monotonic()
+            self.freezes += [Freeze(name, since_s, until_s) for name in names]
+            for child in children:
+                child.signal(signal.SIGCONT)
 
     # -- what is seen of them --------------------------------------------------------
 
