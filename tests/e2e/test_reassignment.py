@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from tests.support.cluster import Cluster, wait_until
+from tests.support.load import read_partition
 from tests.support.scenario import TOPIC, running_cluster
 from tests.support.zk_history import ZkView, read_cluster
 
@@ -28,11 +28,16 @@ async def reassign(
     return await cluster.client.administer("POST", "/v1/reassignments", body)
 
 
+async def task_of(cluster: Cluster, task_id: str) -> dict[str, Any]:
+    """Return what the controller says of a task."""
+    return await cluster.client.administer("GET", f"/v1/tasks/{task_id}")
+
+
 async def task_is_over(cluster: Cluster, task_id: str, deadline_s: float) -> dict[str, Any]:
     """Wait for the end of a task, and return it."""
 
     async def over() -> dict[str, Any] | None:
-        task = await cluster.client.administer("GET", f"/v1/tasks/{task_id}")
+        task = await task_of(cluster, task_id)
         return task if task["state"] in ("done", "cancelled", "failed") else None
 
     return await wait_until(over, f"task {task_id} is over", deadline_s)
@@ -59,21 +64,24 @@ async def hosts(cluster: Cluster) -> dict[int, str]:
 
 
 async def test_the_printed_example_on_ten_brokers() -> None:
-    """Seed 5, with brokers 1-10 for its 0-9; throttled, so that each step can be seen."""
+    """Seed 5, with brokers 1-10 for its 0-9; throttled, so that its steps can be seen."""
     settings = {"reassignment.max.concurrent.replica.movements": "2"}
     async with running_cluster(brokers=10, settings=settings) as cluster:
         topic = NewTopic(TOPIC, replica_assignment={0: (1, 2, 3, 4, 5)})
         await cluster.client.create_topic(topic)
-        for _ in range(24):
+        for _ in range(16):
             await cluster.client.produce(TOPIC, 0, [_RECORD])
         task = await reassign(cluster, {0: (6, 7, 8, 9, 10)}, throttle_bytes_per_s=_THROTTLE)
-        seen: dict[tuple[int, ...], dict[int, str]] = {}
-        while (await cluster.client.administer("GET", f"/v1/tasks/{task['id']}"))[
-            "state"
-        ] != "done":
-            view = await read_cluster(cluster.file.zookeeper)
-            seen[view.topics[TOPIC].partitions[0]] = await hosts(cluster)
-            await asyncio.sleep(0.1)
+        seen = 0
+        while (await task_of(cluster, task["id"]))["state"] == "running":
+            before = (await read_cluster(cluster.file.zookeeper)).topics[TOPIC]
+            roles = await hosts(cluster)
+            after = (await read_cluster(cluster.file.zookeeper)).topics[TOPIC]
+            if before == after:  # nothing was written while the brokers were asked
+                adding = set(before.adding.get(0, ()))
+                assert set(roles) - adding >= set(before.partitions[0]) - adding
+                seen += bool(adding & roles.keys())
+        assert seen > 3, "void: the steps went by unseen"
         view = await read_cluster(cluster.file.zookeeper)
         assert walked(view, 0) == [
             ([6, 1, 2, 3, 4, 5], [6], []),
@@ -85,5 +93,13 @@ async def test_the_printed_example_on_ten_brokers() -> None:
             ([6, 7, 8, 9, 10, 5], [10], [5]),
             ([6, 7, 8, 9, 10], [], []),
         ]
-        print(seen)
+        assert view.states[TOPIC, 0][0].leader == 6
         assert not view.problems()
+
+        async def only_the_target() -> bool:
+            roles = await hosts(cluster)
+            return roles == {6: "leader"} | dict.fromkeys((7, 8, 9, 10), "follower")
+
+        await wait_until(only_the_target, "the old replicas are gone")
+        records = await read_partition(cluster.client, TOPIC, 0)
+        assert len(records.records) == 16

@@ -14,11 +14,13 @@ from typing import Any, Self
 import msgspec
 
 from leadline_common import rpc, znodes
-from leadline_common.zk.errors import BadVersion
+from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.ops import SetOp
 from leadline_common.zk.session import ZkSession
-from leadline_common.znodes import TopicAssignment
+from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
 from leadline_controller.domain.history import AuditRecord
 from leadline_controller.domain.reassignment.agenda import Agenda
+from leadline_controller.runtime.writer import audit_op
 from tests.support.controller_rig import Rig
 from tests.support.controllers import RunningController
 from tests.support.zookeeper import until
@@ -105,9 +107,14 @@ async def _grow(
     if not followers or state.leader < 0:
         return None
     grown = msgspec.structs.replace(state, isr=(*state.isr, *followers))
+    facts = [(s.leader, s.leader_epoch, s.isr) for s in (state, grown)]
+    change = StateChange(*name, "isr", facts[0], facts[1], stat.version + 1)
+    entry = AuditEntry(0, "catch-up", f"broker-{state.leader}", "isr", changes=(change,))
     try:
-        await session.set(path, znodes.encode_state(grown), stat.version)
-    except BadVersion:  # the controller was faster: the leader is fenced, and asks again
+        await session.multi(
+            [SetOp(path, znodes.encode_state(grown), stat.version), audit_op(entry)]
+        )
+    except MultiFailed:  # the controller was faster: the leader is fenced, and asks again
         return None
     return state.leader
 

@@ -32,6 +32,7 @@ class ReassignmentAnswers(Answers):
         """Return the reassignments, all or of one topic."""
         reign = self._controller.reign()
         agenda, limits = reign.reassignments.agenda, reign.reassignments.limits
+        agenda.refresh(reign.image, limits)
         entries = sorted(
             (entry for entry in agenda if topic in (None, entry.name.topic)),
             key=lambda entry: entry.name,

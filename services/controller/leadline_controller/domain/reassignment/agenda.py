@@ -94,6 +94,7 @@ class Agenda:
         self._touched: dict[TopicPartition, None] = {}
         self._running: dict[TopicPartition, None] = {}
         self._circumstances: object = None
+        self._has_news = False
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -144,7 +145,7 @@ class Agenda:
         self._entries[name] = Entry(name, intent, version, request)
         self._by_topic.setdefault(name.topic, {})[name] = None
         self._by_task.setdefault(intent.task, {})[name] = None
-        self._touched[name] = None
+        self.touch([name])
 
     def drop(self, name: TopicPartition) -> None:
         """Forget a reassignment: its intent is gone."""
@@ -152,23 +153,28 @@ class Agenda:
         if entry is None:
             return
         self._touched.pop(name, None)
-        self._running.pop(name, None)
+        if name in self._running:  # its place is free
+            del self._running[name]
+            self._has_news = True
         _take_out(self._by_topic, name.topic, name)
         _take_out(self._by_task, entry.intent.task, name)
 
     def touch(self, names: Iterable[TopicPartition]) -> None:
         """Note that partitions have changed."""
-        self._touched.update((name, None) for name in names if name in self._entries)
+        known = [name for name in names if name in self._entries]
+        self._touched.update(dict.fromkeys(known))
+        self._has_news = self._has_news or bool(known)
 
     def touch_all(self) -> None:
         """Note that anything may have changed."""
         self._touched = dict.fromkeys(self._entries)
+        self._has_news = True
 
     def is_behind(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
-        """Tell whether something has changed since the last look."""
+        """Tell whether something has changed since it was last asked what is due."""
         if not self._entries:
             return False
-        return bool(self._touched) or self._circumstances != _circumstances(image, limits)
+        return self._has_news or self._circumstances != _circumstances(image, limits)
 
     # -- deciding --------------------------------------------------------------
 
@@ -178,7 +184,8 @@ class Agenda:
         Steps that run come first; the places that they leave free are given to
         steps that begin. The same is due again until its writing has changed the image.
         """
-        self._look(image, limits)
+        self.refresh(image, limits)
+        self._has_news = False
         in_flight = {name: self._entries[name].moves_leader for name in self._running}
         may_move = self._first_movers(limits.leader_movements)
         due = [
@@ -205,7 +212,7 @@ class Agenda:
             if isinstance(self._entries[name].action, Elect) and name not in may_move
         }
 
-    def _look(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
+    def refresh(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
         """Bring the entries up to date that something has happened to."""
         circumstances = _circumstances(image, limits)
         if circumstances != self._circumstances:
