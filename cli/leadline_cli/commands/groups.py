@@ -59,7 +59,9 @@ def describe(
     if found.get("last_error"):
         out.print(f"last error: {found['last_error']}", style="red", markup=False)
     columns = ("member", "instance", "client", "subscribes to", "threads", "owns")
-    print_table("Members", columns, [_member_row(one) for one in found["members"]])
+    members = table_of("Members", columns, [_member_row(one) for one in found["members"]])
+    members.columns[0].no_wrap = True  # to be copied into `leadline groups evict`
+    out.print(members)
 
 
 @app.command()

@@ -20,8 +20,12 @@ class Progress:
         self._committed: dict[TopicPartition, int] = {}
 
     def begin(self, partition: TopicPartition, committed: int | None) -> None:
-        """Count anew for a partition that was just taken."""
+        """Count anew for a partition that was just taken.
+
+        Where it begins is committed too, without a record: a restart is to begin there.
+        """
         self.forget([partition])
+        self._given.add(partition)
         if committed is not None:
             self._committed[partition] = committed
 
@@ -38,11 +42,9 @@ class Progress:
 
     def come_back(self, position: Callable[[TopicPartition], int]) -> None:
         """Count as consumed what was given until now; `position` tells up to where."""
-        for partition in self._given:
-            offset = position(partition)
-            if offset >= 0:
-                self._consumed[partition] = offset
-        self._given.clear()
+        positions = {partition: position(partition) for partition in self._given}
+        self._consumed |= {one: offset for one, offset in positions.items() if offset >= 0}
+        self._given = {one for one, offset in positions.items() if offset < 0}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Take note of what the coordinator has."""

@@ -209,6 +209,19 @@ async def test_a_claim_that_is_refused_is_lost_and_begins_anew_where_the_start_s
         assert numbers([one.record for one in found]) == list(range(4, 10))
 
 
+async def test_where_it_begins_is_committed_though_nothing_came(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    settings = ConsumerSettings(offset_reset="latest", auto_commit_ms=3_600_000)
+    async with started(cluster, {A: None}, settings) as (member, channel, coordinator):
+        await member.consumer.poll(0)
+        assert await member.consumer.position(A) == 10
+        await channel.stop(A)
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        await member.consumer.poll(0)
+        assert coordinator.commits[0]["offsets"] == [{"topic": "t", "partition": 0, "offset": 10}]
+
+
 async def test_iteration_counts_records_one_by_one(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}) as (member, _, coordinator):
