@@ -249,6 +249,7 @@ TOPICS = "/v1/topics"
 ELECTIONS = "/v1/elections"
 WHAT_IF = "/v1/what-if/election"
 PLACEMENT = "/v1/what-if/placement"
+STEPS = "/v1/what-if/reassignment"
 QUESTION = {"kind": "offline", "assignment": [1, 2], "isr": [1, 2], "live": [2]}
 
 
@@ -314,6 +315,8 @@ ADMINISTRATION = [
     bad_json("what if, unknown kind", WHAT_IF, 40050, QUESTION | {"kind": "any"}, says="kind"),
     bad_json("what if, duplicate replica", WHAT_IF, 40050, QUESTION | {"assignment": [1, 1]}),
     bad_json("what if, wrong type", WHAT_IF, 40050, QUESTION | {"isr": "1"}, says="isr"),
+    bad_json("what if, no target", STEPS, 40050, {"start": [1, 2]}, says="target"),
+    bad_json("what if, a broker twice", STEPS, 40050, {"start": [1, 1], "target": [2]}),
     bad_json(
         "placement, too few brokers",
         PLACEMENT,

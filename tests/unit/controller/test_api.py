@@ -44,6 +44,57 @@ async def test_what_if_placement(http: httpx.AsyncClient) -> None:
     assert answer["assignment"]["5"] == [0, 2, 3]
 
 
+async def test_what_if_reassignment(http: httpx.AsyncClient) -> None:
+    """The seed's printed example."""
+    answer = await what_if(
+        http,
+        "reassignment",
+        start=[0, 1, 2, 3, 4],
+        target=[5, 6, 7, 8, 9],
+        limits={"replica_movements": 2},
+        min_insync_replicas=1,
+        online=list(range(10)),
+        algorithm="incremental",
+    )
+    assert answer == {
+        "steps": [
+            {"assignment": [5, 0, 1, 2, 3, 4], "added": [5], "dropped": [], "leader": 5},
+            {"assignment": [5, 6, 2, 3, 4], "added": [6], "dropped": [0, 1], "leader": 5},
+            {"assignment": [5, 6, 7, 8, 4], "added": [7, 8], "dropped": [2, 3], "leader": 5},
+            {"assignment": [5, 6, 7, 8, 9], "added": [9], "dropped": [4], "leader": 5},
+        ],
+        "waiting_for": [],
+    }
+
+
+async def test_what_if_reassignment_waits_for_whoever_is_offline(http: httpx.AsyncClient) -> None:
+    question = {"start": [0, 1], "target": [0, 2], "online": [0, 1]}
+    nothing = {"steps": [], "waiting_for": [2]}
+    assert await what_if(http, "reassignment", **question) == nothing
+    assert await what_if(http, "reassignment", **question, algorithm="legacy") == nothing
+
+
+async def test_what_if_reassignment_in_batches(http: httpx.AsyncClient) -> None:
+    """One leader may move at a time; free places go to partitions whose leader stays."""
+    rows = [
+        {"topic": "orders", "partition": 0, "start": [0, 1], "target": [0, 2]},
+        {"topic": "orders", "partition": 1, "start": [0, 1], "target": [2, 1]},
+        {"topic": "orders", "partition": 2, "start": [1, 0], "target": [2, 0]},
+        {"topic": "orders", "partition": 3, "start": [1, 0], "target": [1, 3], "online": [0, 1]},
+    ]
+    answer = await what_if(
+        http,
+        "reassignment",
+        batch=rows,
+        limits={"partition_movements": 2, "leader_movements": 1},
+    )
+    numbers = [[step["partition"] for step in batch] for batch in answer["batches"]]
+    assert numbers == [[1, 0], [2]]
+    assert answer["batches"][0][0]["assignment"] == [2, 1]
+    assert answer["waiting_for"] == [3]
+    assert answer["waiting"] == [{"topic": "orders", "partition": 3, "waiting_for": [3]}]
+
+
 @pytest.mark.parametrize(
     ("question", "body", "code"),
     [
@@ -55,6 +106,17 @@ async def test_what_if_placement(http: httpx.AsyncClient) -> None:
         (
             "placement",
             {"brokers": [{"id": 1}, {"id": 1}], "partitions": 1, "replication_factor": 1},
+            40050,
+        ),
+        ("reassignment", {"start": [1]}, 40050),
+        ("reassignment", {"start": [1, 1], "target": [2]}, 40050),
+        ("reassignment", {"start": [], "target": [2]}, 40050),
+        ("reassignment", {"start": [1], "target": [2], "isr": [3]}, 40050),
+        ("reassignment", {"start": [1], "target": [2], "batch": []}, 40050),
+        ("reassignment", {"start": [1], "target": [2], "limits": {"replica_movements": 0}}, 40050),
+        (
+            "reassignment",
+            {"batch": [{"topic": "t", "partition": 0, "start": [1], "target": [2]}] * 2},
             40050,
         ),
         (
@@ -94,7 +156,7 @@ async def test_without_a_ruler_everything_else_is_refused(http: httpx.AsyncClien
 
 async def test_every_example_is_what_its_operation_takes(http: httpx.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
-    for question in ("election", "placement"):
+    for question in ("election", "placement", "reassignment"):
         operation = document["paths"][f"/v1/what-if/{question}"]["post"]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
         name = schema["$ref"].rpartition("/")[2]

@@ -26,22 +26,18 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api import audit, configs, models, partitions, reassignments, tasks
+from leadline_common.api import audit, configs, models, partitions, reassignments, tasks, what_if
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
-from leadline_common.http.errors import error_responses, read_only
+from leadline_common.http.errors import error_responses
 
 CLUSTER_TAG = "cluster"
 TOPICS_TAG = "topics"
 ELECTIONS_TAG = "elections"
-WHAT_IF_TAG = "what-if"
 TAGS = (
     {"name": CLUSTER_TAG, "description": "Who rules, who is live, who leads what."},
     {"name": TOPICS_TAG, "description": "Creating, reading and deleting topics."},
     {"name": ELECTIONS_TAG, "description": "Electing leaders by hand."},
-    {
-        "name": WHAT_IF_TAG,
-        "description": "The functions that a controller decides with, without any effect.",
-    },
+    *what_if.TAGS,
     *reassignments.TAGS,
     *tasks.TAGS,
     *configs.TAGS,
@@ -81,6 +77,7 @@ class Administration(
     partitions.PartitionAdministration,
     reassignments.ReassignmentAdministration,
     tasks.TaskAdministration,
+    what_if.WhatIfAdministration,
     Protocol,
 ):
     """What a controller answers; each method is one route, and raises its documented errors."""
@@ -115,12 +112,6 @@ class Administration(
     async def elect(self, wanted: models.ElectionBody) -> models.Elections:
         """Elect leaders."""
 
-    def what_if_election(self, question: models.WhatIfElection) -> models.WhatIfElected:
-        """Decide an election from the question alone."""
-
-    def what_if_placement(self, question: models.WhatIfPlacement) -> models.WhatIfPlaced:
-        """Place replicas from the question alone."""
-
 
 def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     """Return the routes; `app.state.administration` answers, unless `kind` does.
@@ -137,7 +128,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     _add_elections(router)
     reassignments.add_routes(router)
     tasks.add_routes(router)
-    _add_what_if(router)
+    what_if.add_routes(router)
     configs.add_routes(router)
     audit.add_routes(router)
     return router
@@ -303,31 +294,3 @@ def _add_elections(router: APIRouter) -> None:
         partition, and a dry run does beforehand; so does the audit entry.
         """
         return await answering.elect(body)
-
-
-def _add_what_if(router: APIRouter) -> None:
-    @router.post(
-        "/what-if/election",
-        tags=[WHAT_IF_TAG],
-        summary="Who would lead?",
-        responses=error_responses(NoController, ConnectionLost),
-    )
-    @read_only
-    async def what_if_election(
-        answering: Answering, body: models.WhatIfElection
-    ) -> models.WhatIfElected:
-        """Decide an election from the request alone; nothing is read or changed."""
-        return answering.what_if_election(body)
-
-    @router.post(
-        "/what-if/placement",
-        tags=[WHAT_IF_TAG],
-        summary="Where would replicas be placed?",
-        responses=error_responses(PolicyViolation, NoController, ConnectionLost),
-    )
-    @read_only
-    async def what_if_placement(
-        answering: Answering, body: models.WhatIfPlacement
-    ) -> models.WhatIfPlaced:
-        """Place replicas from the request alone: Kafka's rack-aware round robin."""
-        return answering.what_if_placement(body)

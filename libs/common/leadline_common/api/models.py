@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from leadline_common.elections import ElectionKind, ElectionReason
+from leadline_common.elections import ElectionReason
 
 BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
 Count = Annotated[int, Field(ge=1, le=200_000, strict=True)]
@@ -296,81 +296,3 @@ class Elections(BaseModel):
 
     elected: list[ElectedPartition]
     dry_run: bool
-
-
-class WhatIfElection(BaseModel):
-    """A partition, and what happens to it."""
-
-    model_config = example(
-        {
-            "kind": "offline",
-            "assignment": [1, 2, 3],
-            "isr": [1, 2],
-            "live": [2, 3],
-            "unclean": False,
-            "shutting_down": [],
-        }
-    )
-
-    kind: ElectionKind
-    assignment: Replicas = Field(min_length=1, description="In order of preference")
-    isr: Replicas = Field(default_factory=list)
-    live: Replicas
-    unclean: bool = Field(default=False, description="May a replica outside the ISR lead?")
-    shutting_down: Replicas = Field(default_factory=list)
-    eligible: Replicas = Field(
-        default_factory=list, description="Preferred among replicas outside the ISR"
-    )
-    leader: Annotated[int, Field(ge=-1, strict=True)] = Field(
-        default=-1, description="The present leader; it stays where nothing needs to change"
-    )
-
-
-class WhatIfElected(BaseModel):
-    """What the election would decide; `leader` -1 where nobody may lead."""
-
-    model_config = example({"leader": 2, "isr": [2], "reason": "isr"})
-
-    leader: int
-    isr: list[int]
-    reason: ElectionReason
-
-
-class WhatIfBroker(BaseModel):
-    """A broker to place replicas on."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    id: BrokerId
-    rack: str | None = None
-
-
-class WhatIfPlacement(BaseModel):
-    """Partitions to place, with the start that a service would draw by chance."""
-
-    model_config = example(
-        {
-            "brokers": [{"id": 0}, {"id": 1}, {"id": 2}],
-            "partitions": 3,
-            "replication_factor": 2,
-            "start_index": 0,
-            "shift": 0,
-        }
-    )
-
-    brokers: list[WhatIfBroker]
-    partitions: Annotated[int, Field(ge=1, le=200_000)]
-    replication_factor: Annotated[int, Field(ge=1, le=32_767)]
-    start_index: Annotated[int, Field(ge=0)] = 0
-    shift: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Distance of the second replicas; start_index where left out"
-    )
-    start_partition: Annotated[int, Field(ge=0)] = 0
-
-
-class WhatIfPlaced(BaseModel):
-    """Where the replicas would be, preferred leader first."""
-
-    model_config = example({"assignment": {"0": [0, 1], "1": [1, 2], "2": [2, 0]}})
-
-    assignment: dict[str, list[int]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from leadline_client.errors import InvalidRequest
 from leadline_client.wire import NewTopic
 from leadline_common.api import models
 from leadline_controller.api import views
@@ -11,13 +10,17 @@ from leadline_controller.api.configs import ConfigAnswers
 from leadline_controller.api.partitions import PartitionAnswers
 from leadline_controller.api.reassignments import ReassignmentAnswers
 from leadline_controller.api.tasks import TaskAnswers
+from leadline_controller.api.what_if import WhatIfAnswers
 from leadline_controller.domain.cluster import TopicPartition
-from leadline_controller.domain.election import elect
-from leadline_controller.domain.placement import assign_replicas
 
 
 class ControllerAdministration(
-    AuditAnswers, ConfigAnswers, PartitionAnswers, ReassignmentAnswers, TaskAnswers
+    AuditAnswers,
+    ConfigAnswers,
+    PartitionAnswers,
+    ReassignmentAnswers,
+    TaskAnswers,
+    WhatIfAnswers,
 ):
     """Answers `leadline_common.api.administration.Administration` from one controller.
 
@@ -96,40 +99,6 @@ class ControllerAdministration(
             dry_run=wanted.dry_run,
         )
 
-    def what_if_election(self, question: models.WhatIfElection) -> models.WhatIfElected:
-        """Decide an election with the controller's own function."""
-        _check_members(question)
-        election = elect(
-            question.kind,
-            tuple(question.assignment),
-            tuple(question.isr),
-            frozenset(question.live),
-            leader=question.leader,
-            unclean=question.unclean,
-            shutting_down=frozenset(question.shutting_down),
-            eligible=frozenset(question.eligible),
-        )
-        return models.WhatIfElected(
-            leader=election.leader, isr=list(election.isr), reason=election.reason
-        )
-
-    def what_if_placement(self, question: models.WhatIfPlacement) -> models.WhatIfPlaced:
-        """Place replicas with the controller's own function."""
-        brokers = {broker.id: broker.rack for broker in question.brokers}
-        if len(brokers) < len(question.brokers):
-            raise InvalidRequest("body.brokers: an id is named twice")
-        placed = assign_replicas(
-            brokers,
-            question.partitions,
-            question.replication_factor,
-            start_index=question.start_index,
-            shift=question.shift,
-            start_partition=question.start_partition,
-        )
-        return models.WhatIfPlaced(
-            assignment={str(partition): list(replicas) for partition, replicas in placed.items()}
-        )
-
 
 def _new_topic(body: models.NewTopicBody) -> NewTopic:
     assignment = body.replica_assignment
@@ -146,16 +115,3 @@ def _new_topic(body: models.NewTopicBody) -> NewTopic:
 
 def _text(value: str | int | bool) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _check_members(question: models.WhatIfElection) -> None:
-    """Refuse lists that no partition can have.
-
-    Raises:
-        InvalidRequest: a broker is named twice.
-
-    """
-    for name in ("assignment", "isr"):
-        brokers = getattr(question, name)
-        if len(set(brokers)) < len(brokers):
-            raise InvalidRequest(f"body.{name}: a broker is named twice")
