@@ -169,6 +169,10 @@ class Cluster:
         """POST to a path of a service (`json=`, `content=`, `params=`, `headers=`)."""
         return await self._http.post(self.url(name) + path, **arguments)
 
+    async def request(self, method: str, name: str, path: str, **arguments: Any) -> httpx.Response:
+        """Send any other request to a service."""
+        return await self._http.request(method, self.url(name) + path, **arguments)
+
     async def leader_of(self, topic: str, partition: int, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of a partition's leader, waiting for one outside `not_in`."""
 

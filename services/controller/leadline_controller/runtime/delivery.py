@@ -102,12 +102,10 @@ class Delivery:
         """Owe a broker roles; one that is about to stop leaves those where it is not in sync."""
         sender = self._senders[broker_id]
         sender.cause = cause
+        sender.owe_roles(topic, partitions)
         out = self._out_of_sync(broker_id, topic, partitions)
         if out:
             sender.owe_halt(topic, sorted(out))
-        following = [p for p in partitions if p not in out]
-        if following:
-            sender.owe_roles(topic, following)
 
     def _out_of_sync(self, broker_id: int, topic: str, partitions: Iterable[int]) -> set[int]:
         """Return the partitions that a broker which is about to stop need not follow any more."""

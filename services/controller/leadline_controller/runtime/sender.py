@@ -106,20 +106,21 @@ class BrokerSender:
         self._wake.set()
 
     def owe_stop(self, topic: str, partitions: Iterable[int]) -> None:
-        """Owe StopReplica with deletion."""
-        self._owe_instead_of_roles(self._stops, topic, partitions)
-
-    def owe_halt(self, topic: str, partitions: Iterable[int]) -> None:
-        """Owe StopReplica that keeps the log: the broker is about to stop."""
-        self._owe_instead_of_roles(self._halts, topic, partitions)
-
-    def _owe_instead_of_roles(self, owed: _Names, topic: str, partitions: Iterable[int]) -> None:
+        """Owe StopReplica with deletion; roles in these partitions are owed no more."""
         numbers = dict.fromkeys(partitions)
-        owed.setdefault(topic, {}).update(numbers)
+        self._stops.setdefault(topic, {}).update(numbers)
         roles = self._roles.pop(topic, {})
         left = {number: None for number in roles if number not in numbers}
         if left:
             self._roles[topic] = left
+        self._wake.set()
+
+    def owe_halt(self, topic: str, partitions: Iterable[int]) -> None:
+        """Owe StopReplica that keeps the log, after the roles: the broker is about to stop.
+
+        Who has led until now hears of its successor first, and can answer what it owes.
+        """
+        self._halts.setdefault(topic, {}).update(dict.fromkeys(partitions))
         self._wake.set()
 
     def metadata_changed(self) -> None:
