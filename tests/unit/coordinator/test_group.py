@@ -1,0 +1,249 @@
+"""One group's decisions, case by case: who is stopped, who is kept, who is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leadline_client.channel import Error, Hello, Start, Stop
+from leadline_client.errors import (
+    GroupFull,
+    GroupNotEmpty,
+    InvalidSubscription,
+    LeadlineError,
+    PartitionNotOwned,
+    StaleGeneration,
+    UnknownMember,
+)
+from leadline_coordinator.domain.commits import check_owned, committing_member
+from leadline_coordinator.domain.facts import Subscription
+from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.interest import Interest
+from leadline_coordinator.domain.members import Limits
+from leadline_coordinator.domain.membership import Membership
+from leadline_coordinator.domain.patterns import interested_topics
+from leadline_coordinator.domain.rebalance import why_necessary
+from leadline_coordinator.domain.states import LEGAL_MOVES, GroupState, IllegalMove, check_move
+from tests.unit.coordinator.world import Consumer, World
+
+
+class Recorder(World):
+    """A world that remembers what was sent, beginning when told."""
+
+    def __init__(self, partitions: int = 6) -> None:
+        super().__init__(1, {"t": partitions})
+        self.sent: list[tuple[str, Any]] = []
+
+    def put(self, link: Any, lane: str, frame: Any) -> None:
+        if lane == "down":
+            self.sent.append((link.consumer.name, frame))
+        super().put(link, lane, frame)
+
+    def kinds(self, kind: type[Any]) -> list[tuple[str, Any]]:
+        return [(name, frame) for name, frame in self.sent if isinstance(frame, kind)]
+
+    @property
+    def group(self) -> Group:
+        assert self.coordinator is not None
+        return self.coordinator.group
+
+
+def group_of(count: int, **hello: Any) -> tuple[Recorder, list[Consumer]]:
+    """A settled group of so many consumers."""
+    world = Recorder()
+    for _ in range(count):
+        world.join(**({"topics": ("t",)} | hello))
+    world.run(1_000)
+    world.settled()
+    world.sent.clear()
+    return world, world.consumers
+
+
+def test_the_ownership_is_compared_as_the_seed_says() -> None:
+    plan = {"a": [("t", 0)], "b": [("t", 1)]}
+    owners = {("t", 0): "a", ("t", 1): "b"}
+
+    assert why_necessary(owners, plan) is None
+    assert "no ownership" in (why_necessary({}, plan) or "")
+    assert "nobody" in (why_necessary({("t", 0): "a"}, plan) or "")
+    assert "any longer" in (why_necessary(owners | {("t", 2): "a"}, plan) or "")
+    assert "does not match" in (why_necessary({("t", 0): "b", ("t", 1): "a"}, plan) or "")
+
+
+def test_a_cooperative_group_stops_only_what_moves() -> None:
+    world, consumers = group_of(2, protocol="cooperative", assignor="sticky")
+
+    world.join(topics=("t",), protocol="cooperative", assignor="sticky")
+    world.run(1_000)
+
+    stops = world.kinds(Stop)
+    assert sum(len(part) for _, stop in stops for _, part in stop.partitions) == 2
+    assert all(len(consumer.owned) == 2 for consumer in consumers)
+
+
+def test_an_eager_group_stops_everything() -> None:
+    world, _ = group_of(2, assignor="sticky")
+
+    world.join(topics=("t",), assignor="sticky")
+    world.run(1_000)
+
+    stops = world.kinds(Stop)
+    assert sum(len(part) for _, stop in stops for _, part in stop.partitions) == 6
+
+
+def test_a_new_coordinator_moves_nothing_when_nothing_has_changed() -> None:
+    world, consumers = group_of(3)
+    before = {consumer.name: set(consumer.owned) for consumer in consumers}
+    generation = world.group.generation
+
+    world.fail_over(50)
+    world.run(2_000)
+
+    world.settled()
+    assert {consumer.name: consumer.owned for consumer in consumers} == before
+    assert world.group.generation == generation
+    assert not world.kinds(Stop)
+
+
+def test_a_static_member_that_restarts_gets_its_part_and_stops_nobody() -> None:
+    world = Recorder()
+    for number in range(3):
+        world.join(topics=("t",), instance_id=f"i{number}")
+    world.run(1_000)
+    part = set(world.consumers[1].owned)
+    world.sent.clear()
+
+    world.kill(world.consumers[1])
+    world.run(400)
+    back = world.join(topics=("t",), instance_id="i1")
+    world.run(600)
+
+    world.settled()
+    assert back.owned == part
+    assert not world.kinds(Stop)
+    assert {name for name, _ in world.kinds(Start)} == {back.name}
+
+
+def test_of_two_consumers_with_one_instance_id_the_first_is_fenced() -> None:
+    world, consumers = group_of(2)
+    twin = world.join(topics=("t",), instance_id="twin")
+    world.run(600)
+    other = world.join(topics=("t",), instance_id="twin")
+    world.sent.clear()
+    world.run(100)
+
+    fenced = [frame for name, frame in world.kinds(Error) if name == twin.name]
+    assert [frame.error_code for frame in fenced] == [40973]
+    assert len(consumers) == 4
+    assert other.member in world.group.members
+
+
+def test_who_does_not_answer_a_start_is_put_out_after_the_retries() -> None:
+    world, consumers = group_of(2)
+    deaf = world.join(topics=("t",))
+    deaf.answers_starts = False
+    deaf_member = None
+    for _ in range(200):
+        world.run(10)
+        deaf_member = deaf_member or deaf.member
+        if world.group.last_error:
+            break
+
+    assert "no answer to Start after 4 retries" in (world.group.last_error or "")
+    assert deaf_member not in world.group.members
+    errors = [frame for name, frame in world.kinds(Error) if name == deaf.name]
+    assert errors[0].error_code == 40976
+    assert len(world.kinds(Start)) >= 5
+    assert {consumer.member for consumer in consumers[:2]} <= set(world.group.members)
+
+
+def refused(group: Group, error: type[LeadlineError], **hello: Any) -> None:
+    before = group.record()
+    with pytest.raises(error):
+        Membership(group).on_hello(Hello(**hello), 99, "new", 5_000)
+    assert group.record() == before
+
+
+def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
+    world, _ = group_of(1, assignor="sticky")
+    group = world.group
+
+    refused(group, InvalidSubscription, assignor="sticky")
+    refused(group, InvalidSubscription, assignor="sticky", topics=("t",), pattern="t")
+    refused(group, InvalidSubscription, assignor="sticky", topics=())
+    refused(group, InvalidSubscription, assignor="sticky", pattern="(")
+    refused(group, InvalidSubscription, assignor="sticky", topics=("t",), threads=0)
+    refused(group, InvalidSubscription, assignor="range", topics=("t",))
+    refused(group, InvalidSubscription, assignor="sticky", protocol="cooperative", topics=("t",))
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    group = Group("g", 1, Limits(max_size=1), {}, {})
+    members = Membership(group)
+    members.on_hello(Hello(topics=("t",)), 1, "a", 0)
+
+    refused(group, GroupFull, topics=("t",))
+    members.on_hello(Hello(topics=("t",), member="a"), 2, "b", 10)
+
+    assert list(group.members) == ["a"]
+
+
+def test_only_the_owner_commits_under_the_generation_that_it_was_told() -> None:
+    world, (first, second) = group_of(2)
+    group, member = world.group, first.member
+    mine, other = next(iter(first.owned)), next(iter(second.owned))
+
+    found = committing_member(group, member, group.generation, 1)
+    check_owned(found, mine)
+
+    with pytest.raises(PartitionNotOwned):
+        check_owned(found, other)
+    with pytest.raises(StaleGeneration):
+        committing_member(group, member, group.generation - 1, 1)
+    with pytest.raises(StaleGeneration):
+        committing_member(group, member, group.generation, 2)
+    with pytest.raises(UnknownMember):
+        committing_member(group, "nobody", group.generation, 1)
+    with pytest.raises(GroupNotEmpty):
+        committing_member(group, None, None, None)
+
+
+def test_a_pattern_stands_for_whole_names_and_never_for_internal_topics() -> None:
+    topics = ["orders", "orders-eu", "old-orders", "__offsets"]
+
+    assert interested_topics(Subscription(pattern="orders.*"), topics) == ("orders", "orders-eu")
+    assert interested_topics(Subscription(pattern="orders"), topics) == ("orders",)
+    assert interested_topics(Subscription(pattern=".*"), topics) == (
+        "old-orders",
+        "orders",
+        "orders-eu",
+    )
+
+
+def test_a_pattern_that_backtracks_elsewhere_is_answered_at_once() -> None:
+    assert interested_topics(Subscription(pattern="(a|aa)+$"), ["a" * 200 + "b"]) == ()
+
+
+def test_groups_are_found_by_the_topics_that_they_asked_for() -> None:
+    interest = Interest()
+    interest.update("by-name", [Subscription(topics=("orders", "returns"))])
+    interest.update("by-pattern", [Subscription(pattern="ord.*"), Subscription(topics=("other",))])
+
+    assert interest.concerned("orders") == {"by-name", "by-pattern"}
+    assert interest.concerned("other") == {"by-pattern"}
+
+    interest.update("by-name", [Subscription(topics=("returns",))])
+    interest.update("by-pattern", [])
+
+    assert interest.concerned("orders") == set()
+    assert interest.concerned("returns") == {"by-name"}
+    assert interest.consumer_groups_per_topic == {"returns": {"by-name"}}
+
+
+def test_a_group_goes_from_state_to_state_as_the_table_says() -> None:
+    for before in GroupState:
+        check_move(before, before)
+        for after in set(GroupState) - {before} - LEGAL_MOVES[before]:
+            with pytest.raises(IllegalMove):
+                check_move(before, after)

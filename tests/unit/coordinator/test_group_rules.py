@@ -1,0 +1,110 @@
+"""Each part of rule R16 is needed: without it the world of `world.py` finds the harm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+from leadline_client.errors import LeadlineError
+from leadline_coordinator.domain import rebalance
+from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.line import Line
+from leadline_coordinator.domain.members import Limits, Member
+from leadline_coordinator.domain.membership import restored
+from tests.unit.coordinator import world
+from tests.unit.coordinator.test_group_safety import ASSIGNORS, HAPPENINGS, PROTOCOLS, happen
+
+STORIES = 400
+
+
+def free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a former member holds is given away while it may still be reading."""
+    expel = Group.expel
+
+    def changed(self: Group, member: Member, why: LeadlineError | None, rest_ms: int) -> None:
+        del rest_ms
+        expel(self, member, why, 0)
+
+    monkeypatch.setattr(Group, "expel", changed)
+
+
+def start_without_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new owner is started before the old one has stopped."""
+
+    def changed(*_: Any, **__: Any) -> Iterator[Any]:
+        yield from ()
+
+    monkeypatch.setattr(rebalance, "_stop", changed)
+
+
+def evict_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent member is put out before its own limit has stopped it."""
+
+    def changed(self: Member, limits: Limits) -> int:
+        if self.line is None:
+            return self.rest_at_ms
+        return self.line.acknowledged_at_ms + limits.stop_limit_ms - 60
+
+    monkeypatch.setattr(Member, "certain_rest_ms", changed)
+
+
+def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who cannot answer a Stop is kept alive by its other answers, and holds up everybody."""
+
+    def changed(self: Line, number: int, now_ms: int) -> None:
+        if number > self.acknowledged:
+            self.acknowledged, self.acknowledged_at_ms = number, now_ms
+
+    monkeypatch.setattr(Line, "_acknowledge", changed)
+
+
+def take_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new coordinator does not wait for members of its predecessor that may still be reading."""
+
+    def changed(*arguments: Any) -> Group:
+        *others, now_ms = arguments
+        earlier: Callable[..., Group] = restored
+        return earlier(*others, now_ms - world.LIMITS.evict_limit_ms)
+
+    monkeypatch.setattr(world, "restored", changed)
+
+
+def tell(seed: int) -> None:
+    """Have a story happen, as chance tells it."""
+    chance = Random(seed)
+    small = world.World(seed, {"t": 7})
+    hello = {"assignor": chance.choice(ASSIGNORS), "protocol": chance.choice(PROTOCOLS)}
+    for _ in range(2):
+        small.join(topics=("t",), **hello)
+    for _ in range(chance.randrange(3, 25)):
+        small.run(chance.choice([0, 10, 50, 120, 250, 450]))
+        happen(small, chance.choice(["join", "join", *HAPPENINGS]), chance.randrange(6), hello)
+    small.heal()
+    small.settled()
+
+
+def tell_all() -> None:
+    for seed in range(STORIES):
+        tell(seed)
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        free_at_once,
+        start_without_stop,
+        evict_too_soon,
+        acknowledge_past_a_stop,
+        take_over_at_once,
+    ],
+)
+def test_without_a_part_of_the_rule_harm_is_found(
+    without: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without(monkeypatch)
+
+    with pytest.raises(AssertionError):
+        tell_all()
