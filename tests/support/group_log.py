@@ -87,12 +87,13 @@ class EventReader:
 
 
 def holds_of(
-    events: Sequence[Event], ended_s: float = math.inf, freezes: Iterable[Freeze] = ()
+    events: Sequence[Event], *, killed: bool = False, freezes: Iterable[Freeze] = ()
 ) -> list[Hold]:
     """Return the holds of one member, from its events in order.
 
-    `ended_s` is when its process ended. What a frozen member hears to have lost when
-    it wakes up, it held until it froze: the freeze is no use of it.
+    Who was `killed` held everything until the last thing that it did. What a frozen
+    member hears to have lost when it wakes up, it held until it froze: the freeze is
+    no use of it.
     """
     held: dict[Partition, float] = {}
     found = []
@@ -105,8 +106,8 @@ def holds_of(
                     until_s = _last_use(event, since_s, freezes)
                     found.append(Hold(event.member, partition, since_s, until_s))
     member = events[0].member if events else ""
-    closed = [event.at_s for event in events if event.kind == "closed"]
-    until_s = min([ended_s, *closed])
+    ended = events and (killed or events[-1].kind == "closed")
+    until_s = events[-1].at_s if ended else math.inf
     return found + [Hold(member, p, since_s, until_s) for p, since_s in held.items()]
 
 

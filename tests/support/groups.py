@@ -13,6 +13,7 @@ client id, which is that name.
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 import sys
 import time
@@ -55,7 +56,7 @@ class GroupMember:
     name: str
     child: Child
     log: EventReader
-    ended_s: float | None = None
+    killed: bool = False
 
     def events(self) -> list[Event]:
         """Return what it has written down so far."""
@@ -97,15 +98,13 @@ class Group:
         member = self.members[name]
         await member.child.stop()
         assert member.child.exit_code == 0, f"{name} ended badly:\n{member.child.tail()}"
-        member.ended_s = time.monotonic()
 
     async def kill(self, name: str) -> None:
         """Kill -9 a member, and see it gone."""
         member = self.members[name]
         assert member.child.running
-        member.child.signal(signal.SIGKILL)
-        member.ended_s = time.monotonic()
         await member.child.kill()
+        member.killed = True
         assert member.child.exit_code == -signal.SIGKILL
 
     @asynccontextmanager
@@ -143,7 +142,7 @@ class Group:
         """Return what each running member holds now, by its own log."""
         found: dict[str, set[Partition]] = {}
         for name in self.running():
-            open_holds = (h for h in self._holds_of(self.members[name]) if h.until_s > 1e18)
+            open_holds = (h for h in self._holds_of(self.members[name]) if h.until_s == math.inf)
             found[name] = {hold.partition for hold in open_holds}
         return found
 
@@ -255,8 +254,7 @@ class Group:
 
     def _holds_of(self, member: GroupMember) -> list[Hold]:
         mine = [freeze for freeze in self.freezes if freeze.member == member.name]
-        ended_s = float("inf") if member.ended_s is None else member.ended_s
-        return holds_of(member.events(), ended_s, mine)
+        return holds_of(member.events(), killed=member.killed, freezes=mine)
 
     def _tails(self) -> str:
         return "\n".join(f"--- {m.name}\n{m.child.tail(10)}" for m in self.members.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from tests.support.group_log import (
@@ -29,8 +30,12 @@ def hold(member: str, since_s: float, until_s: float) -> Hold:
 def test_holds_end_by_revocation_close_and_death() -> None:
     events = [event("a", 1, "assigned"), event("a", 2, "revoked"), event("a", 3, "assigned")]
 
-    assert holds_of(events, 9) == [hold("a", 1, 2), hold("a", 3, 9)]
+    assert holds_of(events) == [hold("a", 1, 2), hold("a", 3, math.inf)]
     assert holds_of([*events, Event("a", 5, "closed")]) == [hold("a", 1, 2), hold("a", 3, 5)]
+    assert holds_of([*events, event("a", 6, "consumed")], killed=True) == [
+        hold("a", 1, 2),
+        hold("a", 3, 6),
+    ]
 
 
 def test_a_freeze_is_no_use_of_what_is_lost_on_waking() -> None:
