@@ -102,6 +102,21 @@ async def test_it_serves_until_another_leads(cluster: SmallCluster) -> None:
     assert (await cluster.produce(2, "by another")).base_offset == 1
 
 
+async def test_it_waits_for_the_answers_to_what_it_accepted(cluster: SmallCluster) -> None:
+    cluster.cut = {3}
+    produce = asyncio.create_task(cluster.produce(1, "accepted before the move"))
+    await cluster.until(lambda: cluster.end(2) == 1, "2 has the record, 3 has not")
+    controller(cluster, moved(cluster))
+
+    handing_over = asyncio.create_task(cluster.brokers[1].hand_over())
+    await cluster.until(lambda: cluster.brokers[1].replicas()[0].role == "follower", "2 leads")
+    assert not handing_over.done()
+    cluster.cut = set()
+
+    assert (await produce).base_offset == 0
+    await handing_over
+
+
 @pytest.mark.parametrize("trouble", [unreachable, standby])
 async def test_it_asks_again_where_a_controller_may_come(
     cluster: SmallCluster, trouble: Callable[[], Answer]

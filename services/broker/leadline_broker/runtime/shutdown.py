@@ -25,6 +25,7 @@ from leadline_common.rpc import ControlledShutdownRequest
 logger = structlog.get_logger(__name__)
 
 _ANSWER_TIMEOUT_MS: Final = 5_000
+_ANSWERS_TIMEOUT_S: Final = 1.0
 _ROLES_TIMEOUT_S: Final = 2.0
 """How long roles may take after the controller has moved the leaders, before it is asked again."""
 
@@ -51,12 +52,20 @@ class ControlledShutdown:
 
     async def run(self, timeout_ms: int) -> None:
         """Return once nothing is led here, nobody else can lead it, or the time is up."""
+        logger.info("handing over", partitions=len(self._replicas.led()))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._may_ask() and await self._moves_on():
                     await self._pause()
+            async with asyncio.timeout(_ANSWERS_TIMEOUT_S):
+                await self._until_answered()
         left = self._replicas.led()
         logger.info("relieved" if not left else "stopping as leader", partitions=len(left))
+
+    async def _until_answered(self) -> None:
+        """Let produces that came before the move have their answers: the new leader knows them."""
+        while waiting := [p for p in self._replicas.all() if _owes_answers(p)]:
+            await waiting[0].changed()
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._backoff.next_ms() / 1000)
@@ -96,3 +105,7 @@ class ControlledShutdown:
         """Tell whether a replica lives elsewhere: it may still catch up."""
         assigned = {*partition.replica.state.assigned} - {self._standing.broker_id}
         return not assigned.isdisjoint(self._metadata.brokers)
+
+
+def _owes_answers(partition: Partition) -> bool:
+    return partition.replica.leadership is None and partition.replica.has_parked

@@ -1,0 +1,46 @@
+"""A second SIGTERM to a broker that nobody can relieve: it stops all the same, in good order."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable
+
+from leadline_client.wire import NewTopic
+from tests.support.cluster import Cluster, wait_until
+from tests.support.load import Load
+from tests.support.scenario import TOPIC, running_cluster
+
+
+def says(cluster: Cluster, name: str, line: str) -> Callable[[], Awaitable[bool]]:
+    """Return the condition that a service has logged a line."""
+
+    async def said() -> bool:
+        return line in cluster.log(name)
+
+    return said
+
+
+async def test_a_second_signal_ends_a_broker_that_waits_for_others() -> None:
+    """Its followers are frozen: live by their sessions, so it hopes for them, but not in sync."""
+    settings = {
+        "zookeeper.session.timeout.ms": "30000",
+        "replica.lag.time.max.ms": "500",
+        "controlled.shutdown.timeout.ms": "60000",
+    }
+    async with running_cluster(settings=settings) as cluster:
+        topic = NewTopic(TOPIC, 1, 3, configs={"min.insync.replicas": "1"})
+        await cluster.client.create_topic(topic)
+        leader = await cluster.leader_of(TOPIC, 0)
+        for broker in {"broker-1", "broker-2", "broker-3"} - {leader}:
+            cluster.pause(broker)
+        async with Load(cluster.url(leader), TOPIC, 1, rate=100, batch_size=10) as load:
+            await load.progress(records=20)
+            cluster.send_signal(leader, signal.SIGTERM)
+            await wait_until(says(cluster, leader, "handing over"), "it has begun to hand over")
+            await load.progress(records=20)
+            await load.stop()
+        assert cluster.child(leader).running
+
+        cluster.send_signal(leader, signal.SIGTERM)
+
+        await wait_until(says(cluster, leader, '"clean": true'), "it has closed its logs")
