@@ -18,6 +18,7 @@ _COMMANDS: Final = {
     "elect": "cluster:elect",
     "audit": "audit:audit",
     "explain": "audit:explain",
+    "failed-brokers": "failed_brokers:failed_brokers",
     "produce": "records:produce",
     "consume": "records:consume",
     "groups": "groups:app",

@@ -57,6 +57,13 @@ async def kinds(controller: RunningController, **wanted: Any) -> list[str]:
     return [entry["kind"] for entry in answer.json()["entries"]]
 
 
+async def failures(controller: RunningController) -> list[dict[str, Any]]:
+    answer = await controller.http.get("/v1/failed-brokers/history")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["failures"]
+    return found
+
+
 async def set_interval(controller: RunningController, interval_ms: int) -> None:
     body = {"set": {"failed.broker.interval.ms": str(interval_ms)}}
     answer = await controller.http.patch("/v1/configs", json=body)
@@ -77,6 +84,15 @@ async def test_the_replicas_of_a_dead_broker_are_made_anew_on_others(
     assert max(load.values()) - min(load.values()) <= 1
     await until_noted(zk_session)
     assert await kinds(controller, broker=1) == ["broker_failed", "healing_queued"]
+    (row,) = await failures(controller)
+    assert (row["broker"], row["outcome"], row["detected_by"]) == (1, "healed", "controller-1")
+    assert (row["chunks"], row["chunks_over"]) == (2, 2)
+    assert (row["partitions"], row["partitions_moved"]) == (4, 4)
+    assert (
+        row["failed_at"] + SOON["failed_broker_interval_ms"] <= row["queued_at"] <= row["over_at"]
+    )
+    tasks = (await controller.http.get("/v1/tasks/history")).json()["tasks"]
+    assert [(task["kind"], task["state"]) for task in tasks] == [("heal", "done")] * 2
 
 
 async def test_a_restart_within_the_interval_moves_nothing(rig: Rig, zk_session: ZkSession) -> None:
@@ -92,6 +108,9 @@ async def test_a_restart_within_the_interval_moves_nothing(rig: Rig, zk_session:
     await until_noted(zk_session)
     assert replicas(controller) == before
     assert await kinds(controller, broker=1) == ["broker_failed", "broker_returned"]
+    (row,) = await failures(controller)
+    assert (row["outcome"], row["chunks"]) == ("cancelled", 0)
+    assert row["returned_at"] > row["failed_at"]
 
 
 async def test_the_time_of_the_failure_outlives_the_controller(
@@ -153,6 +172,7 @@ async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(
     await until(lambda: list(reign.healing.chunks()) == [begun], "the others are cancelled")
     async with Followers(rig, zk_session):
         await until(lambda: is_calm(controller), "the one that ran is finished")
+    assert (await failures(controller))[0]["outcome"] == "partly_healed"
     assert begun.node.state is TaskState.DONE
     assert {task.node.state for task in queued} == {TaskState.CANCELLED}
     assert not avoids(controller, 1)

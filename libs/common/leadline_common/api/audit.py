@@ -206,8 +206,53 @@ class Export:
     oldest: int
 
 
+class PastTask(BaseModel):
+    """A task as its latest audit entry has it; times in Unix ms."""
+
+    id: str
+    kind: str
+    actor: str
+    cause: str
+    reason: str
+    state: str
+    created_at: int
+    finished_at: int | None
+    total: int = Field(description="Partitions that it was about")
+    outcome: dict[str, int] = Field(description="What became of how many of them")
+    details: dict[str, Any]
+
+
+class PastTasks(BaseModel):
+    """Tasks, newest first."""
+
+    model_config = example(
+        {
+            "tasks": [
+                {
+                    "id": "0000000007",
+                    "kind": "reassign",
+                    "actor": "operator",
+                    "cause": "0f9a6d2c41be",
+                    "reason": "",
+                    "state": "done",
+                    "created_at": 1767225600000,
+                    "finished_at": 1767225660000,
+                    "total": 12,
+                    "outcome": {"done": 12, "cancelled": 0, "superseded": 0, "gone": 0},
+                    "details": {},
+                }
+            ]
+        }
+    )
+
+    tasks: list[PastTask]
+
+
 class AuditAdministration(Protocol):
     """What a controller answers of the past."""
+
+    async def past_tasks(self, limit: int) -> PastTasks:
+        """Return the latest tasks, those that are long over too."""
 
     async def audit(
         self, wanted: AuditFilter, cursor: int | None, order: str, page_size: int
@@ -316,6 +361,14 @@ def _add_export(router: APIRouter) -> None:
 
 
 def _add_past(router: APIRouter) -> None:
+    @router.get("/tasks/history", tags=[TAG], summary="Every task so far", responses=_ERRORS)
+    async def read_past_tasks(
+        answering: Answering,
+        limit: Annotated[int, Query(ge=1, le=10_000, description="How many, the newest")] = 100,
+    ) -> PastTasks:
+        """List tasks from the history, newest first: also those that the cluster has forgotten."""
+        return await answering.past_tasks(limit)
+
     @router.get(
         "/topics/{topic}/partitions/{partition}/history",
         tags=[TAG],

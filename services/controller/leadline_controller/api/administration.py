@@ -7,6 +7,7 @@ from leadline_common.api import models
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditAnswers
 from leadline_controller.api.configs import ConfigAnswers
+from leadline_controller.api.failed_brokers import HealingAnswers
 from leadline_controller.api.partitions import PartitionAnswers
 from leadline_controller.api.reassignments import ReassignmentAnswers
 from leadline_controller.api.tasks import TaskAnswers
@@ -17,6 +18,7 @@ from leadline_controller.domain.cluster import TopicPartition
 class ControllerAdministration(
     AuditAnswers,
     ConfigAnswers,
+    HealingAnswers,
     PartitionAnswers,
     ReassignmentAnswers,
     TaskAnswers,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from leadline_client.errors import NotFound
 from leadline_common.api import audit as models
 from leadline_common.audit_export import encode_lines, exported
@@ -14,6 +16,7 @@ from leadline_controller.domain.history import (
     AuditRecord,
     PartitionChange,
     PastCluster,
+    TaskRecord,
 )
 
 _EXPORT_PAGE = 500
@@ -78,6 +81,12 @@ class AuditAnswers(Answers):
             next_cursor=str(page[-1].audit_id) if len(found) > page_size else None,
         )
 
+    async def past_tasks(self, limit: int) -> models.PastTasks:
+        """Return the latest tasks, those that are long over too."""
+        history = await self._controller.history()
+        found = await history.tasks(limit)
+        return models.PastTasks(tasks=[_task(record) for record in found])
+
     async def past_cluster(self, at: int | None, version: int | None) -> models.PastCluster:
         """Return the cluster as it was."""
         history = await self._controller.history()
@@ -85,6 +94,11 @@ class AuditAnswers(Answers):
         if past.audit_id < 0:
             raise NotFound("the history does not reach back that far")
         return _past(past)
+
+
+def _task(record: TaskRecord) -> models.PastTask:
+    known = msgspec.structs.asdict(record)
+    return models.PastTask.model_validate(known | {"finished_at": record.finished_at or None})
 
 
 def _query(wanted: models.AuditFilter) -> AuditQuery:

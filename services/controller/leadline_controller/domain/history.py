@@ -12,7 +12,7 @@ leader and ISR are its `changes`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -81,6 +81,66 @@ class PartitionChange(msgspec.Struct, frozen=True):
     kind: str
     entry_reason: str
     change: StateChange
+
+
+FailureOutcome: TypeAlias = Literal["failed", "cancelled", "healing", "healed", "partly_healed"]
+
+
+class FailureRecord(msgspec.Struct, frozen=True):
+    """One failure of a broker (KIP-46), from the first news to the end; times in Unix ms.
+
+    `queued_at` is None until it counted as dead and all it had was queued in `chunks`;
+    `over_at` until all of them are. `detected_by` is the controller that noticed, in
+    its `controller_epoch`.
+    """
+
+    broker: int
+    failed_at: int
+    incarnation: int
+    detected_by: str
+    controller_epoch: int
+    returned_at: int | None
+    queued_at: int | None
+    chunks: int
+    chunks_over: int
+    chunks_cancelled: int
+    partitions: int
+    partitions_moved: int
+    bytes_moved: int
+    over_at: int | None
+
+    @property
+    def outcome(self) -> FailureOutcome:
+        """What has become of it.
+
+        `failed`: it is down. `cancelled`: it came back before anything was moved.
+        `healing`: its replicas are being made anew. `healed`: all of them were.
+        `partly_healed`: it came back, or somebody intervened, before all were.
+        """
+        if self.over_at is not None:
+            if self.partitions_moved == 0 and self.returned_at is not None:
+                return "cancelled"
+            is_whole = self.chunks_cancelled == 0 and self.partitions_moved >= self.partitions
+            return "healed" if is_whole else "partly_healed"
+        if self.queued_at is not None:
+            return "healing"
+        return "failed" if self.returned_at is None else "cancelled"
+
+
+class TaskRecord(msgspec.Struct, frozen=True):
+    """A task as its latest entry has it; times in Unix ms, `finished_at` 0 until it is over."""
+
+    id: str
+    kind: str
+    actor: str
+    cause: str
+    reason: str
+    state: str
+    created_at: int
+    finished_at: int
+    total: int
+    outcome: Mapping[str, Any]
+    details: Mapping[str, Any]
 
 
 def resource_of(entry: AuditEntry) -> Resource:

@@ -92,6 +92,7 @@ class Historian:
                 try:
                     await self.history.open(cluster_id)
                     self.oldest, self.stored = await self.history.ids()
+                    self._tell_progress()
                     while True:
                         await self._step(outbox, calm)
                 except ZkError as problem:
@@ -104,11 +105,10 @@ class Historian:
 
     async def catch_up(self, within_s: float) -> bool:
         """Wait until all that is in the outbox now is stored; False where that takes longer."""
-        outbox = self._outbox
-        if outbox is None:
-            return False
         try:
             async with asyncio.timeout(within_s):
+                while (outbox := self._outbox) is None:
+                    await self._progress.wait()
                 following, _ = await outbox.extent()
                 while self.stored < following - 1:
                     self._wake.set()
@@ -143,6 +143,9 @@ class Historian:
         if self.oldest < 0:
             self.oldest = records[0].id
         self._metrics.audit_stored.inc(len(records))
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
         self._progress.set()
         self._progress = asyncio.Event()
 

@@ -13,9 +13,11 @@ from leadline_controller.domain.facts import Holder, LiveBrokers, ReadNode, Term
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
+    FailureRecord,
     PartitionChange,
     PastCluster,
     ReaderPosition,
+    TaskRecord,
 )
 
 Wake = Callable[[], None]
@@ -171,6 +173,12 @@ class History(Protocol):
         self, topic: str, partition: int, *, after_id: int, limit: int
     ) -> list[PartitionChange]:
         """Return the changes of a partition beyond an id, oldest first."""
+
+    async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
+        """Return the failures of a broker, or of all, newest first."""
+
+    async def tasks(self, limit: int) -> list[TaskRecord]:
+        """Return the tasks, newest first."""
 
     async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
         """Rebuild the cluster as it was at a time or after a transaction; None means now."""

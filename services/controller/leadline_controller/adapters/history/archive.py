@@ -22,12 +22,22 @@ from sqlalchemy import (
 )
 
 from leadline_controller.adapters.history import rows
-from leadline_controller.adapters.history.tables import audit, fact, snapshot, state_change
+from leadline_controller.adapters.history.projections import draw
+from leadline_controller.adapters.history.tables import (
+    audit,
+    fact,
+    failed_broker,
+    snapshot,
+    state_change,
+    task,
+)
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
+    FailureRecord,
     PartitionChange,
     PastCluster,
+    TaskRecord,
 )
 
 NOTHING = -1
@@ -83,6 +93,8 @@ class Archive:
             changes = [row for record in fresh for row in rows.change_rows(record)]
             if changes:
                 connection.execute(insert(state_change), changes)
+            for record in fresh:
+                draw(connection, record)
 
     def forget_before(self, time_ms: int) -> int:
         """Delete entries older than `time_ms`; return how many.
@@ -152,6 +164,20 @@ class Archive:
         )
         with self._engine.connect() as connection:
             return [rows.partition_change_of(row) for row in connection.execute(wanted).mappings()]
+
+    def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
+        """Return the failures of a broker, or of all, newest first."""
+        wanted = select(failed_broker).order_by(failed_broker.c.failed_at.desc()).limit(limit)
+        if broker is not None:
+            wanted = wanted.where(failed_broker.c.broker == broker)
+        with self._engine.connect() as connection:
+            return [FailureRecord(**row) for row in connection.execute(wanted).mappings()]
+
+    def tasks(self, limit: int) -> list[TaskRecord]:
+        """Return the tasks, newest first."""
+        wanted = select(task).order_by(task.c.created_at.desc(), task.c.id.desc()).limit(limit)
+        with self._engine.connect() as connection:
+            return [rows.task_record_of(row) for row in connection.execute(wanted).mappings()]
 
     def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
         """Rebuild the cluster as it was at a time or after a transaction; None means now.

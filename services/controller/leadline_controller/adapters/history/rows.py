@@ -9,7 +9,12 @@ import msgspec
 from sqlalchemy import RowMapping
 
 from leadline_common.znodes import AuditEntry, StateChange
-from leadline_controller.domain.history import AuditRecord, PartitionChange, resource_of
+from leadline_controller.domain.history import (
+    AuditRecord,
+    PartitionChange,
+    TaskRecord,
+    resource_of,
+)
 
 _encoder = msgspec.json.Encoder()
 _Roles = tuple[int, int, tuple[int, ...]]
@@ -97,6 +102,12 @@ def partition_change_of(row: RowMapping) -> PartitionChange:
         entry_reason=row["entry_reason"],
         change=change_of(row),
     )
+
+
+def task_record_of(row: RowMapping) -> TaskRecord:
+    """Return the record of a row of `task`."""
+    nested = {name: _value(row[name]) for name in ("outcome", "details")}
+    return TaskRecord(**{**row, **nested})
 
 
 def _text(value: Any) -> str:

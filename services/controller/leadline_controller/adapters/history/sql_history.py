@@ -19,8 +19,10 @@ from leadline_controller.adapters.history.database import (
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
+    FailureRecord,
     PartitionChange,
     PastCluster,
+    TaskRecord,
 )
 
 _log = logging.getLogger(__name__)
@@ -110,6 +112,14 @@ class SqlHistory:
             self._open_archive.partition_history, topic, partition, after_id=after_id, limit=limit
         )
         return await self._run(self._readers, read)
+
+    async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
+        """Return the failures of a broker, or of all, newest first."""
+        return await self._run(self._readers, partial(self._open_archive.failures, broker, limit))
+
+    async def tasks(self, limit: int) -> list[TaskRecord]:
+        """Return the tasks, newest first."""
+        return await self._run(self._readers, partial(self._open_archive.tasks, limit))
 
     async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
         """Rebuild the cluster as it was at a time or after a transaction; None means now."""

@@ -3,7 +3,8 @@
 `audit` has a row for each entry, its id being the entry's place in the outbox;
 `state_change` one for each partition that an entry changed; `snapshot` the cluster
 as it was at the oldest entry that is kept; `fact` what is known of the whole.
-Nested values are JSON text, so that every database stores the same.
+`failed_broker` and `task` are drawn from the entries as they come (`projections.py`),
+and outlive them. Nested values are JSON text, so that every database stores the same.
 
 Migrations are in `migrations/`; a test compares their outcome with these tables.
 """
@@ -64,6 +65,42 @@ snapshot = Table(
     Column("zxid", BigInteger, nullable=False),
     Column("time", BigInteger, nullable=False),
     Column("cluster", Text, nullable=False),
+)
+
+failed_broker = Table(
+    "failed_broker",
+    metadata,
+    Column("broker", Integer, primary_key=True, autoincrement=False),
+    Column("failed_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("incarnation", Integer, nullable=False),
+    Column("detected_by", String(255), nullable=False),
+    Column("controller_epoch", Integer, nullable=False),
+    Column("returned_at", BigInteger),
+    Column("queued_at", BigInteger),
+    Column("chunks", Integer, nullable=False),
+    Column("chunks_over", Integer, nullable=False),
+    Column("chunks_cancelled", Integer, nullable=False),
+    Column("partitions", Integer, nullable=False),
+    Column("partitions_moved", Integer, nullable=False),
+    Column("bytes_moved", BigInteger, nullable=False),
+    Column("over_at", BigInteger),
+)
+
+task = Table(
+    "task",
+    metadata,
+    Column("id", String(64), primary_key=True),
+    Column("kind", String(64), nullable=False),
+    Column("actor", String(255), nullable=False),
+    Column("cause", String(255), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger, nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Index("task_created", "created_at"),
 )
 
 fact = Table(
