@@ -13,7 +13,7 @@
     │   │   StaleGeneration 40970, RebalanceInProgress 40971, GroupNotEmpty 40972,
     │   │   FencedInstance 40973, GroupFull 40974, PartitionNotOwned 40975,
     │   │   ConsumerRebalanceFailed 40976
-    │   ├── ReassignmentInProgress 40980, TaskIsOver 40981
+    │   ├── ReassignmentInProgress 40980, TaskIsOver 40981, StalePlan 40982
     │   ├── StaleVersion 41250, BodyTooLarge 41350, OffsetOutOfRange 41650
     │   ├── NotLeader 42150, NotCoordinator 42151
     │   └── NoController 50350, LeaderNotAvailable 50351, NotEnoughReplicas 50352,
@@ -309,6 +309,12 @@ class TaskIsOver(Refused):
     """The task has ended, so that nothing of it can be changed any more."""
 
     code = 40981
+
+
+class StalePlan(Refused):
+    """The plan was applied already, or what it is based on has changed since: plan again."""
+
+    code = 40982
 
 
 class StaleVersion(Refused):
