@@ -24,6 +24,8 @@ class Up:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
+        if not line:
+            self.process.stdout.close()
         assert line, f"`leadline up` ended with {self.process.wait()}"
         self.document: dict[str, Any] = json.loads(line)
 

@@ -12,7 +12,7 @@ import pytest
 from leadline_client.channel import Error, Pong, Started, Stopped
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.consumer import AsyncConsumer
-from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
+from leadline_client.consumer_settings import ConsumerSettings, Notice, RebalanceListener
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     FencedInstance,
@@ -142,6 +142,38 @@ async def test_an_application_that_stays_away_loses_what_is_asked_for_and_nothin
         await member.consumer.poll(0)
         assert member.heard[1:] == [("lost", (A,))]
         assert member.consumer.assignment == (C,)
+
+
+async def test_a_stop_that_is_sent_again_is_told_once_and_answered_each_time(
+    cluster: StandInCluster,
+) -> None:
+    async with started(cluster, {A: 0}) as (member, channel, _):
+        await member.consumer.poll(0)
+        stops = [await channel.stop(A), await channel.stop(A)]
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        await member.consumer.poll(0)
+        assert [(await channel.expect(Stopped)).id for _ in stops] == stops
+        assert member.heard == [("assigned", (A,)), ("revoked", (A,))]
+
+
+async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
+    cluster: StandInCluster,
+) -> None:
+    """The listener takes its time; the coordinator has not waited."""
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}, stop_limit_ms=500) as (member, channel, _):
+        assert await member.consumer.poll(0) == []
+        await channel.stop(A)
+        deadline_s = time.monotonic() + 10
+        notice = await member.consumer.turn(deadline_s)
+        assert isinstance(notice, Notice)
+        await channel.expect(Stopped)
+        await channel.start({A: 4})
+        await channel.expect(Started)
+        member.consumer.told(notice)
+        assert numbers([one.record for one in await member.records(6)]) == list(range(4, 10))
+        assert member.consumer.assignment == (A,)
 
 
 async def test_what_the_application_never_heard_of_is_given_up_without_it(
@@ -323,6 +355,17 @@ async def test_who_was_evicted_joins_again_as_somebody_new(cluster: StandInClust
         again = await coordinator.channel()
         hello = await again.welcome("n")
         assert (hello.member, hello.owned) == (None, ())
+
+
+async def test_when_the_channel_ends_brokers_are_consulted_again(cluster: StandInCluster) -> None:
+    async with (
+        StandInCoordinator().running() as successor,
+        started(cluster, {A: 0}) as (_, channel, coordinator),
+    ):
+        coordinator.url, coordinator.epoch = successor.url, 2
+        await channel.close()
+        again = await successor.channel()
+        assert (await again.welcome()).member == "m"
 
 
 async def test_no_broker_that_answers_is_said(cluster: StandInCluster) -> None:

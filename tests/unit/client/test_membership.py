@@ -141,6 +141,17 @@ def test_an_old_acknowledgement_does_not_shorten_the_lease() -> None:
     assert member.may_consume(3.9)
 
 
+def test_a_stop_that_was_answered_late_counts_from_its_answer() -> None:
+    member = joined(A)
+    member.on_frame(stop(2, A), 0.5)
+    member.on_frame(ping(3, acknowledged=1, generation=2), 1.0)
+    member.on_given_up([A], 1.5)
+    member.on_frame(ping(4, acknowledged=2, generation=2), 2.0)
+    member.on_frame(ping(5, acknowledged=3, generation=2), 2.5)
+    assert member.may_consume(4.4), "whoever has the answer of 1.5 s has it for good"
+    assert not member.may_consume(4.5)
+
+
 def test_a_silent_coordinator_is_left() -> None:
     member = joined(A)
     assert member.deadline_s() == STOP_LIMIT_S
