@@ -53,8 +53,9 @@ async def throttled(cluster: SmallCluster, bytes_per_s: int) -> None:
     engines = [broker._running() for broker in cluster.brokers.values()]
     await cluster.until(
         lambda: all(
-            (engine.sending.bytes_per_s, engine.receiving.bytes_per_s) == (bytes_per_s,) * 2
+            side.bytes_per_s == bytes_per_s and not side.held
             for engine in engines
+            for side in (engine.throttle.sending, engine.throttle.receiving)
         ),
         "the throttle has arrived",
     )
@@ -199,17 +200,40 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
 async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, side: str) -> None:
     """The controller tells both; one that has not heard yet must not make the other useless."""
     broker = cluster.brokers[1 if side == "sending" else 4]
-    throttle = getattr(broker._running(), side)
+    throttle = getattr(broker._running().throttle, side)
+    await cluster.produce(1, "a")
     throttle.set_rate(0)
     broker._heartbeats._heard = lambda _: None
-    await cluster.produce(1, "a")
 
     expand(cluster)
+    broker._running().throttle._hold(held=False)
     await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
     throttle.set_rate(rpc.NO_THROTTLE)
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+
+
+async def test_nothing_moves_before_the_controller_has_said_how_fast(
+    cluster: SmallCluster,
+) -> None:
+    """Its order to add a replica is quicker than the answer to a heartbeat."""
+    broker = cluster.brokers[1]
+    heartbeats, heard = broker._heartbeats, broker._heard
+    throttle = broker._running().throttle
+    heartbeats._heard = lambda _: None
+    throttle.asking()
+
+    expand(cluster)
+    heard(rpc.HeartbeatResponse(0, 1))
+    assert throttle.sending.held, "the answer to a heartbeat from before the order"
+    await cluster.produce(1, "a")
+    assert cluster.end(4) == 0
+
+    heartbeats._heard = heard
+    heartbeats.hurry()
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+    assert not throttle.sending.held
 
 
 async def test_the_throttle_of_a_deposed_controller_is_not_heard(cluster: SmallCluster) -> None:
@@ -218,10 +242,10 @@ async def test_the_throttle_of_a_deposed_controller_is_not_heard(cluster: SmallC
     broker = cluster.brokers[1]
 
     broker._heard(rpc.HeartbeatResponse(0, 6, 1_000))
-    assert broker._running().sending.bytes_per_s == rpc.NO_THROTTLE
+    assert broker._running().throttle.bytes_per_s == rpc.NO_THROTTLE
 
     broker._heard(rpc.HeartbeatResponse(0, 7, 1_000))
-    assert broker._running().sending.bytes_per_s == 1_000
+    assert broker._running().throttle.bytes_per_s == 1_000
 
 
 async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:

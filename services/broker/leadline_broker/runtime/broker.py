@@ -132,7 +132,7 @@ class Broker:
             engine.replicas,
             sessions=lambda: len(engine.sessions),
             waiting=lambda: len(engine.acks),
-            throttle=lambda: engine.sending.bytes_per_s,
+            throttle=lambda: engine.throttle.bytes_per_s,
             lease_left_ms=self._store.lease_left_ms,
         )
         self._configuration.on_change = engine.reconfigure
@@ -257,6 +257,7 @@ class Broker:
 
     def _describe(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
         engine = self._running()
+        engine.throttle.asking()
         return HeartbeatRequest(
             broker_id=self.broker_id,
             incarnation=self.incarnation,
@@ -273,7 +274,7 @@ class Broker:
         """Do as the controller says; a deposed one that still answers says nothing."""
         engine = self._running()
         if answer.controller_epoch >= engine.commands.controller_epoch:
-            engine.throttle(answer.moving_bytes_per_s)
+            engine.throttle.heard(answer.moving_bytes_per_s)
 
     # -- what clients ask ------------------------------------------------------
 
@@ -363,9 +364,12 @@ class Broker:
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
         """Take the roles that the controller grants; see `Commands`."""
-        granted = self.granted
-        answer = self._running().commands.leader_and_isr(request)
-        if not granted:
+        granted, engine = self.granted, self._running()
+        moves = any(row.adding for topic in request.topics for row in topic.partitions)
+        if moves:
+            engine.throttle.begin()
+        answer = engine.commands.leader_and_isr(request)
+        if moves or not granted:
             self._heartbeats.hurry()
         return answer
 

@@ -31,7 +31,7 @@ from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving
 from leadline_broker.runtime.shutdown import ControlledShutdown
 from leadline_broker.runtime.standing import Standing
-from leadline_broker.runtime.throttle import Throttle
+from leadline_broker.runtime.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.topic_settings import TopicSettings
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
@@ -78,8 +78,10 @@ class Engine:
         self.flusher = GroupFlusher(
             on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
         )
-        self.sending = Throttle(means.clock, means.metrics.moved_out)
-        self.receiving = Throttle(means.clock, means.metrics.moved_in)
+        self.throttle = MovingThrottle(
+            sending=Throttle(means.clock, means.metrics.moved_out),
+            receiving=Throttle(means.clock, means.metrics.moved_in),
+        )
         self.fetchers = Fetchers(self._fetch_context())
         self.replicas = ReplicaManager(
             means.standing.broker_id, logs, self.fetchers, carrier.carry_out
@@ -95,7 +97,7 @@ class Engine:
             find=self.replicas.find,
             carry_out=carrier.carry_out,
             clock=means.clock,
-            sending=self.sending,
+            sending=self.throttle.sending,
         )
         self._topic_settings = TopicSettings(means.configuration.current)
         self._told: dict[str, PartitionSettings] = {}
@@ -129,7 +131,7 @@ class Engine:
                 lanes=settings.num_replica_fetchers,
             ),
             nonces=count(1),
-            receiving=self.receiving,
+            receiving=self.throttle.receiving,
         )
 
     def _commands(self) -> Commands:
@@ -167,13 +169,6 @@ class Engine:
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
         return [self.flusher.run(), self.isr_writer.run(), *self.maintenance.loops()]
-
-    def throttle(self, bytes_per_s: int) -> None:
-        """Let moving replicas send, and receive, so much from now on (KIP-73)."""
-        if bytes_per_s != self.sending.bytes_per_s:
-            logger.info("moving replicas throttled", bytes_per_s=bytes_per_s)
-        self.sending.set_rate(bytes_per_s)
-        self.receiving.set_rate(bytes_per_s)
 
     def moving(self) -> list[MovingRow]:
         """Return how far the replicas have come that are being added to led partitions."""
