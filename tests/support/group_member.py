@@ -35,9 +35,12 @@ class EventLog:
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
 
-    def write(self, kind: str, rows: Iterable[Row] = (), detail: str = "") -> None:
-        """Write an event down, with the time at which it is called."""
-        event = {"at_s": time.monotonic(), "kind": kind, "rows": list(rows), "detail": detail}
+    def write(
+        self, kind: str, rows: Iterable[Row] = (), detail: str = "", at_s: float | None = None
+    ) -> None:
+        """Write an event down, with the present time unless it is of an earlier one."""
+        now_s = time.monotonic() if at_s is None else at_s
+        event = {"at_s": now_s, "kind": kind, "rows": list(rows), "detail": detail}
         self._file.write(json.dumps(event).encode() + b"\n")
 
 
@@ -69,17 +72,18 @@ class Member:
         while not stopping.is_set():
             try:
                 records = await self._consumer.poll(_POLL_S)
+                given_s = time.monotonic()
             except LeadlineError as error:
                 self._log.write("failed", detail=f"{type(error).__name__}: {error}")
                 await asyncio.sleep(_POLL_S)
                 continue
             if records:
-                self._consumed(records)
+                self._consumed(records, given_s)
                 await self._commit({(one.topic, one.partition) for one in records})
         await self._consumer.aclose()
         self._log.write("closed")
 
-    def _consumed(self, records: Sequence[ConsumedRecord]) -> None:
+    def _consumed(self, records: Sequence[ConsumedRecord], given_s: float) -> None:
         rows: list[Row] = []
         for one in records:
             offset = one.record.offset
@@ -87,7 +91,7 @@ class Member:
                 rows[-1] = (*rows[-1][:3], offset + 1)
             else:
                 rows.append((one.topic, one.partition, offset, offset + 1))
-        self._log.write("consumed", rows)
+        self._log.write("consumed", rows, at_s=given_s)
         self._next.update({(topic, number): after for topic, number, _, after in rows})
 
     async def _commit(self, partitions: Iterable[TopicPartition]) -> None:

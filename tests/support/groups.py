@@ -150,6 +150,7 @@ class Group:
         """Return the group as the coordinator shows it; None while it does not answer."""
         for service in self.cluster.supervisor.plan.coordinators:
             if self.cluster.child(service.name).running:
+                # A frozen one does not answer: the other is asked then.
                 try:
                     answer = await self.cluster.get(service.name, f"/v1/groups/{self.name}")
                 except httpx.HTTPError:
