@@ -181,7 +181,7 @@ class Group:
 async def measure(url: str, arguments: argparse.Namespace) -> None:
     """Join, rebalance, commit; print."""
     group = Group(url, arguments.members, arguments.partitions)
-    connector = aiohttp.TCPConnector(limit=AT_ONCE)
+    connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
         begun = time.monotonic()
         for member in group.members:

@@ -15,14 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError, UnsupportedFormat
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.edge import limit_body
-from leadline_common.http.operation import INTERNAL, Body, Operation
+from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
 from leadline_common.rpc import JSON, MSGPACK
 
 Encoding = Literal["json", "msgpack"]
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
-Handler = Callable[[RequestT], Awaitable[ResponseT | bytes]]
-"""Does the work; may answer bytes that are already encoded."""
+Handler = Callable[..., Awaitable[ResponseT | bytes]]
+"""Does the work: gets the request, and parameters of the path by name; may answer encoded bytes."""
 
 DEFAULT_MAX_BULK_BYTES = 64 * 1024 * 1024
 
@@ -30,10 +30,12 @@ DEFAULT_MAX_BULK_BYTES = 64 * 1024 * 1024
 def bulk_route(
     app: ServiceApp,
     path: str,
-    handler: Handler[RequestT, ResponseT],
+    handler: Handler[ResponseT],
     request_type: type[RequestT],
     response_type: type[ResponseT],
     *,
+    tag: str = INTERNAL,
+    parameters: Sequence[Parameter] = (),
     name: str,
     summary: str,
     description: str,
@@ -55,7 +57,8 @@ def bulk_route(
         name=name,
         summary=summary,
         description=description,
-        tags=[INTERNAL],
+        tags=[tag],
+        parameters=parameters,
         requests=[Body(media_type, "", request_type, request_example)],
         responses=[Body(media_type, "The outcome", response_type, response_example)],
         errors=[BodyTooLarge, UnsupportedFormat, *errors],
@@ -69,7 +72,7 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
 
     def __init__(
         self,
-        handler: Handler[RequestT, ResponseT],
+        handler: Handler[ResponseT],
         request_type: type[RequestT],
         encoding: Encoding,
         media_type: str,
@@ -86,7 +89,7 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
         limit_body(scope, self._max_body_bytes)
         self._check_media_type(scope)
         request = self._decoded(await read_body(receive))
-        response = await self._handler(request)
+        response = await self._handler(request, **scope["path_params"])
         body = response if isinstance(response, bytes) else self._encode(response)
         await send_body(send, body, self._media_type)
 

@@ -11,6 +11,7 @@ from leadline_common.http import Forwarder, Problem, ServiceApp, create_app
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
+from leadline_coordinator.api.commit import add_commit_route
 from leadline_coordinator.api.gate import StandbyGate
 from leadline_coordinator.api.groups import TAG as GROUPS_TAG
 from leadline_coordinator.api.groups import group_routes
@@ -60,6 +61,7 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
     app.include_router(about.coordinator_routes(coordinator))
     app.include_router(group_routes(coordinator))
     app.include_router(offset_routes(coordinator))
+    add_commit_route(app, coordinator)
     app.include_router(what_if_routes())
     app.router.routes.append(channel_route(coordinator))
     # Innermost: within the layer that gives cause ids and counts requests.

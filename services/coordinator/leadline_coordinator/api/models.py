@@ -134,61 +134,6 @@ class OffsetsBody(BaseModel):
     offsets: list[OffsetBody]
 
 
-class NewOffsetBody(BaseModel):
-    """An offset to commit: the next record to read."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    topic: TopicName
-    partition: Number
-    offset: Offset
-    leader_epoch: Annotated[int, Field(ge=0, strict=True)] | None = Field(
-        default=None, description="Leader epoch of the record before the offset"
-    )
-    metadata: str = Field(default="", max_length=4_096)
-
-
-class CommitBody(BaseModel):
-    """Offsets to commit, and who commits them; nobody is named for a group without members."""
-
-    model_config = example(
-        {
-            "member": "billing-6f1c0e5d2b7a4c11",
-            "generation": 7,
-            "coordinator_epoch": 3,
-            "offsets": [{**_ROW, "offset": 42, "leader_epoch": 3}],
-        }
-    )
-
-    member: str | None = None
-    generation: int | None = None
-    coordinator_epoch: int | None = None
-    offsets: list[NewOffsetBody] = Field(min_length=1, max_length=MAX_ROWS)
-
-    @model_validator(mode="after")
-    def _names_its_generation(self) -> Self:
-        if self.member is not None and None in (self.generation, self.coordinator_epoch):
-            raise ValueError("a member states its generation and the coordinator epoch")
-        return self
-
-
-class CommittedRow(BaseModel):
-    """What became of one offset: `error_code` is 0 where it is durable."""
-
-    topic: str
-    partition: int
-    error_code: int = 0
-    message: str | None = None
-
-
-class CommittedBody(BaseModel):
-    """One row for each offset, in order."""
-
-    model_config = example({"offsets": [{**_ROW, "error_code": 0, "message": None}]})
-
-    offsets: list[CommittedRow]
-
-
 class ResetOffset(BaseModel):
     """An explicit offset."""
 

@@ -1,4 +1,4 @@
-"""Offsets of groups: committing, reading, resetting, deleting, lag."""
+"""Offsets of groups: reading, resetting, deleting, lag. Committing is in `commit.py`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ from leadline_client.errors import (
     LeadlineError,
     NotCoordinator,
     OffsetOutOfRange,
-    StaleGeneration,
     StoreOutcomeUnknown,
     UnknownGroup,
-    UnknownMember,
     UnknownPartition,
     UnknownTopic,
 )
 from leadline_common.http.errors import error_responses
 from leadline_coordinator.api import models
 from leadline_coordinator.api.groups import GroupName
-from leadline_coordinator.runtime.offsets import Committer, NewOffset
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG: Final = "offsets"
 
-_WRITE_ERRORS: Final[tuple[type[LeadlineError], ...]] = (
+WRITE_ERRORS: Final[tuple[type[LeadlineError], ...]] = (
     CoordinatorNotAvailable,
     NotCoordinator,
     UnknownGroup,
@@ -44,7 +41,6 @@ def offset_routes(coordinator: CoordinatorService) -> APIRouter:
     """Return the routes about offsets."""
     router = APIRouter(prefix="/v1", tags=[TAG])
     _add_reading(router, coordinator)
-    _add_commit(router, coordinator)
     _add_administration(router, coordinator)
     return router
 
@@ -80,45 +76,12 @@ def _add_reading(router: APIRouter, coordinator: CoordinatorService) -> None:
         )
 
 
-def _add_commit(router: APIRouter, coordinator: CoordinatorService) -> None:
-    @router.post(
-        "/groups/{group}/offsets",
-        summary="Commit offsets",
-        responses=error_responses(*_WRITE_ERRORS, UnknownMember, StaleGeneration),
-    )
-    async def commit_offsets(group: GroupName, body: models.CommitBody) -> models.CommittedBody:
-        """Commit offsets; what is answered with `error_code` 0 is durable.
-
-        A member commits under its own generation what it owns; each offset is accepted
-        or refused by itself. Without a member, offsets of a group that has none are set:
-        for consumers that share out partitions by themselves.
-        """
-        by = Committer(body.member, body.generation, body.coordinator_epoch)
-        offsets = [
-            NewOffset(one.topic, one.partition, one.offset, one.leader_epoch, one.metadata)
-            for one in body.offsets
-        ]
-        refusals = await coordinator.offsets().commit(group, by, offsets)
-        return models.CommittedBody(
-            offsets=[_committed(one, why) for one, why in zip(offsets, refusals, strict=True)]
-        )
-
-
-def _committed(offset: NewOffset, why: LeadlineError | None) -> models.CommittedRow:
-    return models.CommittedRow(
-        topic=offset.topic,
-        partition=offset.partition,
-        error_code=0 if why is None else why.code,
-        message=None if why is None else why.message,
-    )
-
-
 def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> None:
     @router.post(
         "/groups/{group}/offsets/reset",
         summary="Set where a group begins",
         responses=error_responses(
-            *_WRITE_ERRORS,
+            *WRITE_ERRORS,
             InvalidRequest,
             UnknownTopic,
             UnknownPartition,
@@ -150,7 +113,7 @@ def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> N
     @router.delete(
         "/groups/{group}/offsets",
         summary="Delete a group's offsets",
-        responses=error_responses(*_WRITE_ERRORS),
+        responses=error_responses(*WRITE_ERRORS),
     )
     async def delete_offsets(group: GroupName, topic: str | None = None) -> models.OffsetsGone:
         """Delete the offsets of a group without members: of one topic, or all."""
