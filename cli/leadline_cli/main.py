@@ -19,6 +19,7 @@ _COMMANDS: Final = {
     "audit": "audit:audit",
     "explain": "audit:explain",
     "failed-brokers": "failed_brokers:failed_brokers",
+    "plan": "plans:plan",
     "produce": "records:produce",
     "consume": "records:consume",
     "groups": "groups:app",

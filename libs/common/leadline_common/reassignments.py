@@ -48,3 +48,15 @@ class WaitReason(StrEnum):
     TARGET_OFFLINE = "target_offline"
     CATCHING_UP = "catching_up"
     LEADER_LIMIT = "leader_limit"
+
+
+class PlanKind(StrEnum):
+    """What a plan for replicas is for.
+
+    `balance`: equally many on all brokers. `expand`: new brokers get their share, the
+    others only give. `drain`: brokers give everything, the others only take.
+    """
+
+    BALANCE = "balance"
+    EXPAND = "expand"
+    DRAIN = "drain"

@@ -26,7 +26,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api import audit, configs, models, partitions, reassignments, tasks, what_if
+from leadline_common.api import audit, configs, models, partitions, plans, reassignments, tasks, what_if
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses
 
@@ -38,6 +38,7 @@ TAGS = (
     {"name": TOPICS_TAG, "description": "Creating, reading and deleting topics."},
     {"name": ELECTIONS_TAG, "description": "Electing leaders by hand."},
     *what_if.TAGS,
+    *plans.TAGS,
     *reassignments.TAGS,
     *tasks.TAGS,
     *configs.TAGS,
@@ -75,6 +76,7 @@ class Administration(
     audit.AuditAdministration,
     configs.ConfigAdministration,
     partitions.PartitionAdministration,
+    plans.PlanAdministration,
     reassignments.ReassignmentAdministration,
     tasks.TaskAdministration,
     what_if.WhatIfAdministration,
@@ -126,6 +128,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     _add_delete(router)
     partitions.add_routes(router, TOPICS_TAG)
     _add_elections(router)
+    plans.add_routes(router)
     reassignments.add_routes(router)
     tasks.add_routes(router)
     what_if.add_routes(router)

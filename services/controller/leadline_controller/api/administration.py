@@ -9,6 +9,7 @@ from leadline_controller.api.audit import AuditAnswers
 from leadline_controller.api.configs import ConfigAnswers
 from leadline_controller.api.failed_brokers import HealingAnswers
 from leadline_controller.api.partitions import PartitionAnswers
+from leadline_controller.api.plans import PlanAnswers
 from leadline_controller.api.reassignments import ReassignmentAnswers
 from leadline_controller.api.tasks import TaskAnswers
 from leadline_controller.api.what_if import WhatIfAnswers
@@ -20,6 +21,7 @@ class ControllerAdministration(
     ConfigAnswers,
     HealingAnswers,
     PartitionAnswers,
+    PlanAnswers,
     ReassignmentAnswers,
     TaskAnswers,
     WhatIfAnswers,

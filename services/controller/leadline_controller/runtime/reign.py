@@ -30,6 +30,7 @@ from leadline_controller.runtime.keeper import Keeper
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.partitions import PartitionKeeper
+from leadline_controller.runtime.plans import PlanKeeper
 from leadline_controller.runtime.ports import BrokerGateway
 from leadline_controller.runtime.progress import Progress
 from leadline_controller.runtime.reassignment_agent import ReassignmentAgent
@@ -64,6 +65,7 @@ class Reign:
         self._configs = ConfigKeeper(self.desk)
         self.reassignments = ReassignmentAgent(self.desk)
         self.tasks = TaskKeeper(self.desk, self.reassignments)
+        self.plans = PlanKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.healing = HealingKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.progress = Progress(self.reassignments.agenda.task_of)
         self._keepers: tuple[Keeper, ...] = (
@@ -75,6 +77,7 @@ class Reign:
             ShutdownKeeper(self.desk),
             self.reassignments,
             self.tasks,
+            self.plans,
             self.healing,
             OutboxKeeper(self.desk),
         )

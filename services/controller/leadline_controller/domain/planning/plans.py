@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from enum import StrEnum
 from itertools import chain, count
 from math import gcd
 from typing import TypeAlias
@@ -26,6 +25,7 @@ from typing import TypeAlias
 import msgspec
 
 from leadline_client.errors import PolicyViolation
+from leadline_common.reassignments import PlanKind
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.planning.board import Board
 from leadline_controller.domain.planning.leaders import balance_leaders
@@ -39,14 +39,6 @@ Racks: TypeAlias = Mapping[int, str | None]
 
 
 _GOLDEN = 0.618
-
-
-class PlanKind(StrEnum):
-    """What a plan is for."""
-
-    BALANCE = "balance"
-    EXPAND = "expand"
-    DRAIN = "drain"
 
 
 class BrokerLoad(msgspec.Struct, frozen=True):

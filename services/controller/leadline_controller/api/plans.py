@@ -1,0 +1,86 @@
+"""Plans: from bodies to the runtime, and from plans to bodies."""
+
+from __future__ import annotations
+
+import msgspec
+
+from leadline_common.api.plans import (
+    Plan,
+    PlanApplication,
+    PlanBody,
+    PlanFigures,
+    PlannedBroker,
+    PlannedPartition,
+)
+from leadline_common.api.tasks import Task
+from leadline_controller.api.answers import Answers
+from leadline_controller.api.tasks import task_view
+from leadline_controller.domain.planning.requests import PlanRequest
+from leadline_controller.runtime.plans import ApplyPlan, KnownPlan, MakePlan
+
+
+class PlanAnswers(Answers):
+    """Answers `leadline_common.api.plans.PlanAdministration`."""
+
+    async def make_plan(self, wanted: PlanBody) -> Plan:
+        """Plan, and keep the plan for a while."""
+        request = PlanRequest(
+            wanted.kind,
+            brokers=tuple(wanted.brokers or ()),
+            excluded=tuple(wanted.exclude),
+            topics=None if wanted.topics is None else tuple(wanted.topics),
+        )
+        return _plan(await self._controller.ask(MakePlan, wanted=request), is_stale=False)
+
+    def plan(self, plan_id: str) -> Plan:
+        """Return a plan."""
+        plans = self._controller.reign().plans
+        known = plans.find(plan_id)
+        return _plan(known, is_stale=plans.is_stale(known))
+
+    async def apply_plan(self, plan_id: str, how: PlanApplication) -> Task:
+        """Carry a plan out, if nothing that it is based on has changed."""
+        task_id = await self._controller.ask(
+            ApplyPlan,
+            plan=plan_id,
+            algorithm=how.algorithm,
+            throttle_bytes_per_s=how.throttle_bytes_per_s,
+        )
+        reign = self._controller.reign()
+        return task_view(reign, reign.tasks.book.find(task_id))
+
+
+def _plan(known: KnownPlan, *, is_stale: bool) -> Plan:
+    plan = known.plan
+    topics = known.basis.topics
+    return Plan(
+        id=known.id,
+        kind=plan.kind,
+        version=known.version,
+        created_at_ms=known.created_at,
+        stale=is_stale,
+        tasks=list(known.tasks),
+        figures=PlanFigures(
+            partitions=len(plan.targets),
+            moves=plan.moves,
+            least_moves=plan.minimum,
+            leader_changes=plan.leader_changes,
+            replica_spread_before=plan.spread("replicas_before"),
+            replica_spread_after=plan.spread("replicas_after"),
+            leader_spread_before=plan.spread("leaders_before"),
+            leader_spread_after=plan.spread("leaders_after"),
+        ),
+        brokers=[
+            PlannedBroker(broker=broker, **msgspec.structs.asdict(load))
+            for broker, load in plan.loads.items()
+        ],
+        partitions=[
+            PlannedPartition(
+                topic=topic,
+                partition=number,
+                current=list(topics[topic][1][number]),
+                replicas=list(replicas),
+            )
+            for (topic, number), replicas in plan.targets.items()
+        ],
+    )
