@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from tests.support.cluster import Cluster, wait_until
+from tests.support.faults import expired, kill
 from tests.support.load import read_partition
-from tests.support.scenario import TOPIC, running_cluster
+from tests.support.scenario import (
+    SETTLE_S,
+    TOPIC,
+    Scenario,
+    loaded,
+    rounds,
+    running_cluster,
+)
 from tests.support.zk_history import ZkView, read_cluster
 
 _RECORD = OutgoingRecord(b"." * 64 * 1024)
@@ -17,7 +25,7 @@ _THROTTLE = 1 << 20
 
 
 async def reassign(
-    cluster: Cluster, targets: dict[int, Sequence[int]], **options: Any
+    cluster: Cluster, targets: Mapping[int, Sequence[int]], **options: Any
 ) -> dict[str, Any]:
     """Ask for a reassignment of the loaded topic, and return the task."""
     rows = [
@@ -103,3 +111,122 @@ async def test_the_printed_example_on_ten_brokers() -> None:
         await wait_until(only_the_target, "the old replicas are gone")
         records = await read_partition(cluster.client, TOPIC, 0)
         assert len(records.records) == 16
+
+
+HOMES = {p: (1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3) for p in range(12)}
+AWAY = {p: (4 + p % 2, 5 - p % 2, 1 + p % 3) for p in range(12)}
+_SLOWLY = {
+    "reassignment.max.concurrent.replica.movements": "1",
+    "reassignment.max.concurrent.partition.movements": "1",
+    "audit.outbox.keep.entries": "1000000",
+    "audit.outbox.max.entries": "1000000",
+}
+
+
+def _source(row: dict[str, Any]) -> int | None:
+    """Return a broker that a partition leaves, and does not lead."""
+    leaving = set(row["current"]) - set(row["target"]) - {row["leader"]}
+    return min(leaving, default=None)
+
+
+def _target(row: dict[str, Any]) -> int | None:
+    """Return a broker that is being added."""
+    return next(iter(row["adding"]), None)
+
+
+def _leader(row: dict[str, Any]) -> int | None:
+    """Return the leader of a partition that is in a step."""
+    return row["leader"] if row["leader"] >= 0 else None
+
+
+VICTIMS: dict[str, Callable[[dict[str, Any]], int | None]] = {
+    "source": _source,
+    "target": _target,
+    "leader": _leader,
+}
+
+
+async def victim_of(running: Scenario, kind: str) -> str:
+    """Wait for a step that has a broker of this kind, and return its name."""
+    if kind == "controller":
+        return await running.cluster.active_controller()
+
+    async def found() -> str | None:
+        listed = await running.cluster.client.administer("GET", "/v1/reassignments")
+        for row in listed["reassignments"]:
+            if row["adding"] and (broker := VICTIMS[kind](row)) is not None:
+                return f"broker-{broker}"
+        return None
+
+    return await wait_until(found, f"a step has a {kind} to kill")
+
+
+def steps_in(view: ZkView) -> int:
+    """Count the steps that were written."""
+    return sum(entry.kind == "reassignment_step" for entry in view.audit)
+
+
+async def killed_in_a_step(running: Scenario, kind: str) -> None:
+    """Kill a process that has a part in a step; the steps go on, before it returns or after."""
+    victim = await victim_of(running, kind)
+    await kill(running, victim)
+    steps = steps_in(await running.view())
+    if kind == "controller":
+        await running.cluster.active_controller(not_in=[victim])
+    else:
+        await expired(running, victim)
+    running.cluster.restart(victim)
+    await running.cluster.until_ready(victim)
+
+    async def go_on() -> bool:
+        return steps_in(await running.view()) > steps
+
+    await wait_until(go_on, "the next step is written")
+
+
+async def at_rest(running: Scenario, replicas: Mapping[int, tuple[int, ...]]) -> None:
+    """Fail unless exactly these are the replicas, and nothing is half-way."""
+    node = (await running.view()).topics[TOPIC]
+    assert dict(node.partitions) == replicas
+    assert not node.adding
+    assert not node.removing
+
+
+async def moved(
+    running: Scenario, targets: Mapping[int, tuple[int, ...]], kind: str, skip: int
+) -> None:
+    """Reassign all, and kill a process after `skip` steps or more; they arrive all the same."""
+    begun = steps_in(await running.view())
+    task = await reassign(running.cluster, targets)
+
+    async def gone_on() -> bool:
+        return steps_in(await running.view()) >= begun + skip
+
+    await wait_until(gone_on, f"{skip} steps are done")
+    await killed_in_a_step(running, kind)
+    done = await task_is_over(running.cluster, task["id"], SETTLE_S)
+    assert (done["state"], done["partitions"]["done"]) == ("done", len(targets))
+    await at_rest(running, targets)
+    await running.load.progress()
+
+
+@rounds(quick=1, soak=8)
+async def test_s24_processes_die_in_the_middle_of_reassignments(rounds: int) -> None:
+    settings = {"heartbeat.interval.ms": "200", **_SLOWLY}
+    async with (
+        running_cluster(brokers=5, controllers=2, settings=settings) as cluster,
+        loaded(cluster, NewTopic(TOPIC, replica_assignment=HOMES)) as running,
+    ):
+        for turn in range(rounds):
+            for number, kind in enumerate(("controller", *VICTIMS)):
+                await moved(running, HOMES if number % 2 else AWAY, kind, skip=5 * turn)
+        task = await reassign(cluster, AWAY)
+        await victim_of(running, "target")
+        await cluster.client.administer("DELETE", f"/v1/tasks/{task['id']}")
+        active = await cluster.active_controller()
+        await kill(running, active)
+        done = await task_is_over(cluster, task["id"], SETTLE_S)
+        cluster.restart(active)
+        assert (done["state"], done["partitions"]["done"]) == ("cancelled", 0)
+        await at_rest(running, HOMES)
+        await running.verify()
