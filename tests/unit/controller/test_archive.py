@@ -1,0 +1,210 @@
+"""The history's database: on SQLite, and on PostgreSQL where a server can be started."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, text
+
+from leadline_common.znodes import AuditEntry, StateChange
+from leadline_controller.adapters.history.archive import Archive
+from leadline_controller.adapters.history.database import open_database
+from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.history.tables import metadata
+from leadline_controller.domain.history import AuditQuery, AuditRecord, replay
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[str]:
+    """Yield the URL of a PostgreSQL server of this module's own.
+
+    It does not run as root, so its directory must not lie in one that only root may enter.
+    """
+    pgserver = pytest.importorskip("pgserver", reason="there is no PostgreSQL for this platform")
+    with tempfile.TemporaryDirectory() as directory:
+        server = pgserver.get_server(directory)
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of an empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'history.db'}"
+    server: str = request.getfixturevalue("postgresql")
+    name = f"history_{uuid.uuid4().hex}"
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return server.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    """Yield an engine on a database of the present version."""
+    made = open_database(url)
+    yield made
+    made.dispose()
+
+
+def made(number: int, **members: Any) -> AuditRecord:
+    """Return a record in which partition 0 of `orders` changes for the `number`-th time."""
+    before = None if number == 0 else (number - 1, number - 1, (number - 1,))
+    change = StateChange("orders", 0, "isr", before, (number, number, (number,)), number)
+    known = {"time": 1000 * number, "cause": f"cause-{number}", "actor": "controller-1"}
+    entry = AuditEntry(**{**known, "kind": "broker_change", "changes": (change,), **members})
+    return AuditRecord(number, 100 + number, entry)
+
+
+def all_of(archive: Archive) -> list[AuditRecord]:
+    return archive.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
+
+
+def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_what_is_stored_is_read_back_as_it_was(engine: Engine) -> None:
+    archive = Archive(engine)
+    told = {"resource": {"topic": "orders"}, "before": {"a": [1]}, "after": {"b": None}}
+    records = [made(0), made(1, **told, zk={"/x": 3}), made(2, changes=())]
+    archive.append(records)
+    assert all_of(archive) == records
+    assert archive.ids() == (0, 2)
+
+
+def test_storing_again_what_is_there_changes_nothing(engine: Engine) -> None:
+    archive = Archive(engine)
+    archive.append([made(0), made(1)])
+    archive.append([made(0, cause="another"), made(1), made(2)])
+    assert [record.entry.cause for record in all_of(archive)] == ["cause-0", "cause-1", "cause-2"]
+
+
+def test_records_are_found_by_each_of_their_members(engine: Engine) -> None:
+    archive = Archive(engine)
+    archive.append(
+        [
+            made(0),
+            made(1, actor="operator", changes=(), resource={"topic": "clicks", "partition": 3}),
+            made(2, changes=(), resource={"broker": 4, "config": "retention.ms", "group": "g"}),
+            made(3, outcome="refused"),
+        ]
+    )
+    cases: list[tuple[AuditQuery, list[int]]] = [
+        (AuditQuery(actor="operator"), [1]),
+        (AuditQuery(cause="cause-2"), [2]),
+        (AuditQuery(outcome="refused"), [3]),
+        (AuditQuery(topic="orders"), [0, 3]),
+        (AuditQuery(topic="orders", partition=1), []),
+        (AuditQuery(topic="clicks", partition=3), [1]),
+        (AuditQuery(broker=4), [2]),
+        (AuditQuery(config="retention.ms", group="g"), [2]),
+        (AuditQuery(since_ms=1000, until_ms=3000), [1, 2]),
+        (AuditQuery(topic="orders", outcome="done"), [0]),
+    ]
+    for query, ids in cases:
+        found = archive.find(query, cursor=None, newest_first=False, limit=10)
+        assert [record.id for record in found] == ids, query
+
+
+def test_pages_follow_one_another_in_both_orders(engine: Engine) -> None:
+    archive = Archive(engine)
+    archive.append([made(number) for number in range(5)])
+    for newest_first, expected in ((False, [0, 1, 2, 3, 4]), (True, [4, 3, 2, 1, 0])):
+        seen: list[int] = []
+        while page := archive.find(
+            AuditQuery(), cursor=seen[-1] if seen else None, newest_first=newest_first, limit=2
+        ):
+            seen += [record.id for record in page]
+        assert seen == expected
+
+
+def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> None:
+    archive = Archive(engine)
+    records = [made(number) for number in range(5)]
+    archive.append(records)
+    whole = archive.past(time_ms=None, zxid=None)
+    assert archive.forget_before(3000) == 3
+    assert [record.id for record in all_of(archive)] == [3, 4]
+    assert archive.past(time_ms=None, zxid=None) == whole
+    assert archive.past(time_ms=None, zxid=102) == replay(records[:3])
+    assert archive.past(time_ms=None, zxid=101).audit_id == -1, "that is forgotten"
+    archive.append([made(5)])
+    assert archive.ids() == (3, 5)
+
+
+def test_nothing_is_stored_twice_after_everything_was_forgotten(engine: Engine) -> None:
+    archive = Archive(engine)
+    archive.append([made(0), made(1)])
+    archive.forget_before(10_000)
+    archive.append([made(1), made(2)])
+    assert [record.id for record in all_of(archive)] == [2]
+
+
+def test_the_past_goes_by_time_or_by_transaction(engine: Engine) -> None:
+    archive = Archive(engine)
+    records = [made(number) for number in range(4)]
+    archive.append(records)
+    for number in range(4):
+        until = replay(records[: number + 1])
+        assert archive.past(time_ms=1000 * number + 500, zxid=None) == until
+        assert archive.past(time_ms=None, zxid=100 + number) == until
+
+
+def set_aside(directory: Path, word: str) -> int:
+    return len(list(directory.glob(f"history.db.{word}-*[0-9]")))
+
+
+async def test_the_history_of_another_cluster_is_set_aside(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'history.db'}"
+    for cluster, stored in (("one", -1), ("one", 0), ("two", -1)):
+        history = SqlHistory(url)
+        await history.open(cluster)
+        assert (await history.ids())[1] == stored
+        await history.append([made(0)])
+        await history.close()
+    assert set_aside(tmp_path, "other-cluster") == 1
+
+
+def test_a_damaged_file_is_set_aside_and_begun_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "history.db"
+    archive = Archive(open_database(f"sqlite:///{path}"))
+    archive.append([made(number) for number in range(200)])
+    archive.close()
+    whole = path.read_bytes()
+    page = len(whole) // 4096 // 2 * 4096
+    path.write_bytes(whole[:page] + b"\xff" * 4096 + whole[page + 4096 :])
+    again = Archive(open_database(f"sqlite:///{path}"))
+    assert again.ids() == (-1, -1)
+    again.close()
+    assert set_aside(tmp_path, "damaged") == 1
+    assert "is set aside" in caplog.text
+
+
+def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"this is no database " * 100)
+    archive = Archive(open_database(f"sqlite:///{path}"))
+    assert archive.ids() == (-1, -1)
+    archive.close()
+
+
+async def test_a_history_without_a_place_is_kept_in_memory() -> None:
+    history = SqlHistory("")
+    await history.open("one")
+    await history.append([made(0)])
+    assert await history.ids() == (0, 0)
+    await history.close()

@@ -1,0 +1,200 @@
+"""What the audit tells, and what may leave the outbox: decisions without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_common.audit_export import decode_line, encode_lines, exported, imported
+from leadline_common.znodes import AuditEntry, StateChange
+from leadline_controller.domain.history import (
+    AuditRecord,
+    FailureRecord,
+    PastPartition,
+    ReaderPosition,
+    broken_chains,
+    replay,
+    resource_of,
+    trimmable,
+)
+
+
+def entry(kind: str = "broker_change", **members: Any) -> AuditEntry:
+    return AuditEntry(time=members.pop("time", 0), cause="c", actor="a", kind=kind, **members)
+
+
+def record(number: int, told: AuditEntry) -> AuditRecord:
+    return AuditRecord(number, 100 + number, told)
+
+
+def change(
+    version: int,
+    before: tuple[int, int, tuple[int, ...]] | None,
+    after: tuple[int, int, tuple[int, ...]],
+    partition: int = 0,
+) -> StateChange:
+    return StateChange("orders", partition, "isr", before, after, version)
+
+
+def test_the_past_is_what_its_entries_add_up_to() -> None:
+    topic = {"topic": "orders", "topic_id": "id"}
+    past = replay(
+        [
+            record(0, entry("controller_elected", after={"id": 2})),
+            record(1, entry("brokers_changed", after={"brokers": [1, 2, 3]})),
+            record(2, entry("topic_created", resource=topic, after={"assignment": {"0": [1, 2]}})),
+            record(3, entry(changes=(change(0, None, (1, 0, (1, 2))),))),
+            record(4, entry(changes=(change(1, (1, 0, (1, 2)), (2, 1, (2,))),))),
+        ]
+    )
+    assert (past.audit_id, past.zxid) == (4, 104)
+    assert (past.controller, past.brokers) == (2, [1, 2, 3])
+    assert past.topics["orders"].topic_id == "id"
+    assert past.topics["orders"].partitions == {0: PastPartition((1, 2), 2, 1, (2,), 1)}
+
+
+@pytest.mark.parametrize("kind", ["topic_deletion_ordered", "topic_deleted"])
+def test_a_topic_is_gone_for_everybody_when_its_deletion_is_ordered(kind: str) -> None:
+    topic = {"topic": "orders", "topic_id": "id"}
+    made = record(0, entry("topic_created", resource=topic, after={"assignment": {"0": [1]}}))
+    assert replay([made, record(1, entry(kind, resource=topic))]).topics == {}
+
+
+def test_a_partition_that_was_removed_is_gone() -> None:
+    topic = {"topic": "orders", "topic_id": "id"}
+    rows = {"assignment": {"0": [1], "1": [2]}}
+    made = record(0, entry("topic_created", resource=topic, after=rows))
+    less = record(1, entry("partitions_removed", resource=topic, after={"assignment": {"1": None}}))
+    assert replay([made, less]).topics["orders"].partitions.keys() == {0}
+
+
+def test_a_chain_breaks_where_a_version_is_missing() -> None:
+    first, third = change(0, None, (1, 0, (1,))), change(2, (1, 0, (1,)), (2, 1, (2,)))
+    (problem,) = broken_chains(
+        [record(0, entry(changes=(first,))), record(1, entry(changes=(third,)))]
+    )
+    assert "writes version 2, not 1" in problem
+
+
+def test_a_chain_breaks_where_a_change_begins_elsewhere() -> None:
+    first, second = change(0, None, (1, 0, (1,))), change(1, (3, 0, (3,)), (2, 1, (2,)))
+    (problem,) = broken_chains(
+        [record(0, entry(changes=(first,))), record(1, entry(changes=(second,)))]
+    )
+    assert "begins with" in problem
+
+
+def test_a_topic_made_again_begins_a_new_chain() -> None:
+    made = change(0, None, (1, 0, (1,)))
+    gone = entry("topic_deleted", resource={"topic": "orders"})
+    told = [record(0, entry(changes=(made,))), record(1, gone), record(2, entry(changes=(made,)))]
+    assert list(broken_chains(told)) == []
+
+
+def test_an_entry_about_one_partition_is_about_it() -> None:
+    one = entry(changes=(change(0, None, (1, 0, (1,)), partition=7),))
+    assert (resource_of(one).topic, resource_of(one).partition) == ("orders", 7)
+    two = entry(changes=(change(0, None, (1, 0, (1,))), change(0, None, (1, 0, (1,)), 1)))
+    assert resource_of(two).topic is None
+
+
+def test_an_export_is_read_back_as_it_was() -> None:
+    told = entry(
+        resource={"topic": "orders"},
+        before={"a": 1},
+        after=[1, 2],
+        zk={"/x": 3},
+        changes=(change(0, None, (1, 0, (1,))), change(1, (1, 0, (1,)), (2, 1, (2,)))),
+    )
+    (line,) = encode_lines([exported(5, 105, told)]).splitlines()
+    read = decode_line(line)
+    assert (read.id, read.zxid) == (5, 105)
+    assert imported(read) == told
+
+
+positions = st.lists(st.integers(-1, 400), max_size=4)
+
+
+@given(stored=positions, oldest=st.integers(0, 300), extent=st.integers(0, 200), data=st.data())
+def test_nothing_leaves_the_outbox_that_would_be_lost(
+    stored: list[int], oldest: int, extent: int, data: st.DataObject
+) -> None:
+    head = oldest + extent
+    stored = [min(one, head - 1) for one in stored]
+    keep = data.draw(st.integers(0, 50))
+    limit = data.draw(st.integers(1, 200))
+    readers = [ReaderPosition(n, "", 0, one) for n, one in enumerate(stored)]
+    gone = trimmable(readers, oldest=oldest, head=head, keep=keep, limit=limit)
+    assert gone.start == oldest
+    assert gone.stop <= max(oldest, head)
+    if len(gone):
+        copies = sum(one >= gone.stop - 1 for one in stored)
+        assert copies >= min(2, len(stored)), "two controllers have it, or the only one"
+        assert gone.stop - 1 <= min(stored) or head - oldest > limit
+
+
+def test_what_everybody_has_goes_but_for_the_newest() -> None:
+    readers = [ReaderPosition(1, "", 0, 99), ReaderPosition(2, "", 0, 80)]
+    assert trimmable(readers, oldest=0, head=100, keep=10, limit=1000) == range(81)
+    readers = [ReaderPosition(1, "", 0, 99), ReaderPosition(2, "", 0, 99)]
+    assert trimmable(readers, oldest=0, head=100, keep=10, limit=1000) == range(90)
+
+
+def test_a_reader_that_is_far_behind_is_not_waited_for_beyond_the_limit() -> None:
+    readers = [ReaderPosition(n, "", 0, stored) for n, stored in enumerate((99, 95, 3))]
+    assert trimmable(readers, oldest=0, head=100, keep=0, limit=1000) == range(4)
+    assert trimmable(readers, oldest=0, head=100, keep=0, limit=50) == range(50)
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome"),
+    [
+        ({}, "failed"),
+        ({"returned_at": 5}, "cancelled"),
+        ({"queued_at": 5, "chunks": 2, "partitions": 4}, "healing"),
+        ({"queued_at": 5, "over_at": 9, "partitions": 4, "partitions_moved": 4}, "healed"),
+        (
+            {
+                "queued_at": 5,
+                "over_at": 9,
+                "partitions": 4,
+                "partitions_moved": 2,
+                "chunks_cancelled": 1,
+                "returned_at": 7,
+            },
+            "partly_healed",
+        ),
+        (
+            {
+                "queued_at": 5,
+                "over_at": 9,
+                "partitions": 4,
+                "chunks_cancelled": 2,
+                "returned_at": 7,
+            },
+            "cancelled",
+        ),
+        ({"queued_at": 5, "over_at": 5}, "healed"),
+    ],
+)
+def test_what_has_become_of_a_failure(changes: dict[str, Any], outcome: str) -> None:
+    blank: dict[str, Any] = {
+        "broker": 1,
+        "failed_at": 1,
+        "incarnation": 0,
+        "detected_by": "controller-1",
+        "controller_epoch": 1,
+        "returned_at": None,
+        "queued_at": None,
+        "chunks": 0,
+        "chunks_over": 0,
+        "chunks_cancelled": 0,
+        "partitions": 0,
+        "partitions_moved": 0,
+        "bytes_moved": 0,
+        "over_at": None,
+    }
+    assert FailureRecord(**blank | changes).outcome == outcome
