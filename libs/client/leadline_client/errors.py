@@ -14,6 +14,7 @@
     │   │   FencedInstance 40973, GroupFull 40974, PartitionNotOwned 40975,
     │   │   ConsumerRebalanceFailed 40976
     │   ├── ReassignmentInProgress 40980, TaskIsOver 40981, StalePlan 40982
+    │   ├── IdempotencyKeyReused 42250
     │   ├── StaleVersion 41250, BodyTooLarge 41350, OffsetOutOfRange 41650
     │   ├── NotLeader 42150, NotCoordinator 42151
     │   └── NoController 50350, LeaderNotAvailable 50351, NotEnoughReplicas 50352,
@@ -22,6 +23,7 @@
     │       AllKnownBrokersNotAvailable 50361 (raised by clients only), InternalError 50050
     └── OutcomeUnknown           the write may or may not have happened
         ├── RequestTimedOut 50450, LeadershipLost 50451, NotEnoughReplicasAfterAppend 50452
+        ├── RequestUnderWay 40960, RequestInDoubt 40961
         └── StoreOutcomeUnknown 50453, ConnectionLost 50454 (raised by clients only)
 
 A code has five digits: the HTTP status and two more, from 50 up where the code
@@ -323,6 +325,12 @@ class StaleVersion(Refused):
     code = 41250
 
 
+class IdempotencyKeyReused(Refused):
+    """The Idempotency-Key was given with another request before."""
+
+    code = 42250
+
+
 class BodyTooLarge(Refused):
     """The body exceeds the limit of the route."""
 
@@ -446,6 +454,19 @@ class StoreOutcomeUnknown(OutcomeUnknown):
     """The server was cut short in the middle of a change: look before repeating it."""
 
     code = 50453
+
+
+class RequestUnderWay(OutcomeUnknown):
+    """The first request with this Idempotency-Key has not been answered yet."""
+
+    code = 40960
+    retriable = True
+
+
+class RequestInDoubt(OutcomeUnknown):
+    """The answer to the first request with this Idempotency-Key was lost; look what it did."""
+
+    code = 40961
 
 
 class ConnectionLost(OutcomeUnknown):

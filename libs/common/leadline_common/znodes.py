@@ -24,6 +24,7 @@ PARTITIONS_REASSIGNED = "/admin/partitions_reassigned"
 PARTITIONS_ADD = "/admin/partitions_add"
 PARTITIONS_REMOVE = "/admin/partitions_remove"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
+IDEMPOTENCY = "/admin/idempotency"
 AUDIT = "/admin/audit"
 AUDIT_ENTRY_PREFIX = "/admin/audit/entry-"
 AUDIT_READERS = "/admin/audit_readers"
@@ -45,6 +46,7 @@ PERSISTENT_PATHS = (
     PARTITIONS_REASSIGNED,
     PARTITIONS_ADD,
     PARTITIONS_REMOVE,
+    IDEMPOTENCY,
     AUDIT,
     AUDIT_READERS,
     FAILED_BROKERS,
@@ -97,6 +99,11 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(broker_id: int) -> str:
     """Return the node with one broker's dynamic settings."""
     return f"{CONFIG_BROKERS}/{broker_id}"
+
+
+def idempotency_path(digest: str) -> str:
+    """Return the record of an idempotency key, which is named by its digest."""
+    return f"{IDEMPOTENCY}/{digest}"
 
 
 def delete_topic_path(topic: str) -> str:

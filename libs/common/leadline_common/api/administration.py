@@ -28,6 +28,7 @@ from leadline_client.errors import (
 )
 from leadline_common.api import audit, configs, models, partitions, plans, reassignments, tasks, what_if
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
+from leadline_common.api.guards import document_guards
 from leadline_common.http.errors import error_responses
 
 CLUSTER_TAG = "cluster"
@@ -134,6 +135,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     what_if.add_routes(router)
     configs.add_routes(router)
     audit.add_routes(router)
+    document_guards(router)
     return router
 
 

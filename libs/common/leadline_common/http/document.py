@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final
 
 from leadline_client.errors import BodyTooLarge, InvalidRequest, UnsupportedFormat
 from leadline_common.http.errors import ErrorBody, error_responses
 
-_ERROR_SCHEMA = {"$ref": "#/components/schemas/ErrorBody"}
+ERROR_SCHEMA: Final = {"$ref": "#/components/schemas/ErrorBody"}
 _REFUSALS = (InvalidRequest,)
 _BODY_REFUSALS = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
 _NULL = {"type": "null"}
@@ -36,7 +36,7 @@ def add_any_other_error(document: dict[str, Any]) -> None:
     """Say of every operation that whatever else fails has the house body too."""
     other = {
         "description": "Any other error of the table",
-        "content": {"application/json": {"schema": _ERROR_SCHEMA}},
+        "content": {"application/json": {"schema": ERROR_SCHEMA}},
     }
     for operation in _operations_of(document):
         operation["responses"].setdefault("default", deepcopy(other))
@@ -45,12 +45,15 @@ def add_any_other_error(document: dict[str, Any]) -> None:
 def _refuse_as_the_house_does(operation: dict[str, Any]) -> None:
     """Put the house's refusals where the framework documents its own."""
     answers = operation["responses"]
-    if answers.pop("422", None) is None:
+    unprocessable = answers.pop("422", None)
+    if unprocessable is None:
         return
+    if "examples" in unprocessable["content"]["application/json"]:  # the house has stated it
+        answers["422"] = unprocessable
     refusals = _BODY_REFUSALS if "requestBody" in operation else _REFUSALS
     for status, refused in error_responses(*refusals).items():
         del refused["model"]
-        refused["content"]["application/json"]["schema"] = _ERROR_SCHEMA
+        refused["content"]["application/json"]["schema"] = ERROR_SCHEMA
         answers[str(status)] = _joined(refused, answers.get(str(status)))
     operation["responses"] = dict(sorted(answers.items()))
 
@@ -61,7 +64,7 @@ def _joined(answer: dict[str, Any], stated: dict[str, Any] | None) -> dict[str, 
         return answer
     shown = stated["content"]["application/json"].get("examples", {})
     examples = shown | answer["content"]["application/json"]["examples"]
-    content = {"application/json": {"schema": _ERROR_SCHEMA, "examples": examples}}
+    content = {"application/json": {"schema": ERROR_SCHEMA, "examples": examples}}
     return {**stated, "description": ", ".join(examples), "content": content}
 
 

@@ -93,6 +93,11 @@ def read_only(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
+def is_read_only(endpoint: Callable[..., Any] | None) -> bool:
+    """Tell whether an endpoint was declared to change nothing."""
+    return getattr(endpoint, _READ_ONLY, False)
+
+
 def error_response(error: LeadlineError, headers: dict[str, str] | None = None) -> Response:
     """Return the answer that carries an error."""
     answer = Response(
@@ -113,7 +118,7 @@ def fault(scope: Scope, what: str) -> LeadlineError:
     distance before the fault: its outcome is unknown, and saying anything else
     could make a client repeat or drop what was done.
     """
-    safe = scope["method"] in _SAFE_METHODS or getattr(scope.get("endpoint"), _READ_ONLY, False)
+    safe = scope["method"] in _SAFE_METHODS or is_read_only(scope.get("endpoint"))
     if safe:
         return InternalError(what)
     return StoreOutcomeUnknown(f"{what}; the request may or may not have taken effect")

@@ -96,6 +96,13 @@ class ControllerSettings(ServiceSettings):
         "for: what two others have stored goes.",
         ge=1,
     )
+    idempotency_retention_ms: int = setting(
+        24 * 3_600_000,
+        "How long the answer to a request with an Idempotency-Key is kept, to be given again.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=1_000,
+    )
     zookeeper_multi_max_ops: int = setting(
         1_000,
         "Operations in one ZooKeeper transaction; each must stay far below `jute.maxbuffer`.",

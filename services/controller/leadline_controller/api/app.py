@@ -18,6 +18,7 @@ from leadline_common.http import Document, Problem, ServiceApp, create_app
 from leadline_common.metrics import Metrics
 from leadline_controller.api.administration import ControllerAdministration
 from leadline_controller.api.gate import StandbyGate
+from leadline_controller.api.guarded import guarded_route
 from leadline_controller.api.internal import add_internal_routes
 from leadline_controller.runtime.service import ControllerService
 
@@ -53,7 +54,7 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
     )
     answering: Administration = ControllerAdministration(controller)
     app.state.administration = answering
-    app.include_router(administration_routes())
+    app.include_router(administration_routes(guarded_route(controller)))
     app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
     add_internal_routes(app, controller)
     # Innermost: within the layer that gives cause ids and counts requests.

@@ -89,6 +89,7 @@ class ConfigKeeper(Keeper):
         for _ in range(MAX_ATTEMPTS):
             (node,) = await self._store.read_nodes([resource.path])
             altered = self._alter(event, node)
+            self._check_seen(event, altered)
             if event.dry_run or altered.after == altered.before:
                 event.settle(altered)
                 return
@@ -115,6 +116,20 @@ class ConfigKeeper(Keeper):
         after = alter_configs(event.resource.level, before, event.configs, event.remove)
         etag = self._desk.configs.etag(event.resource, version)
         return AlteredConfigs(before, after, version, etag)
+
+    def _check_seen(self, event: AlterConfigs, altered: AlteredConfigs) -> None:
+        """Refuse to overwrite what was written by hand since the caller looked.
+
+        The engine has checked the condition with what it knew of.
+        """
+        condition = event.guard.condition if event.guard is not None else None
+        if condition is None or condition.etags is None or altered.etag in condition.etags:
+            return
+        raise StaleVersion(
+            f"{event.resource.path} was written by hand meanwhile; read it again before "
+            "changing it",
+            etag=altered.etag,
+        )
 
     async def _write(
         self, resource: ConfigResource, node: ReadNode | None, altered: AlteredConfigs

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from leadline_controller.runtime.commands import Commands
 from leadline_controller.runtime.delivery import Delivery
 from leadline_controller.runtime.dynamic import DynamicConfigs
 from leadline_controller.runtime.events import Event
+from leadline_controller.runtime.guard import Condition
 from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.ports import BrokerGateway
 from leadline_controller.runtime.sender import BrokerSender, Command, Listener
@@ -91,6 +93,23 @@ class Desk:
         self._hinted.discard(type(event))
         self.cause = event.cause
         return event
+
+    @contextmanager
+    def guarded(self, event: Event, check: Callable[[Condition], None]) -> Iterator[None]:
+        """Handle an event under its guard: check its condition, and leave its mark.
+
+        Once for each request, though it may ask for several things: the first would
+        change what the second is compared with.
+        """
+        guard = event.guard if isinstance(event, events.Request) else None
+        if guard is not None and guard.condition is not None and not guard.checked:
+            check(guard.condition)
+            guard.checked = True
+        self.writer.guard = guard
+        try:
+            yield
+        finally:
+            self.writer.guard = None
 
     def refuse_all(self, problem: LeadlineError) -> None:
         """Answer every request that is still queued with `problem`."""

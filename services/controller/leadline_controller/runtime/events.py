@@ -17,6 +17,7 @@ from leadline_client.errors import LeadlineError
 from leadline_client.wire import NewTopic
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.failover import StateDecision
+from leadline_controller.runtime.guard import Guard
 
 _Answer = TypeVar("_Answer")
 
@@ -38,11 +39,13 @@ class Hint(Event):
 class Request(Event, Generic[_Answer]):
     """What somebody asks for, and awaits the outcome of in `reply`.
 
+    `guard` says under which condition it is to be handled, if under any.
     One that can be tried without effect has a member `dry_run`. `about` says in
     the audit what a request that was refused, or was only tried, was about.
     """
 
     reply: asyncio.Future[_Answer] = field(repr=False)
+    guard: Guard | None = None
 
     @property
     def is_tried(self) -> bool:

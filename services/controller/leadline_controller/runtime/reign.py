@@ -24,8 +24,10 @@ from leadline_controller.runtime.brokers import BrokerKeeper
 from leadline_controller.runtime.configs import ConfigKeeper
 from leadline_controller.runtime.desk import Desk, answer
 from leadline_controller.runtime.elections import ElectionKeeper
+from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.events import Event
 from leadline_controller.runtime.healing import HealingKeeper
+from leadline_controller.runtime.idempotency import IdempotencyKeeper
 from leadline_controller.runtime.keeper import Keeper
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.office import Office
@@ -68,10 +70,13 @@ class Reign:
         self.plans = PlanKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.healing = HealingKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.progress = Progress(self.reassignments.agenda.task_of)
+        book = self.tasks.book
+        self.etags = ETags(self.desk, self.metadata, lambda name: book.find(name).version)
         self._keepers: tuple[Keeper, ...] = (
             self._brokers,
             self._topics,
             self._configs,
+            IdempotencyKeeper(self.desk),
             PartitionKeeper(self.desk),
             ElectionKeeper(self.desk),
             ShutdownKeeper(self.desk),
@@ -158,7 +163,8 @@ class Reign:
         metrics.queue_seconds.labels(name).observe((begun - event.at_ms) / 1000)
         with cause_scope(event.cause):
             try:
-                await self._handlers[type(event)](event)
+                with self.desk.guarded(event, self.etags.check):
+                    await self._handlers[type(event)](event)
                 if isinstance(event, events.Request) and event.is_tried:
                     await self.desk.tell_of(event, "dry_run")
             except (Deposed, SessionExpired, asyncio.CancelledError):

@@ -34,6 +34,7 @@ from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime import events
 from leadline_controller.runtime.config_events import ConfigResource
 from leadline_controller.runtime.dynamic import DynamicConfigs
+from leadline_controller.runtime.guard import Named, current_guard
 from leadline_controller.runtime.leadership import Leadership
 from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.ports import History
@@ -193,6 +194,10 @@ class ControllerService:
             raise NotFound(f"broker {broker_id} is not live")
         return found
 
+    def etag(self, resource: Named) -> str | None:
+        """Return the ETag of a resource; None where there is no such resource."""
+        return self.reign().etags.of(resource)
+
     def configs(self, resource: ConfigResource) -> DynamicConfigs:
         """Return the settings in force, which hold those of `resource`.
 
@@ -219,8 +224,16 @@ class ControllerService:
         reply: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
         cause = current_cause() or new_cause()
         now_ms = reign.office.clock.monotonic_ms()
-        reign.desk.post(kind(cause=cause, at_ms=now_ms, reply=reply, **what))
+        guard = current_guard()
+        reign.desk.post(kind(cause=cause, at_ms=now_ms, reply=reply, guard=guard, **what))
         return await reply
+
+    def tell(self, kind: Callable[..., events.Event], **what: Any) -> None:
+        """Put an event into the engine's queue, if this process still rules."""
+        reign = self._leadership.reign
+        if reign is not None:
+            now_ms = reign.office.clock.monotonic_ms()
+            reign.desk.post(kind(cause=current_cause() or new_cause(), at_ms=now_ms, **what))
 
     async def create_topic(
         self, new: NewTopic, *, dry_run: bool

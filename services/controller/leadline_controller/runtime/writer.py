@@ -32,6 +32,7 @@ from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet, TopicPartition
 from leadline_controller.domain.facts import Term
 from leadline_controller.domain.failover import StateDecision
+from leadline_controller.runtime.guard import Guard
 from leadline_controller.runtime.ports import Store
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Writer:
     """Writes under one term of office.
 
     `on_written` is told of each multi's states as soon as it succeeds, after the
-    image has taken them in.
+    image has taken them in. `guard` is that of the request being handled.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Writer:
         self._on_written = on_written
         self._check = CheckOp(znodes.CONTROLLER_EPOCH, term.epoch_version)
         self._rooted: set[str] = set()
+        self.guard: Guard | None = None
 
     def rooted(self, topic: str) -> None:
         """Note that the parent of a topic's partition nodes exists."""
@@ -98,12 +100,12 @@ class Writer:
 
         """
         self._check_lease()
-        whole = [self._check, *ops, audit_op(entry)]
+        whole = [self._check, *ops, audit_op(entry), *self._marks()]
         try:
             results = await self._store.submit(whole)
         except MultiFailed as failure:
             raise self._refusal(failure, 1) from failure
-        return MultiResults(results[1:-1], results.zxid)
+        return MultiResults(results[1 : 1 + len(ops)], results.zxid)
 
     async def fenced(self, ops: Sequence[Op], entry: AuditEntry | None = None) -> None:
         """Apply any number of operations in multis under the epoch check, pipelined.
@@ -117,7 +119,8 @@ class Writer:
 
         """
         self._check_lease()
-        told = [] if entry is None else [audit_op(entry)]
+        told: list[Op] = [] if entry is None else [audit_op(entry)]
+        told += self._marks()
         room = max(1, self._max_ops - 1 - len(told))
         answers = [
             self._store.submit([self._check, *ops[start : start + room], *told])
@@ -159,13 +162,20 @@ class Writer:
 
     # -- within ----------------------------------------------------------------
 
+    def _marks(self) -> list[Op]:
+        """Return what leaves the mark of the request being handled, after all its operations."""
+        if self.guard is None or self.guard.mark is None:
+            return []
+        self.guard.marked = True
+        return [self.guard.mark]
+
     def _check_lease(self) -> None:
         if not self._store.lease_valid():
             raise Deposed("the lease on the ZooKeeper session has run out")
 
     def _chunks(self, decisions: list[StateDecision]) -> Iterator[list[StateDecision]]:
         """Split so that each chunk fits a multi with its checks and its audit entry."""
-        room = max(3, self._max_ops - 2 - len(self._image.brokers))
+        room = max(3, self._max_ops - 3 - len(self._image.brokers))
         chunk: list[StateDecision] = []
         cost = 0
         rooted = set(self._rooted)
@@ -186,7 +196,7 @@ class Writer:
         self._check_lease()
         batch.checks = [self._check, *self.leader_checks(batch.decisions)]
         ops = [*batch.checks, *self._state_ops(batch)]
-        ops.append(audit_op(self._entry(batch.decisions, why)))
+        ops += [audit_op(self._entry(batch.decisions, why)), *self._marks()]
         batch.answer = self._store.submit(ops)
 
     def _state_ops(self, batch: _Batch) -> Iterator[Op]:

@@ -1,0 +1,174 @@
+"""The layer around all routes of the administration: ETags, `If-Match` and `Idempotency-Key`.
+
+A route's own code knows nothing of it. `leadline_common.api.guards` documents it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import re
+import zlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_common.api.guards import (
+    IDEMPOTENCY_KEY,
+    IF_MATCH,
+    REPLAYED,
+    changes_something,
+    resource_of,
+)
+from leadline_controller.domain.idempotency import MAX_ANSWER_BYTES, KeptAnswer
+from leadline_controller.runtime.guard import Condition, Guard, Named, guard_scope
+from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
+from leadline_controller.runtime.service import ControllerService
+
+_log = logging.getLogger(__name__)
+
+Serve = Callable[[Request], Coroutine[Any, Any, Response]]
+
+_KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
+_ETAG = re.compile(r'"[!#-~]*"')
+_KEPT_HEADERS = ("content-type", "etag", "location")
+
+
+def guarded_route(controller: ControllerService) -> type[APIRoute]:
+    """Return the kind of route that a controller serves its administration with."""
+
+    class GuardedRoute(APIRoute):
+        """Shows what its route shows, and heeds the headers that guard a change."""
+
+        def get_route_handler(self) -> Serve:
+            serve = super().get_route_handler()
+            method = min(self.methods or ("GET",))
+            path, endpoint = self.path, self.endpoint
+            if method == "GET" and resource_of(path, method) is not None:
+                return _tagging(controller, path, serve)
+            if changes_something(method, endpoint):
+                return _guarding(controller, path, serve)
+            return serve
+
+    return GuardedRoute
+
+
+def _tagging(controller: ControllerService, path: str, serve: Serve) -> Serve:
+    """Add the ETag of the resource to its reading."""
+
+    async def tagging(request: Request) -> Response:
+        named = _named(path, request)
+        # Before the reading: a change in between makes the ETag too old, never too new.
+        etag = None if named is None else controller.etag(named)
+        response = await serve(request)
+        if etag is not None:
+            response.headers["ETag"] = etag
+        return response
+
+    return tagging
+
+
+def _guarding(controller: ControllerService, path: str, serve: Serve) -> Serve:
+    async def guarding(request: Request) -> Response:
+        guard = Guard(_condition(path, request))
+        key = request.headers.get(IDEMPOTENCY_KEY)
+        if key is not None:
+            return await _once(controller, key, guard, request, serve)
+        with guard_scope(guard):
+            return await serve(request)
+
+    return guarding
+
+
+async def _once(
+    controller: ControllerService, key: str, guard: Guard, request: Request, serve: Serve
+) -> Response:
+    """Serve a request, unless it was served before: then give the first answer again."""
+    if not _KEY.fullmatch(key):
+        raise _invalid(IDEMPOTENCY_KEY, "must be 1 to 255 printable ASCII characters")
+    what = f"{request.method} {request.url.path}"
+    taken = await controller.ask(TakeKey, key=key, request=await _digest(request), what=what)
+    if isinstance(taken, KeptAnswer):
+        return _replayed(taken)
+    guard.mark = taken
+    kept = False
+    try:
+        with guard_scope(guard):
+            response = await serve(request)
+        kept = await _keep(controller, key, response)
+    finally:
+        if not kept:
+            controller.tell(DropKey, key=key, marked=guard.marked)
+    return response
+
+
+async def _keep(controller: ControllerService, key: str, response: Response) -> bool:
+    """Keep a success; where that fails, the change has its mark, and repetitions are told so."""
+    body = zlib.compress(bytes(response.body), level=1)
+    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    answer = KeptAnswer(response.status_code, headers, body)
+    try:
+        await controller.ask(
+            KeepAnswer, key=key, answer=answer if len(body) <= MAX_ANSWER_BYTES else None
+        )
+    except LeadlineError as problem:
+        _log.warning("the answer to a request with a key could not be kept: %s", problem)
+        return False
+    return True
+
+
+def _replayed(answer: KeptAnswer) -> Response:
+    headers = {**answer.headers, REPLAYED: "true"}
+    return Response(zlib.decompress(answer.body), answer.status, headers)
+
+
+async def _digest(request: Request) -> str:
+    """Return what tells a request from others: the order of members in its body does not."""
+    body = await request.body()
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):  # as it is, if not JSON
+        body = msgspec.json.encode(msgspec.json.decode(body), order="sorted")
+    head = f"{request.method} {request.url.path}?{request.url.query}\n"
+    return hashlib.sha256(head.encode() + body).hexdigest()
+
+
+def _condition(path: str, request: Request) -> Condition | None:
+    """Return what `If-Match` demands.
+
+    Raises:
+        InvalidRequest: it is no list of ETags, or nothing of the route has an ETag.
+
+    """
+    stated = request.headers.get(IF_MATCH)
+    if stated is None:
+        return None
+    named = _named(path, request)
+    if named is None:
+        raise _invalid(IF_MATCH, "nothing that this changes has an ETag")
+    if stated.strip() == "*":
+        return Condition(named, None)
+    etags = [etag.strip() for etag in stated.split(",")]
+    if not all(map(_ETAG.fullmatch, etags)):
+        raise _invalid(IF_MATCH, 'must be `*`, or ETags in quotes: "a", "b"')
+    # The compressed form of the metadata is as good a proof of having seen this version.
+    return Condition(named, frozenset(etag.replace('-gzip"', '"') for etag in etags))
+
+
+def _named(path: str, request: Request) -> Named | None:
+    """Return the resource that a request is about, and that its route guards."""
+    resource = resource_of(path, request.method)
+    if resource is None:
+        return None
+    name = str(request.path_params[resource.parameter]) if resource.parameter else ""
+    return resource.kind, name
+
+
+def _invalid(header: str, message: str) -> InvalidRequest:
+    field = f"header.{header}"
+    problems = [{"field": field, "message": message}]
+    return InvalidRequest(f"{field}: {message}", fields=problems)
