@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -29,9 +31,9 @@ def postgresql() -> Iterator[str]:
     """
     pgserver = pytest.importorskip("pgserver", reason="there is no PostgreSQL for this platform")
     with tempfile.TemporaryDirectory() as directory:
-        server = pgserver.get_server(directory)
+        server = pgserver.get_server(directory, cleanup_mode=None)
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
-        server.cleanup()
+        os.kill(server.get_pid(), signal.SIGQUIT)  # at once: nothing of it is needed again
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
