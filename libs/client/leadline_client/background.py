@@ -20,8 +20,13 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and return its result, blocking."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        """Run `work` on the loop and return its result, blocking; it ends with its caller."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start `work` on the loop and return its future."""

@@ -1,0 +1,58 @@
+"""An event loop on a thread of its own, for callers without one."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from types import FrameType
+
+import pytest
+
+from leadline_client.background import LoopThread
+
+
+class Interrupted(Exception):
+    """What a signal's handler raises, as Ctrl-C does."""
+
+
+def test_work_ends_when_its_caller_is_interrupted() -> None:
+    """Else a poll would go on after its Ctrl-C, and take what nobody gets."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted
+
+    def press() -> None:
+        begun.wait(10)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    thread = LoopThread("test")
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    try:
+        with pytest.raises(Interrupted):
+            thread.run(work())
+        assert ended.wait(10)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        pressing.join()
+        thread.close()
+
+
+def test_results_and_errors_come_back() -> None:
+    thread = LoopThread("test")
+    try:
+        assert thread.call(lambda: threading.current_thread().name) == "test"
+        with pytest.raises(ZeroDivisionError):
+            thread.call(lambda: 1 // 0)
+    finally:
+        thread.close()
