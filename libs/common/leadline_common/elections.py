@@ -29,3 +29,18 @@ class ElectionReason(StrEnum):
     UNCLEAN = "unclean"
     NONE = "none"
     UNCHANGED = "unchanged"
+
+
+class StopRisk(StrEnum):
+    """What is wrong with stopping a broker, for one partition.
+
+    `no_successor`: it leads, and no other member of the ISR could. `offline`: the
+    partition has no leader, and waits for a broker like this one. `below_min_insync`:
+    acks=all would be refused. `under_replicated`: another replica is missing from the
+    ISR already, so that stopping leaves fewer copies than there should be.
+    """
+
+    NO_SUCCESSOR = "no_successor"
+    OFFLINE = "offline"
+    BELOW_MIN_INSYNC = "below_min_insync"
+    UNDER_REPLICATED = "under_replicated"

@@ -26,7 +26,18 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api import audit, configs, models, partitions, plans, reassignments, tasks, what_if
+from leadline_common.api import (
+    audit,
+    brokers,
+    configs,
+    failed_brokers,
+    models,
+    partitions,
+    plans,
+    reassignments,
+    tasks,
+    what_if,
+)
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.api.guards import document_guards
 from leadline_common.http.errors import error_responses
@@ -43,6 +54,7 @@ TAGS = (
     *reassignments.TAGS,
     *tasks.TAGS,
     *configs.TAGS,
+    *failed_brokers.TAGS,
     *audit.TAGS,
 )
 _DRY_RUN = models.CreatedTopic(
@@ -75,7 +87,9 @@ _DELETE_WAIT = Query(
 
 class Administration(
     audit.AuditAdministration,
+    brokers.BrokerAdministration,
     configs.ConfigAdministration,
+    failed_brokers.HealingAdministration,
     partitions.PartitionAdministration,
     plans.PlanAdministration,
     reassignments.ReassignmentAdministration,
@@ -124,6 +138,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     router = APIRouter(prefix="/v1", route_class=kind)
     _add_cluster(router)
     _add_brokers(router)
+    brokers.add_routes(router, CLUSTER_TAG)
     _add_topics(router)
     _add_create(router)
     _add_delete(router)
@@ -131,10 +146,11 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     _add_elections(router)
     plans.add_routes(router)
     reassignments.add_routes(router)
+    audit.add_routes(router)
     tasks.add_routes(router)
     what_if.add_routes(router)
     configs.add_routes(router)
-    audit.add_routes(router)
+    failed_brokers.add_routes(router)
     document_guards(router)
     return router
 

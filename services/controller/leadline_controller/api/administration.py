@@ -6,6 +6,7 @@ from leadline_client.wire import NewTopic
 from leadline_common.api import models
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditAnswers
+from leadline_controller.api.brokers import BrokerAnswers
 from leadline_controller.api.configs import ConfigAnswers
 from leadline_controller.api.failed_brokers import HealingAnswers
 from leadline_controller.api.partitions import PartitionAnswers
@@ -18,6 +19,7 @@ from leadline_controller.domain.cluster import TopicPartition
 
 class ControllerAdministration(
     AuditAnswers,
+    BrokerAnswers,
     ConfigAnswers,
     HealingAnswers,
     PartitionAnswers,

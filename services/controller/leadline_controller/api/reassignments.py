@@ -68,7 +68,7 @@ class ReassignmentAnswers(Answers):
             SubmitReassignment, wanted=submission, dry_run=wanted.dry_run
         )
         if wanted.dry_run:
-            return _dry_run(submission)
+            return dry_run_view(submission)
         reign = self._controller.reign()
         return task_view(reign, reign.tasks.book.find(task_id))
 
@@ -117,7 +117,7 @@ def _batch_row(name: TopicPartition, facts: PartitionFacts) -> BatchRow:
     )
 
 
-def _dry_run(wanted: Submission) -> Task:
+def dry_run_view(wanted: Submission) -> Task:
     """Show what would be accepted."""
     total = len(wanted.partitions)
     return Task(

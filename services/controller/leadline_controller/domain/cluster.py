@@ -3,8 +3,8 @@
 Invariant: the image only ever holds what was read from, or successfully written
 to, ZooKeeper. One `apply` serves live writes and loading after a failover. What
 it holds survives the controller, because ZooKeeper does; nothing here is truth.
-One thing is known from brokers instead: which of them are `stopping`. Those that are
-`draining` are told by the tasks.
+One thing is known from brokers instead: which of them are `stopping`. The tasks say
+which are `draining` (should lead nothing) and `emptying` (should get no replicas).
 
 Each node's data version is kept beside its value, because every later write
 names it, and the transaction id (zxid) of its last write, because it tells which
@@ -160,6 +160,7 @@ class ClusterImage:
         self.gone: dict[str, int] = {}
         self.stopping: set[int] = set()
         self.draining: frozenset[int] = frozenset()
+        self.emptying: frozenset[int] = frozenset()
         self._hosted: dict[int, dict[str, list[int]]] = {}
 
     # -- reading ---------------------------------------------------------------

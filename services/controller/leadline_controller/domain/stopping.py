@@ -9,11 +9,11 @@ refuse writes for longer, and make nothing safer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from enum import StrEnum
 
 import msgspec
 
 from leadline_client.wire import NO_LEADER
+from leadline_common.elections import StopRisk
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicPartition
 from leadline_controller.domain.election import ElectionKind, elect, eligible_after
 from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
@@ -68,21 +68,6 @@ def led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
         for name, partition in _standing(image, broker_id)
         if partition.state is not None and partition.state.leader == broker_id
     ]
-
-
-class StopRisk(StrEnum):
-    """What is wrong with stopping a broker, for one partition.
-
-    `no_successor`: it leads, and no other member of the ISR could. `offline`: the
-    partition has no leader, and waits for a broker like this one. `below_min_insync`:
-    acks=all would be refused. `under_replicated`: another replica is missing from the
-    ISR already, so that stopping leaves fewer copies than there should be.
-    """
-
-    NO_SUCCESSOR = "no_successor"
-    OFFLINE = "offline"
-    BELOW_MIN_INSYNC = "below_min_insync"
-    UNDER_REPLICATED = "under_replicated"
 
 
 class StopRisks(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from leadline_controller.runtime import events
 from leadline_controller.runtime.brokers import BrokerKeeper
 from leadline_controller.runtime.configs import ConfigKeeper
 from leadline_controller.runtime.desk import Desk, answer
+from leadline_controller.runtime.drain import DrainKeeper
 from leadline_controller.runtime.elections import ElectionKeeper
 from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.events import Event
@@ -69,6 +70,7 @@ class Reign:
         self.tasks = TaskKeeper(self.desk, self.reassignments)
         self.plans = PlanKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.healing = HealingKeeper(self.desk, self.tasks, self.reassignments.agenda)
+        self.drains = DrainKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.progress = Progress(self.reassignments.agenda.task_of)
         book = self.tasks.book
         self.etags = ETags(self.desk, self.metadata, lambda name: book.find(name).version)
@@ -84,6 +86,7 @@ class Reign:
             self.tasks,
             self.plans,
             self.healing,
+            self.drains,
             OutboxKeeper(self.desk),
         )
         self._upkeep = Upkeep(self.desk, self._brokers, self._topics, self._keepers)

@@ -1,0 +1,169 @@
+"""Brokers that are to be taken out of service: may they stop, and how they are emptied."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from leadline_common import znodes
+from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.session import ZkSession
+from leadline_controller.domain.cluster import ClusterImage
+from tests.integration.test_controlled_shutdown import relieve
+from tests.integration.test_controller_spine import audit, beat
+from tests.support.controller_rig import Rig, create
+from tests.support.controllers import MortalStore, RunningController, read_state
+from tests.support.reassigning import Followers, get, over
+from tests.support.zookeeper import until
+
+AR = {str(p): [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(6)}
+
+
+async def drain(
+    controller: RunningController, broker: int, *, expected: int = 202, **body: Any
+) -> dict[str, Any]:
+    answer = await controller.http.post(f"/v1/brokers/{broker}/drain", json=body)
+    assert answer.status_code == expected, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def led(rig: Rig, by: int, on: int = 2) -> int:
+    return sum(row.leader == by for row in rig.brokers[on].roles.values())
+
+
+async def test_a_broker_may_stop_while_nothing_is_lost_by_it(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up()
+    await create(controller, replica_assignment=AR)
+    assert await get(controller, "/v1/brokers/1/can-stop") == {
+        "broker": 1,
+        "can_stop": True,
+        "reasons": [],
+    }
+    await create(controller, "alone", replica_assignment={"0": [1]})
+    await relieve(controller, rig.brokers[2])
+    found = await get(controller, "/v1/brokers/1/can-stop")
+    assert not found["can_stop"]
+    assert [(row["reason"], row["total"]) for row in found["reasons"]] == [
+        ("no_successor", 1),
+        ("below_min_insync", 6),
+    ]
+    assert found["reasons"][0]["partitions"] == [{"topic": "alone", "partition": 0}]
+    missing = await controller.http.get("/v1/brokers/9/can-stop")
+    assert missing.status_code == 404
+
+
+async def test_leaders_stay_away_as_long_as_a_drain_of_leaders_lasts(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(leader_imbalance_check_interval_ms=100)
+    await create(controller, replica_assignment=AR)
+    dry = await drain(controller, 1, leaders_only=True, dry_run=True, expected=200)
+    assert (dry["details"]["leaders"], dry["details"]["leaders_that_stay"]) == (2, 0)
+    assert led(rig, by=1) == 2
+    task = await drain(controller, 1, leaders_only=True)
+    await until(lambda: led(rig, by=1) == 0, "1 leads nothing")
+    again = await drain(controller, 1, expected=409)
+    assert task["id"] in again["message"]
+    await controller.http.post("/v1/elections", json={"type": "preferred"})
+    await create(controller, "new", replica_assignment={"0": [1, 2, 3]})
+    await until(lambda: rig.brokers[2].roles["new", 0].leader == 2, "it leads no new one either")
+    await controller.retire()
+    controller.resume()
+    await rig.settled(controller)
+    await controller.http.post("/v1/elections", json={"type": "preferred"})
+    assert led(rig, by=1) == 0
+    await controller.http.delete(f"/v1/tasks/{task['id']}")
+    await until(lambda: led(rig, by=1) == 3, "the balance gives all of it back")
+    assert (await get(controller, f"/v1/tasks/{task['id']}"))["state"] == "cancelled"
+
+
+async def test_where_nobody_else_can_lead_a_drained_broker_goes_on(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up()
+    await create(controller, replica_assignment={"0": [1, 2]})
+    await create(controller, "alone", replica_assignment={"0": [1]})
+    await drain(controller, 1, leaders_only=True)
+    await until(lambda: led(rig, by=2) == 1, "2 leads what it can")
+    await rig.brokers[2].leave()
+    await until(lambda: rig.brokers[1].roles["orders", 0].leader == 1, "1 leads again, alone")
+    assert (await read_state(zk_session, "alone", 0)).leader == 1
+    rig.brokers[2].roles.clear()
+    await rig.brokers[2].register()
+    await rig.settled(controller)
+    state = await read_state(zk_session, "orders", 0)
+    grown = znodes.PartitionState(1, state.leader_epoch, (1, 2), state.controller_epoch)
+    await zk_session.set(znodes.state_path("orders", 0), znodes.encode_state(grown), ANY_VERSION)
+    await beat(controller, rig.brokers[1], isr_changes=[("orders", 0)])
+    await until(lambda: rig.brokers[2].roles["orders", 0].leader == 2, "until 2 is in sync")
+
+
+async def test_a_drain_empties_a_broker(rig: Rig, zk_session: ZkSession) -> None:
+    controller = await rig.up(brokers=4)
+    await create(controller, replica_assignment=AR)
+    dry = await drain(controller, 1, dry_run=True, expected=200)
+    assert dry["partitions"]["total"] >= 6
+    task = await drain(controller, 1, throttle_bytes_per_s=1_000_000)
+    async with Followers(rig, zk_session):
+        await over(controller, task["id"])
+    found = await get(controller, f"/v1/tasks/{task['id']}")
+    assert (found["state"], found["partitions"]["failed"]) == ("done", 0)
+    assert rig.brokers[1].roles == {}
+    assert controller.service.image().hosted_by(1) == {}
+    assert all(stop.delete for stop in rig.brokers[1].stops)
+    kinds = [entry.kind for entry in await audit(zk_session)]
+    assert kinds.index("drain") < kinds.index("task_launched") < kinds.index("task_over")
+
+
+async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: ZkSession) -> None:
+    controller = await rig.up(brokers=3)
+    await create(controller, replica_assignment=AR)
+    await drain(controller, 9, expected=404)
+    refused = await drain(controller, 1, dry_run=True, expected=400)
+    assert refused["error_code"] == 40002
+    task = await drain(controller, 1)
+    await until(lambda: led(rig, by=1) == 0, "its leaders leave all the same")
+    assert (await get(controller, f"/v1/tasks/{task['id']}"))["state"] == "preparing"
+    await rig.add_brokers(4)
+    async with Followers(rig, zk_session):
+        await over(controller, task["id"])
+    assert controller.service.image().hosted_by(1) == {}
+
+
+@pytest.mark.parametrize("after_sending", [False, True])
+async def test_a_drain_survives_its_controller(
+    rig: Rig, zk_session: ZkSession, after_sending: bool
+) -> None:
+    """The controller ends around each of the first writes of a drain, and another goes on."""
+    controller = await rig.up(brokers=4, store_type=MortalStore)
+    await create(controller, replica_assignment=AR)
+    drained, spare = 1, 4
+    for cut in range(1, 6):
+        store = controller.stores[-1]
+        assert isinstance(store, MortalStore)
+        store.dies_after_sending, store.writes_left = after_sending, cut
+        async with Followers(rig, zk_session):
+            await controller.http.post(f"/v1/brokers/{drained}/drain", json={})
+            await until(partial(_has_died, store), f"it ends at write {cut}")
+            await controller.retire()
+            controller.resume()
+            await until(lambda: controller.is_active, "the next term has begun")
+            image = controller.service.image()
+            if not image.draining and image.hosted_by(drained):  # it ended before it was accepted
+                await drain(controller, drained)
+            await until(partial(_is_emptied, image, drained), f"{drained} is empty after cut {cut}")
+        await rig.settled(controller)
+        drained, spare = spare, drained
+
+
+def _has_died(store: MortalStore) -> bool:
+    return store.writes_left <= 0
+
+
+def _is_emptied(image: ClusterImage, broker: int) -> bool:
+    return not image.draining and not image.hosted_by(broker)
