@@ -20,6 +20,8 @@ _COMMANDS: Final = {
     "explain": "audit:explain",
     "failed-brokers": "failed_brokers:failed_brokers",
     "plan": "plans:plan",
+    "reassign": "reassign:app",
+    "tasks": "tasks:app",
     "produce": "records:produce",
     "consume": "records:consume",
     "groups": "groups:app",

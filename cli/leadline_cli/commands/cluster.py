@@ -78,7 +78,7 @@ def elect(
     as_json: Json = False,
 ) -> None:
     """Elect leaders: the preferred replica, or (unclean) any live one."""
-    wanted = [_topic_partition(text) for text in partition] if partition else None
+    wanted = [topic_partition(text) for text in partition] if partition else None
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         answer = client.elect(kind, wanted)
     if as_json:
@@ -123,7 +123,8 @@ def _broker_rows(document: Metadata) -> list[dict[str, Any]]:
     ]
 
 
-def _topic_partition(text: str) -> tuple[str, int]:
+def topic_partition(text: str) -> tuple[str, int]:
+    """Parse a partition's name as people write it: `TOPIC-0`."""
     topic, _, number = text.rpartition("-")
     if not topic or not number.isdigit():
         raise typer.BadParameter(f"a partition is written TOPIC-0, not {text!r}")
