@@ -14,7 +14,7 @@ from leadline_client.errors import ERRORS_BY_CODE
 from tests.support.contract import METHODS, problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVICES = ("controller", "broker")
+SERVICES = ("controller", "broker", "coordinator")
 
 
 @pytest.fixture(scope="module", params=SERVICES)

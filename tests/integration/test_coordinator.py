@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
 
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.runtime.coordinator import CoordinatorFinder
+from leadline_client import channel
 from leadline_client.wire import ControllerInfo
+from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
+from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
+from leadline_coordinator.domain.facts import Ends
+from leadline_coordinator.domain.states import GroupState
 from tests.support.coordinators import (
     CoordinatorRig,
     FrameConsumer,
@@ -78,25 +85,28 @@ async def test_only_the_owner_of_the_present_generation_commits(rig: Coordinator
     await first.connect()
     await settled(first)
     old = first.generation
-    assert (await commit(rig, first, 5, 7)).json()["offsets"][0]["error_code"] == 0
+    for partition in range(PARTITIONS):
+        committed = await commit(rig, first, partition, 7)
+        assert committed.json()["offsets"][0]["error_code"] == 0
     await second.connect()
     await until(lambda: len(second.owned) == PARTITIONS // 2, "the second has its half")
     await until(lambda: first.generation == second.generation, "both are of one generation")
 
-    stale = await commit(rig, first, 5, 8, generation=old)
-    foreign = await commit(rig, first, 5, 8)
-    zombie = await commit(rig, first, 5, 8, member="nobody")
-    epoch = await commit(rig, first, 5, 8, coordinator_epoch=0)
-    stranger = await commit(rig, first, 5, 8, member=None)
+    mine, lost = min(first.owned)[1], min(second.owned)[1]
+    stale = await commit(rig, first, mine, 8, generation=old)
+    foreign = await commit(rig, first, lost, 8)
+    zombie = await commit(rig, first, mine, 8, member="nobody")
+    epoch = await commit(rig, first, mine, 8, coordinator_epoch=0)
+    stranger = await commit(rig, first, mine, 8, member=None)
 
     assert (stale.status_code, stale.json()["error_code"]) == (409, 40970)
     assert foreign.json()["offsets"][0]["error_code"] == 40975
     assert zombie.json()["error_code"] == 40451
     assert epoch.json()["error_code"] == 40970
     assert stranger.json()["error_code"] == 40972
-    assert ("orders", 5, 7, None) in second.starts[-1].offsets
+    assert ("orders", lost, 7, None) in second.starts[-1].offsets
     offsets = (await rig.http.get("/v1/groups/g/offsets")).json()["offsets"]
-    assert [(row["partition"], row["offset"]) for row in offsets] == [(5, 7)]
+    assert [row["offset"] for row in offsets] == [7] * PARTITIONS
     for consumer in (first, second):
         await consumer.drop()
 
@@ -116,3 +126,225 @@ async def test_brokers_name_the_coordinator_and_hear_when_it_goes(
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     await store.close()
+
+
+@asynccontextmanager
+async def group_of(
+    rig: CoordinatorRig, count: int, **hello: Any
+) -> AsyncIterator[list[FrameConsumer]]:
+    """A settled group; its consumers are lost at the end."""
+    consumers = [FrameConsumer(rig.url, "g", **hello) for _ in range(count)]
+    for consumer in consumers:
+        await consumer.connect()
+    await until(lambda: all(one.owned for one in consumers), "everybody has a part")
+    await settled(*consumers)
+    try:
+        yield consumers
+    finally:
+        for consumer in consumers:
+            await consumer.drop()
+
+
+async def test_a_successor_moves_nothing_when_everybody_comes_back(
+    rig: CoordinatorRig, zk_chroot: str
+) -> None:
+    async with coordinator(zk_chroot, 2) as standby, group_of(rig, 3) as consumers:
+        before = [set(consumer.owned) for consumer in consumers]
+        generation = consumers[0].generation
+        await commit(rig, consumers[0], min(consumers[0].owned)[1], 11)
+        for consumer in consumers:
+            consumer.stops.clear()
+
+        await rig.resign()
+        await standby.active()
+        for consumer in consumers:
+            await consumer.closed.wait()
+            await consumer.reconnect(standby.url)
+
+        await until(
+            lambda: all(one.starts[-1].coordinator_epoch == 2 for one in consumers),
+            "everybody is started by the successor",
+        )
+        body = (await standby.http.get("/v1/groups/g")).json()
+        assert [consumer.owned for consumer in consumers] == before
+        assert not any(consumer.stops for consumer in consumers)
+        assert (body["generation"], body["coordinator_epoch"]) == (generation, 2)
+        offsets = (await standby.http.get("/v1/groups/g/offsets")).json()["offsets"]
+        assert [row["offset"] for row in offsets] == [11]
+
+
+async def test_what_a_lost_member_held_goes_on_under_a_successor(
+    rig: CoordinatorRig, zk_chroot: str
+) -> None:
+    async with coordinator(zk_chroot, 2) as standby, group_of(rig, 2) as (first, second):
+        await rig.resign()
+        await standby.active()
+        await second.drop()
+        await first.reconnect(standby.url)
+
+        await until(lambda: len(first.owned) == PARTITIONS, "it has the lost one's part too")
+
+
+async def test_a_coordinator_that_was_succeeded_cannot_write(
+    rig: CoordinatorRig, zk_chroot: str
+) -> None:
+    async with group_of(rig, 1) as (consumer,):
+        session = ZkSession()
+        await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+        _, stat = await session.get(consumer_znodes.COORDINATOR_EPOCH)
+        await session.set(consumer_znodes.COORDINATOR_EPOCH, b"7", stat.version)
+
+        answer = await commit(rig, consumer, 0, 3)
+
+        assert (answer.status_code, answer.json()["error_code"]) == (421, 42151)
+        assert answer.json()["outcome"] == "refused"
+        group = consumer_znodes.topic_offsets_path("g", "orders")
+        assert await session.exists(group) is None
+        await session.close()
+
+
+async def test_a_silent_member_is_put_out_and_told_so(rig: CoordinatorRig) -> None:
+    async with group_of(rig, 2) as (first, second):
+        second.answers_pings = False
+
+        await until(lambda: len(first.owned) == PARTITIONS, "the other has everything")
+
+        await until(lambda: second.error is not None, "it is told")
+        assert second.error is not None
+        assert second.error.error_code == 40451
+        zombie = await commit(rig, second, 5, 9)
+        assert zombie.json()["error_code"] == 40451
+
+
+async def test_a_new_topic_and_new_partitions_reach_the_groups_that_they_concern(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    consumer = FrameConsumer(rig.url, "g", topics=None, pattern="ord.*", protocol="cooperative")
+    await consumer.connect()
+    await settled(consumer)
+
+    await make_topic(zk_session, "orders-eu", 2)
+    await make_topic(zk_session, "__orders", 2)
+    await until(lambda: len(consumer.owned) == PARTITIONS + 2, "the new topic is read")
+    await make_topic(zk_session, "orders-eu", 5, topic_id="same")
+    await until(lambda: len(consumer.owned) == PARTITIONS + 5, "the new partitions are read")
+    await zk_session.delete(znodes.topic_path("orders-eu"), ANY_VERSION)
+    await until(lambda: len(consumer.owned) == PARTITIONS, "the deleted topic is read no more")
+
+    assert not any(topic == "__orders" for topic, _ in consumer.owned)
+    assert {topic for stop in consumer.stops for topic, _ in stop.partitions} == {"orders-eu"}
+    await consumer.drop()
+
+
+async def test_a_member_that_leaves_hands_on_at_once(rig: CoordinatorRig) -> None:
+    async with group_of(rig, 2) as (first, second):
+        answer = await rig.http.post(f"/v1/groups/g/members/{second.member}/leave")
+
+        assert answer.status_code == 200
+        await until(lambda: len(first.owned) == PARTITIONS, "the other has everything")
+        again = await rig.http.post(f"/v1/groups/g/members/{second.member}/leave")
+        assert again.json()["error_code"] == 40451
+
+
+async def test_a_standby_forwards_requests_and_turns_consumers_away(
+    rig: CoordinatorRig, zk_chroot: str
+) -> None:
+    async with coordinator(zk_chroot, 2) as standby, group_of(rig, 1):
+        await until(lambda: standby.service.active is not None, "the standby knows who is active")
+        body = (await standby.http.get("/v1/groups/g")).json()
+        stray = FrameConsumer(standby.url, "g")
+        await stray.connect()
+        await stray.closed.wait()
+
+        assert len(body["members"]) == 1
+        assert stray.error is not None
+        assert stray.error.error_code == 42151
+        assert (await standby.http.get("/v1/coordinator")).json() == {
+            "id": 2,
+            "url": standby.url,
+            "active": False,
+            "coordinator": {"id": 1, "url": rig.url, "epoch": 1},
+        }
+        await stray.drop()
+
+
+async def test_the_offsets_of_a_group_without_members_are_set_as_asked(
+    rig: CoordinatorRig,
+) -> None:
+    rig.brokers.ends = {("orders", n): Ends(10, 20 + n, 15) for n in range(PARTITIONS)}
+    url = "/v1/groups/g/offsets/reset"
+
+    async def reset(**body: Any) -> httpx.Response:
+        return await rig.http.post(url, json=body)
+
+    dry = await reset(to="earliest", topics=["orders"], dry_run=True)
+    assert dry.json()["error_code"] == 40450
+    await reset(to="latest", topics=["orders"])
+    dry = await reset(to="timestamp", timestamp=5, dry_run=True)
+    assert [(row["previous"], row["offset"]) for row in dry.json()["offsets"]] == [
+        (20 + n, 15) for n in range(PARTITIONS)
+    ]
+    one = [{"topic": "orders", "partition": 1, "offset": 12}]
+    assert (await reset(to="offsets", offsets=one)).json()["offsets"] == [
+        {"topic": "orders", "partition": 1, "previous": 21, "offset": 12}
+    ]
+    beyond = [{"topic": "orders", "partition": 1, "offset": 99}]
+    assert (await reset(to="offsets", offsets=beyond)).json()["error_code"] == 41650
+    assert (await reset(to="latest", topics=["nothing"])).json()["error_code"] == 40403
+    lag = (await rig.http.get("/v1/groups/g/lag")).json()
+    assert lag["total"] == 9
+    assert lag["partitions"][1] == {
+        "topic": "orders",
+        "partition": 1,
+        "committed": 12,
+        "end": 21,
+        "lag": 9,
+        "member": None,
+    }
+    async with group_of(rig, 1):
+        assert (await reset(to="latest", topics=["orders"])).json()["error_code"] == 40972
+        assert (await rig.http.delete("/v1/groups/g")).json()["error_code"] == 40972
+
+
+async def test_a_group_is_deleted_with_all_that_was_recorded(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    async with group_of(rig, 1) as (consumer,):
+        await commit(rig, consumer, 2, 4)
+        await rig.http.post(f"/v1/groups/g/members/{consumer.member}/leave")
+        await until(
+            lambda: rig.service.desk("g").group.state is GroupState.EMPTY, "the group is empty"
+        )
+
+    deleted = await rig.http.delete("/v1/groups/g")
+
+    assert deleted.status_code == 200
+    assert (await rig.http.get("/v1/groups/g")).json()["error_code"] == 40450
+    assert await zk_session.get_children(consumer_znodes.GROUPS) == []
+
+
+async def test_offsets_of_a_topic_that_was_made_anew_meanwhile_are_dropped(
+    rig: CoordinatorRig, zk_chroot: str, zk_session: ZkSession
+) -> None:
+    async with group_of(rig, 1) as (consumer,):
+        await commit(rig, consumer, 2, 4)
+    await rig.resign()
+    await make_topic(zk_session, "orders", PARTITIONS, topic_id="another")
+
+    async with coordinator(zk_chroot, 2) as successor:
+        await successor.active()
+
+        assert (await successor.http.get("/v1/groups/g/offsets")).json() == {"offsets": []}
+
+
+@pytest.mark.parametrize(
+    "text", ["no json", '{"type":"pong","id":1,"coordinator_epoch":1,"generation":0}']
+)
+async def test_who_does_not_begin_with_hello_is_told_why(rig: CoordinatorRig, text: str) -> None:
+    url = rig.url.replace("http", "ws") + "/v1/groups/g/channel"
+    async with connect(url) as socket:
+        await socket.send(text)
+        error = channel.decode(await socket.recv())
+
+    assert isinstance(error, channel.Error)
+    assert error.error_code == 40050

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from leadline_client import channel
 from leadline_client.channel import Error, Hello, Ping, Pong, Start, Started, Stop, Stopped, Welcome
@@ -31,12 +32,12 @@ from leadline_coordinator.runtime.ports import Store
 from leadline_coordinator.runtime.service import CoordinatorService
 from tests.support.zookeeper import until
 
-SESSION_TIMEOUT_MS = 1500
+SESSION_TIMEOUT_MS = 4000
 SETTINGS: dict[str, Any] = {
     "zookeeper_session_timeout_ms": SESSION_TIMEOUT_MS,
-    "group_ping_interval_ms": 100,
-    "group_stop_limit_ms": 600,
-    "group_evict_limit_ms": 900,
+    "group_ping_interval_ms": 200,
+    "group_stop_limit_ms": 1500,
+    "group_evict_limit_ms": 2000,
     "group_reconnect_grace_ms": 300,
     "group_initial_rebalance_delay_ms": 50,
     "group_topics_interval_ms": 500,
@@ -202,10 +203,11 @@ class FrameConsumer:
 
     async def _answer(self, socket: ClientConnection) -> None:
         try:
-            async for text in socket:
-                answer = self._on_frame(channel.decode(text))
-                if answer is not None:
-                    await socket.send(channel.encode(answer))
+            with contextlib.suppress(ConnectionClosed):
+                async for text in socket:
+                    answer = self._on_frame(channel.decode(text))
+                    if answer is not None:
+                        await socket.send(channel.encode(answer))
         finally:
             self.closed.set()
 

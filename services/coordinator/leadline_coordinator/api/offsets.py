@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from leadline_client.errors import (
     ConnectionLost,
@@ -115,7 +115,10 @@ def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> N
         summary="Delete a group's offsets",
         responses=error_responses(*WRITE_ERRORS),
     )
-    async def delete_offsets(group: GroupName, topic: str | None = None) -> models.OffsetsGone:
+    async def delete_offsets(
+        group: GroupName,
+        topic: Annotated[str | None, Query(description="Only of this topic")] = None,
+    ) -> models.OffsetsGone:
         """Delete the offsets of a group without members: of one topic, or all."""
         committed = coordinator.desk(group).committer.offsets
         names = [name for name in committed if topic is None or name[0] == topic]
