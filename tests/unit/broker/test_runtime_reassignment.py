@@ -222,12 +222,13 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     heartbeats, heard = broker._heartbeats, broker._heard
     throttle = broker._running().throttle
     heartbeats._heard = lambda _: None
+    await cluster.produce(1, "a")
     throttle.asking()
 
     expand(cluster)
     heard(rpc.HeartbeatResponse(0, 1))
     assert throttle.sending.held, "the answer to a heartbeat from before the order"
-    await cluster.produce(1, "a")
+    await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
     heartbeats._heard = heard

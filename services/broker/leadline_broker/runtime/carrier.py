@@ -66,6 +66,7 @@ class EffectCarrier:
         self._acks = acks
         self._on_failed = on_failed
         self._flusher: Flusher
+        self._moving_flusher: Flusher
         self._fetchers: Fetchers
         self._isr: IsrQueue
         self._handlers: dict[type[Any], Callable[[Partition, Any], None]] = {
@@ -82,9 +83,12 @@ class EffectCarrier:
             FailAck: self._fail_ack,
         }
 
-    def connect(self, *, flusher: Flusher, fetchers: Fetchers, isr: IsrQueue) -> None:
-        """Name those who do the work."""
-        self._flusher, self._fetchers, self._isr = flusher, fetchers, isr
+    def connect(
+        self, *, flusher: Flusher, moving_flusher: Flusher, fetchers: Fetchers, isr: IsrQueue
+    ) -> None:
+        """Name those who do the work; `moving_flusher` is for replicas that are catching up."""
+        self._flusher, self._moving_flusher = flusher, moving_flusher
+        self._fetchers, self._isr = fetchers, isr
 
     def carry_out(self, partition: Partition, effects: Sequence[Effect]) -> None:
         """Execute effects in order; what they bring about is executed at once.
@@ -123,7 +127,8 @@ class EffectCarrier:
 
     def _flush(self, partition: Partition, _: Flush) -> None:
         if partition.log.durable_end_offset < partition.log.log_end_offset:
-            self._flusher.mark(partition)
+            moving = partition.replica.catching_up
+            (self._moving_flusher if moving else self._flusher).mark(partition)
         elif partition.replica.leadership is not None:
             self.on_durable(partition)
 

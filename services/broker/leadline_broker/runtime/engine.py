@@ -75,8 +75,11 @@ class Engine:
         self.logs = logs
         self.acks = PendingAcks()
         carrier = self._carrier = EffectCarrier(self.acks, on_failed)
-        self.flusher = GroupFlusher(
-            on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
+        self.flusher, self.moving_flusher = (
+            GroupFlusher(
+                on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
+            )
+            for _ in range(2)
         )
         self.throttle = MovingThrottle(
             sending=Throttle(means.clock, means.metrics.moved_out),
@@ -92,7 +95,12 @@ class Engine:
             on_committed=self._isr_committed,
             on_stepped_down=self.replicas.applied,
         )
-        carrier.connect(flusher=self.flusher, fetchers=self.fetchers, isr=self.isr_writer)
+        carrier.connect(
+            flusher=self.flusher,
+            moving_flusher=self.moving_flusher,
+            fetchers=self.fetchers,
+            isr=self.isr_writer,
+        )
         self.sessions = FetchSessions(
             find=self.replicas.find,
             carry_out=carrier.carry_out,
@@ -121,6 +129,7 @@ class Engine:
             me=means.standing,
             peers=means.peers,
             flushes=self.flusher,
+            moving_flushes=self.moving_flusher,
             carry_out=self._carrier.carry_out,
             clock=means.clock,
             random=means.random,
@@ -168,7 +177,8 @@ class Engine:
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
-        return [self.flusher.run(), self.isr_writer.run(), *self.maintenance.loops()]
+        flushers = self.flusher.run(), self.moving_flusher.run()
+        return [*flushers, self.isr_writer.run(), *self.maintenance.loops()]
 
     def moving(self) -> list[MovingRow]:
         """Return how far the replicas have come that are being added to led partitions."""

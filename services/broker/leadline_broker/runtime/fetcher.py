@@ -6,8 +6,8 @@ changed. A fetcher has one request under way at a time; its appends are fsynced
 together before it asks on, because a position states durable ends (rule R4).
 Whatever goes wrong with a request ends the session: the next one is full.
 
-Replicas that a reassignment adds have a lane of their own until they have caught
-up: what is throttled, or simply large, then holds up nobody else (KIP-73).
+Replicas that a reassignment adds have a lane of their own, down to the disk, until
+they have caught up: what is throttled, or simply large, holds up nobody else (KIP-73).
 """
 
 from __future__ import annotations
@@ -94,12 +94,14 @@ class FetchContext:
     """What all fetchers of a broker share.
 
     `nonces` rise over all fetchers, so that no leader ever sees one twice from the
-    same incarnation (rule R3). `receiving` is what may be fetched for moving replicas.
+    same incarnation (rule R3). `receiving` is what may be fetched for moving replicas,
+    `moving_flushes` their group commit.
     """
 
     me: Self
     peers: Peers
     flushes: Flushes
+    moving_flushes: Flushes
     carry_out: Callable[[Partition, Sequence[Effect]], None]
     clock: Clock
     random: Random
@@ -169,6 +171,7 @@ class Fetcher:
         self._leader = leader
         self._context = context
         self._on_caught_up = on_caught_up
+        self._flushes = context.moving_flushes if on_caught_up else context.flushes
         self._partitions: dict[ReplicaKey, Partition] = {}
         self._changed: dict[ReplicaKey, Partition] = {}
         self._forgotten: dict[ReplicaKey, None] = {}
@@ -227,12 +230,12 @@ class Fetcher:
         self._session = request.session
         self._backoff.reset()
         self._use(answer)
-        await self._context.flushes.settled()
+        await self._flushes.settled()
 
     async def _until_durable(self) -> None:
         """Wait while a log whose position is to be stated is not fsynced."""
         while True:
-            await self._context.flushes.settled()
+            await self._flushes.settled()
             if all(
                 partition.log.durable_end_offset == partition.log.log_end_offset
                 for partition in self._changed.values()
