@@ -14,7 +14,7 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,6 +127,7 @@ async def running_cluster(
     brokers: int = 3,
     controllers: int = 1,
     zookeeper_members: int = 1,
+    racks: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     data_dir: Path | None = None,
 ) -> AsyncIterator[Cluster]:
@@ -137,6 +138,7 @@ async def running_cluster(
         brokers=brokers,
         controllers=controllers,
         zookeeper_members=zookeeper_members,
+        racks=racks,
         settings={**_SETTINGS, **(settings or {})},
         policy=IMPATIENT,
     )

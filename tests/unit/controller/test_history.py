@@ -71,6 +71,14 @@ def test_a_partition_that_was_removed_is_gone() -> None:
     assert replay([made, less]).topics["orders"].partitions.keys() == {0}
 
 
+def test_a_step_of_a_reassignment_changes_the_replicas() -> None:
+    topic = {"topic": "orders", "topic_id": "id"}
+    made = record(0, entry("topic_created", resource=topic, after={"assignment": {"0": [1, 2]}}))
+    rows = {"0": {"replicas": [3, 1, 2], "adding": [3], "removing": [1]}}
+    step = record(1, entry("reassignment_step", resource=topic, after=rows))
+    assert replay([made, step]).topics["orders"].partitions[0].replicas == (3, 1, 2)
+
+
 def test_a_chain_breaks_where_a_version_is_missing() -> None:
     first, third = change(0, None, (1, 0, (1,))), change(2, (1, 0, (1,)), (2, 1, (2,)))
     (problem,) = broken_chains(

@@ -26,6 +26,8 @@ TOPIC_DELETED = "topic_deleted"
 TOPIC_DELETION_ORDERED = "topic_deletion_ordered"
 """From here on nobody is shown the topic, though its nodes are still there."""
 CONTROLLER_ELECTED = "controller_elected"
+REASSIGNMENT_STEP = "reassignment_step"
+"""Its `after` maps partitions to rows with `replicas`, `adding` and `removing`."""
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
@@ -211,10 +213,16 @@ class PastCluster(msgspec.Struct):
             self.brokers = list(after[BROKERS])
         if entry.kind in (TOPIC_DELETED, TOPIC_DELETION_ORDERED) and topic is not None:
             self.topics.pop(topic, None)
+        elif topic is not None and entry.kind == REASSIGNMENT_STEP:
+            self._reassign(topic, after)
         elif topic is not None and ASSIGNMENT in after:
             self._assign(topic, entry.resource.get("topic_id"), after[ASSIGNMENT])
         for change in entry.changes:
             self._set_state(change)
+
+    def _reassign(self, topic: str, rows: Mapping[str, Mapping[str, list[int]]]) -> None:
+        for number, row in rows.items():
+            self._partition(topic, int(number)).replicas = tuple(row["replicas"])
 
     def _assign(
         self, name: str, topic_id: str | None, assignment: Mapping[str, list[int] | None]
