@@ -16,6 +16,7 @@ _COMMANDS: Final = {
     "brokers": "cluster:brokers",
     "metadata": "cluster:metadata",
     "elect": "cluster:elect",
+    "configs": "configs:app",
     "audit": "audit:audit",
     "explain": "audit:explain",
     "failed-brokers": "failed_brokers:failed_brokers",

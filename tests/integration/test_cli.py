@@ -73,6 +73,29 @@ def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(small: Up) -> None
     assert json.loads(beyond.stderr)["error_code"] == 41650
 
 
+def test_settings_are_changed_and_shown_with_their_source(small: Up) -> None:
+    def shown(*words: str) -> list[tuple[str, str, str]]:
+        rows = small.ask("configs", "describe", *words)["configs"]
+        return [(row["name"], row["value"], row["source"]) for row in rows]
+
+    assert small.run("topics", "create", "configured").returncode == 0
+    name = "log.retention.ms"
+    changed = small.ask("configs", "set", f"{name}=7000", "min.insync.replicas=1")["changed"]
+    assert [row["name"] for row in changed] == [name, "min.insync.replicas"]
+    small.ask("configs", "set", f"{name}=8000", "--broker", "1")
+    assert shown(name, "--broker", "1") == [(name, "8000", "broker")]
+    assert shown("retention.ms", "--topic", "configured") == [("retention.ms", "7000", "cluster")]
+    small.ask("configs", "set", "retention.ms=9000", "--topic", "configured")
+    assert ("retention.ms", "9000", "topic") in shown("--changed", "--topic", "configured")
+    gone = small.run("configs", "unset", "retention.ms", "--topic", "configured")
+    assert gone.stdout == "changed retention.ms: 9000 -> not set\n"
+    assert shown("broker.id", "--broker", "1") == [("broker.id", "1", "static")]
+    refused = small.run("configs", "set", "broker.id=1")
+    assert refused.returncode == 1
+    assert "is read-only" in refused.stderr
+    assert small.run("configs", "describe", "--cluster", "--broker", "1").returncode == 2
+
+
 def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
     second = small.run("up")
     assert second.returncode == 1
