@@ -79,6 +79,12 @@ class Described:
             return content["example"]
         return self._resolved(content.get("schema", {})).get("example")
 
+    @property
+    def names(self) -> str | None:
+        """The parameter that names what a request made, for those that answer with an id."""
+        made = {"make_plan": "plan_id", "reassign": "task_id", "drain": "task_id"}
+        return made.get(self.id)
+
     def send(self, client: httpx.Client, url: str, call: Call) -> httpx.Response:
         """Send a request to a service."""
         path = self.path
@@ -134,10 +140,10 @@ def operations_of(document: dict[str, Any]) -> Iterator[Described]:
 def as_a_story(operations: Iterable[Described]) -> list[Described]:
     """Return operations in an order in which each example can work.
 
-    The topic of the examples is created first and deleted last, and records are
-    appended before they are read.
+    The topic of the examples is created first and deleted last, records are appended
+    before they are read, and what has an id of its own is made before it is named.
     """
-    beginning, end = ("create_topic", "produce"), "delete_topic"
+    beginning, end = ("create_topic", "produce", "make_plan", "reassign"), "delete_topic"
 
     def place(one: Described) -> tuple[bool, int]:
         return one.id == end, beginning.index(one.id) if one.id in beginning else len(beginning)
