@@ -15,6 +15,7 @@ from leadline_client.payloads import OutgoingRecord
 from leadline_common import rpc
 from tests.support.bad_configs import CONFIGS
 from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
+from tests.support.bad_reassignments import REASSIGNMENTS
 
 MESSAGE_MAX_BYTES = 64 * 1024
 REQUEST_MAX_BYTES = 256 * 1024
@@ -333,7 +334,7 @@ ADMINISTRATION = [
     Bad("wrong method", "PUT", TOPICS, 405),
 ]
 
-ADMINISTRATION += CONFIGS
+ADMINISTRATION += CONFIGS + REASSIGNMENTS
 
 HEARTBEAT = [
     command("malformed heartbeat", rpc.HEARTBEAT_PATH, 40050, b"{"),
