@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import DiskFull, LogFailed
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from tests.unit.broker.log_support import batch, open_log, read_all
@@ -95,6 +96,23 @@ def test_a_full_disk_is_a_definite_error_and_passes_when_there_is_room(small_dis
     assert log.flush() == end + 1
     log.discard()
     assert open_log(small_disk).log_end_offset == end + 1
+
+
+def test_an_epoch_that_cannot_be_remembered_is_a_definite_error(small_disk: Path) -> None:
+    directory = LogDirectory(small_disk, cluster_id="c", broker_id=1)
+    directory.persist_controller_epoch(7)
+    ballast = small_disk / "ballast"
+    with pytest.raises(OSError, match="No space"):
+        ballast.write_bytes(b"x" * 1_000_000)
+    with pytest.raises(DiskFull):
+        directory.persist_controller_epoch(8)
+    assert directory.controller_epoch == 7
+    ballast.unlink()
+    directory.persist_controller_epoch(8)
+    directory.release()
+    again = LogDirectory(small_disk, cluster_id="c", broker_id=1)
+    assert again.controller_epoch == 8
+    again.release()
 
 
 def test_no_partition_is_half_created_on_a_full_disk(small_disk: Path) -> None:

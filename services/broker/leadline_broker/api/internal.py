@@ -8,6 +8,7 @@ from leadline_client.errors import (
     FetchSessionUnknown,
     StaleControllerEpoch,
     StaleIncarnation,
+    StorageFailed,
 )
 from leadline_common import rpc
 from leadline_common.http.app import ServiceApp
@@ -30,7 +31,7 @@ def _add_commands(app: ServiceApp, broker: Broker) -> None:
     async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
         return broker.update_metadata(request)
 
-    refusals = (StaleControllerEpoch, StaleIncarnation)
+    refusals = (StaleControllerEpoch, StaleIncarnation, StorageFailed)
     bulk_route(
         app,
         rpc.LEADER_AND_ISR_PATH,

@@ -79,6 +79,7 @@ class Commands:
 
         Raises:
             StaleControllerEpoch: another controller has succeeded it.
+            StorageFailed: it could not be remembered; it will send again.
 
         """
         known = self._logs.controller_epoch

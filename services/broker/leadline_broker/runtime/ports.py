@@ -102,7 +102,12 @@ class LogStore(Protocol):
         """Remove a replica for good; return the rest of the work, for any thread."""
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Remember the highest controller epoch; durable before it returns."""
+        """Remember the highest controller epoch; durable before it returns.
+
+        Raises:
+            StorageFailed: the disk refuses; nothing may be obeyed that came with it.
+
+        """
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
         """Write all high watermarks; thread-safe.

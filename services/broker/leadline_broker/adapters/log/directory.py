@@ -188,16 +188,25 @@ class LogDirectory:
         for name, since in self.strays().items():
             if since <= now_ms - grace_ms:
                 doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
-                with contextlib.suppress(OSError):  # `open` may have just brought it back.
+                # `open` may have just brought it back.
+                with contextlib.suppress(OSError, StorageFailed):
                     self._rename(self.root / name, doomed)
                     shutil.rmtree(doomed, ignore_errors=True)
                     purged.append(name)
         return purged
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Remember the highest controller epoch; durable before it returns."""
+        """Remember the highest controller epoch; durable before it returns.
+
+        Raises:
+            StorageFailed: the disk refuses; the epoch before stays as it was.
+
+        """
         if epoch > self.controller_epoch:
-            root_files.write_controller_epoch(self.root, epoch)
+            try:
+                root_files.write_controller_epoch(self.root, epoch)
+            except OSError as error:
+                raise storage_error(error) from error
             self.controller_epoch = epoch
 
     def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
@@ -305,8 +314,14 @@ class LogDirectory:
         return target
 
     def _rename(self, path: Path, target: Path) -> None:
-        path.rename(target)
-        fsync_path(self.root)
+        """Rename durably; raises StorageFailed where the disk refuses."""
+        try:
+            path.rename(target)
+            fsync_path(self.root)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise storage_error(error) from error
 
 
 def _nothing() -> None:
