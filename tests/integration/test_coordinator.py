@@ -21,6 +21,8 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.domain.facts import Ends
 from leadline_coordinator.domain.states import GroupState
+from leadline_coordinator.runtime.coordinator import Coordinator
+from leadline_coordinator.runtime.upkeep import Upkeep
 from tests.support.coordinators import (
     CoordinatorRig,
     FrameConsumer,
@@ -348,3 +350,40 @@ async def test_who_does_not_begin_with_hello_is_told_why(rig: CoordinatorRig, te
 
     assert isinstance(error, channel.Error)
     assert error.error_code == 40050
+
+
+async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    await make_topic(zk_session, "returns", 1)
+    await until(lambda: "returns" in topics_of(rig), "the topic is known")
+    rows = [{"topic": name, "partition": 0, "offset": 3} for name in ("orders", "returns")]
+    await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
+
+    await zk_session.delete(znodes.topic_path("returns"), ANY_VERSION)
+
+    await until(
+        lambda: list(rig.service.desk("g").committer.offsets) == [("orders", 0)],
+        "the offset of the deleted topic is gone",
+    )
+    upkeep = Upkeep(active_part(rig))
+    rig.brokers.ends = {("orders", 0): Ends(0, 8)}
+    await upkeep.measure()
+    assert (
+        'leadline_coordinator_group_lag_records{group="g"} 5.0'
+        in (await rig.http.get("/metrics")).text
+    )
+    assert await upkeep.expire() == []
+    rig.service.desk("g").group.empty_since_wall_ms = 1
+    rig.service.desk("g").committer.offsets.clear()
+    assert await upkeep.expire() == ["g"]
+    assert await zk_session.exists(consumer_znodes.group_path("g")) is None
+
+
+def active_part(rig: CoordinatorRig) -> Coordinator:
+    assert rig.elector.coordinator is not None
+    return rig.elector.coordinator
+
+
+def topics_of(rig: CoordinatorRig) -> dict[str, int]:
+    return active_part(rig).topics.counts

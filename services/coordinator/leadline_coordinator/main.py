@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
 
@@ -16,7 +16,8 @@ from leadline_common.logs import configure_logging
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.adapters.brokers import HttpBrokers
 from leadline_coordinator.adapters.zk_store import ZkStore
-from leadline_coordinator.api.app import build_app
+from leadline_coordinator.api.app import VERSION, build_app
+from leadline_coordinator.api.channel_document import channel_document
 from leadline_coordinator.domain.facts import Ends, Partition
 from leadline_coordinator.runtime.elector import CoordinatorElector, Means
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
@@ -119,3 +120,8 @@ def openapi_app() -> FastAPI:
     settings = CoordinatorSettings(coordinator_id=1)
     elector, service = _build(settings, "http://127.0.0.1:8071", _NoBrokers())
     return build_app(service, elector.metrics, settings.request_max_bytes)
+
+
+def asyncapi_document() -> dict[str, Any]:
+    """Return the AsyncAPI document of the consumer's channel."""
+    return channel_document(VERSION)

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from leadline_client.channel import Hello
-from leadline_client.errors import UnknownGroup
+from leadline_client.errors import LeadlineError, UnknownGroup
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.facts import Committed, Deposed, Partition, StoredGroup
@@ -26,7 +26,7 @@ from leadline_coordinator.domain.interest import Interest
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
 from leadline_coordinator.runtime.channels import Channel
-from leadline_coordinator.runtime.committer import OffsetCommitter
+from leadline_coordinator.runtime.committer import OffsetCommitter, told_to_callers
 from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.office import Office
 from leadline_coordinator.runtime.topics import TopicListeners
@@ -176,11 +176,19 @@ class Coordinator:
             raise
 
     async def delete(self, name: str) -> None:
-        """Delete a group without members, with all that is recorded of it."""
+        """Delete a group without members, with all that is recorded of it.
+
+        Raises:
+            UnknownGroup: there is no such group.
+            OutcomeUnknown: ZooKeeper was lost on the way.
+            NotCoordinator: this process was succeeded; nothing was deleted.
+
+        """
         desk = self.desk(name)
         await desk.committer.flush()
-        await self.office.store.delete_group(self.office.term, name)
-        if self.groups.get(name) is desk:
+        with told_to_callers():
+            await self.office.store.delete_group(self.office.term, name)
+        if self.groups.get(name) is desk and not desk.group.is_active:
             del self.groups[name]
             self.interest.update(name, ())
 
@@ -200,11 +208,14 @@ class Coordinator:
         self.interest.update(name, (member.subscription for member in members))
         self.office.metrics.group_members.labels(name).set(len(members))
 
-    def on_topic_change(self, topics: Collection[str]) -> None:
+    def on_topic_change(self, topics: Collection[str], gone: Collection[str]) -> None:
         """Ask for a rebalance of the groups that changed topics concern.
 
-        Both the seed's TopicChangeListener and its TopicPartitionChangeListener.
+        Both the seed's TopicChangeListener and its TopicPartitionChangeListener. The
+        offsets of topics that are `gone` mean nothing any more.
         """
+        if gone and self.ready.is_set():
+            self._watch(asyncio.create_task(self._drop_offsets(set(gone)), name="drop-offsets"))
         concerned = {(name, topic) for topic in topics for name in self.interest.concerned(topic)}
         for name, topic in sorted(concerned):
             desk = self.groups.get(name)
@@ -246,12 +257,24 @@ class Coordinator:
             committer.offsets,
             self.office.clock.monotonic_ms(),
         )
+        if not group.members and group.empty_since_wall_ms is None:
+            group.empty_since_wall_ms = self.office.clock.wall_ms()
         self._add(group, committer)
 
     def _add(self, group: Group, committer: OffsetCommitter) -> GroupDesk:
         desk = GroupDesk(self.office, Membership(group), committer, self.try_to_request_rebalance)
         self.groups[group.name] = desk
         return desk
+
+    async def _drop_offsets(self, topics: Collection[str]) -> None:
+        """Delete the offsets of deleted topics; what is left over a successor deletes."""
+        for desk in list(self.groups.values()):
+            committed = desk.committer.offsets
+            gone = {name: one for name, one in committed.items() if name[0] in topics}
+            try:
+                await desk.committer.delete(gone)
+            except LeadlineError as problem:
+                _log.warning("offsets of group %r are left: %s", desk.group.name, problem)
 
     async def _drop_offsets_of_other_topics(
         self, desk: GroupDesk, stored: Iterable[StoredGroup]

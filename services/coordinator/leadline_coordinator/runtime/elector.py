@@ -23,6 +23,7 @@ from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
 from leadline_coordinator.runtime.office import Office
 from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.runtime.upkeep import Upkeep
 
 _log = logging.getLogger(__name__)
 
@@ -153,7 +154,12 @@ class CoordinatorElector:
         )
         self.active = ActiveCoordinator(self.settings.coordinator_id, self.url, term.epoch)
         self.coordinator = Coordinator(office)
-        await self.coordinator.run()
+        upkeep = asyncio.create_task(Upkeep(self.coordinator).run(), name="coordinator-upkeep")
+        try:
+            await self.coordinator.run()
+        finally:
+            upkeep.cancel()
+            await asyncio.gather(upkeep, return_exceptions=True)
 
 
 async def _close(store: Store) -> None:

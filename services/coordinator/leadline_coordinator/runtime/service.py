@@ -15,7 +15,6 @@ from leadline_client.errors import (
 )
 from leadline_coordinator.domain.facts import Partition
 from leadline_coordinator.runtime.channels import Channel
-from leadline_coordinator.runtime.committer import told_to_callers
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.elector import ActiveCoordinator, CoordinatorElector
@@ -208,8 +207,7 @@ class CoordinatorService:
         desk = coordinator.desk(group)
         if desk.group.is_active or group in coordinator.groups_being_rebalanced:
             raise GroupNotEmpty(f"group {group!r} has members: stop them first")
-        with told_to_callers():
-            await coordinator.delete(group)
+        await coordinator.delete(group)
 
     def _active(self) -> Coordinator:
         coordinator = self._elector.coordinator

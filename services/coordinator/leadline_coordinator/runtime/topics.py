@@ -19,12 +19,16 @@ _log = logging.getLogger(__name__)
 
 
 class TopicListeners:
-    """The topics of the cluster. `counts` is changed in place: groups look into it."""
+    """The topics of the cluster. `counts` is changed in place: groups look into it.
+
+    `told(changed, gone)` hears of topics that are not as they were, and of those among
+    them that were deleted, or made anew under another id.
+    """
 
     def __init__(
         self,
         office: Office,
-        told: Callable[[Collection[str]], None],
+        told: Callable[[Collection[str], Collection[str]], None],
         interesting: Callable[[Iterable[str]], set[str]],
     ) -> None:
         self.topics: dict[str, TopicFacts] = {}
@@ -51,7 +55,11 @@ class TopicListeners:
         wanted = self._interesting(names) - self._armed
         self._armed |= wanted
         watches = {name: self._watch_of(name) for name in wanted}
-        self._take(await self._office.store.read_topics(names, watches))
+        found = await self._office.store.read_topics(names, watches)
+        for name in names:  # a topic that cannot be read is not for that reason deleted
+            if name not in found and name in self.topics:
+                found[name] = self.topics[name]
+        self._take(found)
 
     async def run(self) -> None:
         """Read again at every hint, and at intervals.
@@ -83,8 +91,13 @@ class TopicListeners:
                 self.counts[name] = found[name].partitions
             else:
                 self.counts.pop(name, None)
+        gone = {
+            name
+            for name in changed & before.keys()
+            if name not in found or found[name].topic_id != before[name].topic_id
+        }
         if changed:
-            self._told(changed)
+            self._told(changed, gone)
 
     def _watch_of(self, topic: str) -> Callable[[], None]:
         """Return the one callback for a topic: the client keeps one watch for each."""

@@ -1,0 +1,157 @@
+"""The AsyncAPI document of the consumer's channel, made from the types of its frames."""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+
+from leadline_client.channel import (
+    CHANNEL_PATH,
+    FROM_CONSUMER,
+    FROM_COORDINATOR,
+    Error,
+    Frame,
+    Hello,
+    Ping,
+    Pong,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    Welcome,
+    encode,
+)
+from leadline_client.errors import UnknownMember
+
+_REF: Final = "#/components/schemas/{name}"
+_CHANNEL: Final = "groupChannel"
+_DESCRIPTION: Final = """\
+A consumer opens this WebSocket at the active coordinator, which any broker names
+(`POST /v1/consult`). It says `hello`, and then only answers: `ping` with `pong`, `stop` with
+`stopped`, `start` with `started`. Each frame is one text message, a JSON object whose `type` names
+it; members that are not known are passed over.
+
+**Order.** Every frame after `welcome` carries coordinator epoch, generation and (`stop`, `start`)
+attempt, compared in this order: who has seen higher ones ignores the frame. `id` rises by one over
+`ping`, `stop` and `start` of one channel, from 1; 0 stands for the `hello`.
+
+**Lease.** A consumer reads until `stop_limit_ms` have passed since it *sent* the answer to
+`ping.acknowledged`, and then stops by itself; `welcome` acknowledges 0. The coordinator gives
+nothing of it to others before the longer `group.evict.limit.ms` has passed since it *received* that
+answer. A `stop` that awaits its answer holds `acknowledged` back.
+
+**End.** A consumer that sees the channel end stops at once. It connects again and claims what it
+had in `hello.owned`; it reads again after the next `start`. Another `welcome.member` than it named
+means that it had been given up: everything it owned is lost.
+"""
+_PARTS: Final = (("orders", (0, 3)),)
+_EXAMPLES: Final[tuple[Frame, ...]] = (
+    Hello(topics=("orders",), client_id="billing", assignor="sticky", protocol="cooperative"),
+    Welcome(
+        member="billing-6f1c0e5d2b7a4c11",
+        coordinator_epoch=3,
+        generation=7,
+        ping_interval_ms=1000,
+        stop_limit_ms=3000,
+    ),
+    Ping(id=4, coordinator_epoch=3, generation=7, acknowledged=3),
+    Pong(id=4, coordinator_epoch=3, generation=7),
+    Stop(
+        id=5,
+        coordinator_epoch=3,
+        generation=7,
+        attempt=1,
+        partitions=_PARTS,
+        reason="billing-0a1b has joined",
+    ),
+    Stopped(id=5, coordinator_epoch=3, generation=7, attempt=1, partitions=_PARTS),
+    Start(
+        id=6,
+        coordinator_epoch=3,
+        generation=8,
+        attempt=1,
+        assignment=_PARTS,
+        offsets=(("orders", 0, 42, 3), ("orders", 3, None, None)),
+    ),
+    Started(id=6, coordinator_epoch=3, generation=8, attempt=1),
+    Error.of(UnknownMember("no answer came in time: join again")),
+)
+_ANSWERS: Final = {"ping": "pong", "stop": "stopped", "start": "started"}
+
+
+def channel_document(version: str) -> dict[str, Any]:
+    """Return the document: the same code gives the same one."""
+    kinds = (*FROM_CONSUMER, *FROM_COORDINATOR)
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "Leadline consumer channel",
+            "version": version,
+            "description": _DESCRIPTION,
+        },
+        "defaultContentType": "application/json",
+        "channels": {
+            _CHANNEL: {
+                "address": CHANNEL_PATH,
+                "description": "One WebSocket for each consumer of a group.",
+                "parameters": {"group": {"description": "The group's name"}},
+                "messages": {
+                    kind.type: {"$ref": f"#/components/messages/{kind.type}"} for kind in kinds
+                },
+            }
+        },
+        "operations": dict(_operation(kind) for kind in (Hello, *FROM_COORDINATOR)),
+        "components": {
+            "messages": {kind.type: _message(kind) for kind in kinds},
+            "schemas": _schemas(kinds),
+        },
+    }
+
+
+def _operation(kind: type[Frame]) -> tuple[str, dict[str, Any]]:
+    """Return one operation as the coordinator sees it: it receives `hello`, sends the others."""
+    receives = kind is Hello
+    answer = "welcome" if receives else _ANSWERS.get(kind.type)
+    channel = {"$ref": f"#/channels/{_CHANNEL}"}
+    operation: dict[str, Any] = {
+        "action": "receive" if receives else "send",
+        "channel": channel,
+        "summary": _words(kind)[0],
+        "messages": [_message_of(kind.type)],
+    }
+    if answer is not None:
+        operation["reply"] = {"channel": channel, "messages": [_message_of(answer)]}
+    return f"{'receive' if receives else 'send'}{kind.__name__}", operation
+
+
+def _message_of(name: str) -> dict[str, str]:
+    return {"$ref": f"#/channels/{_CHANNEL}/messages/{name}"}
+
+
+def _message(kind: type[Frame]) -> dict[str, Any]:
+    summary, description = _words(kind)
+    examples = [example for example in _EXAMPLES if isinstance(example, kind)]
+    return {
+        "name": kind.type,
+        "title": kind.__name__,
+        "summary": summary,
+        "description": description,
+        "payload": {"$ref": _REF.format(name=kind.__name__)},
+        "examples": [{"payload": msgspec.json.decode(encode(example))} for example in examples],
+    }
+
+
+def _words(kind: type[Frame]) -> tuple[str, str]:
+    words = cleandoc(kind.__doc__ or "").replace("\n", " ")
+    return words.partition(". ")[0].rstrip("."), words
+
+
+def _schemas(kinds: tuple[type[Frame], ...]) -> dict[str, Any]:
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
+    for kind in kinds:
+        schema = schemas[kind.__name__]
+        schema["properties"] = {"type": {"const": kind.type}, **schema["properties"]}
+        schema["required"] = ["type", *schema.get("required", ())]
+    return dict(sorted(schemas.items()))
