@@ -1,0 +1,247 @@
+"""What is due for many reassignments, and what it writes; without any IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from leadline_client.errors import (
+    InvalidRequest,
+    LeadlineError,
+    PolicyViolation,
+    ReassignmentInProgress,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_common.reassignments import ReassignmentPhase
+from leadline_common.tasks import Intent, TargetRow
+from leadline_common.znodes import PartitionState
+from leadline_controller.domain.cluster import (
+    BrokerDown,
+    ClusterImage,
+    StateSet,
+    TopicGone,
+    TopicPartition,
+    TopicSet,
+)
+from leadline_controller.domain.reassignment.agenda import Agenda, Due
+from leadline_controller.domain.reassignment.batches import ReassignmentLimits
+from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink
+from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
+from leadline_controller.domain.reassignment.requests import (
+    Submission,
+    check_idle,
+    check_submission,
+)
+from tests.unit.controller.images import NAME, TOPIC, cluster, state
+
+NO_LIMITS = ReassignmentLimits()
+
+
+def name(number: int) -> TopicPartition:
+    return TopicPartition(TOPIC, number)
+
+
+def world(*rows: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[ClusterImage, Agenda]:
+    """Return partitions that are to go from the first to the second replicas, and their agenda."""
+    image = cluster(
+        range(1, 10),
+        {number: start for number, (start, _) in enumerate(rows)},
+        {number: state(start[0], start) for number, (start, _) in enumerate(rows)},
+    )
+    agenda = Agenda()
+    for number, (start, target) in enumerate(rows):
+        agenda.put(name(number), Intent(target, start, task="7"), 0, number)
+    return image, agenda
+
+
+def write(image: ClusterImage, due: list[Due]) -> TopicChange:
+    """Apply what is due as if ZooKeeper had accepted it."""
+    topic = image.topics[TOPIC]
+    change = publish_actions(topic, due, image.controller_epoch)
+    if change.assignment is not None:
+        image.apply([TopicSet(TOPIC, change.assignment, topic.version + 1, 50)])
+    image.apply(
+        [StateSet(TOPIC, d.partition, d.after, d.version + 1, 50) for d in change.decisions]
+    )
+    return change
+
+
+def catch_up(image: ClusterImage, agenda: Agenda, *numbers: int) -> None:
+    """Take every replica into the ISR."""
+    for number in numbers:
+        partition = image.topics[TOPIC].partitions[number]
+        assert partition.state is not None
+        grown = PartitionState(
+            partition.state.leader,
+            partition.state.leader_epoch,
+            (
+                *partition.state.isr,
+                *(b for b in partition.replicas if b not in partition.state.isr),
+            ),
+            1,
+        )
+        image.apply([StateSet(TOPIC, number, grown, partition.version + 1, 60)])
+    agenda.touch(name(number) for number in numbers)
+
+
+def test_a_reassignment_expands_elects_shrinks() -> None:
+    image, agenda = world(((1, 2), (3, 2)))
+    (due,) = agenda.due(image, NO_LIMITS)
+    assert isinstance(due.action, Expand)
+    change = write(image, [due])
+    assert change.assignment is not None
+    assert (change.assignment.adding, change.assignment.removing) == ({0: (3,)}, {0: (1,)})
+    assert change.decisions[0].after.leader_epoch == 5
+    agenda.touch([NAME])
+    assert agenda.due(image, NO_LIMITS) == []
+    catch_up(image, agenda, 0)
+    (due,) = agenda.due(image, NO_LIMITS)
+    assert isinstance(due.action, Elect)
+    change = write(image, [due])
+    assert (change.assignment, change.drops) == (None, {})
+    agenda.touch([NAME])
+    (due,) = agenda.due(image, NO_LIMITS)
+    assert isinstance(due.action, Shrink)
+    change = write(image, [due])
+    assert (change.drops, change.finished) == ({0: (1,)}, [NAME])
+    assert change.after == {"0": {"replicas": (3, 2), "adding": (), "removing": ()}}
+    after = change.decisions[0].after
+    assert (after.leader, after.isr, after.controller_epoch) == (3, (2, 3), 7)
+
+
+def test_what_is_due_stays_due_until_it_is_written() -> None:
+    image, agenda = world(((1,), (2,)))
+    assert agenda.due(image, NO_LIMITS) == agenda.due(image, NO_LIMITS) != []
+
+
+def test_a_partition_at_its_target_is_finished_without_a_new_epoch() -> None:
+    image, agenda = world(((1, 2), (1, 2)))
+    (due,) = agenda.due(image, NO_LIMITS)
+    assert isinstance(due.action, Finish)
+    change = write(image, [due])
+    assert (change.decisions, change.assignment, change.finished) == ([], None, [NAME])
+
+
+def test_places_are_taken_in_order_and_given_free_by_the_end_of_a_step() -> None:
+    image, agenda = world(*(((1, 2), (1, 3)) for _ in range(4)))
+    limits = ReassignmentLimits(partition_movements=2)
+    due = agenda.due(image, limits)
+    assert [one.name.partition for one in due] == [0, 1]
+    write(image, due)
+    agenda.touch([name(0), name(1)])
+    assert agenda.due(image, limits) == []
+    assert agenda.in_flight == 2
+    catch_up(image, agenda, 1)
+    (due_now,) = agenda.due(image, limits)
+    change = write(image, [due_now])
+    agenda.drop(change.finished[0])
+    assert agenda.is_behind(image, limits)
+    assert [one.name.partition for one in agenda.due(image, limits)] == [2]
+
+
+def test_free_places_are_filled_with_steps_that_move_no_leader() -> None:
+    image, agenda = world(((1, 2), (3, 2)), ((1, 2), (3, 2)), ((1, 2), (1, 3)))
+    limits = ReassignmentLimits(leader_movements=1)
+    assert [one.name.partition for one in agenda.due(image, limits)] == [0, 2]
+
+
+def test_a_step_that_has_moved_its_leader_counts_until_it_ends() -> None:
+    image, agenda = world(((1, 2), (3, 4)), ((1, 2), (3, 2)))
+    limits = ReassignmentLimits(leader_movements=1)
+    write(image, agenda.due(image, limits))
+    grown = PartitionState(1, 5, (1, 2, 3), 7)
+    image.apply([StateSet(TOPIC, 0, grown, 5, 55)])
+    agenda.touch([NAME])
+    (elect,) = agenda.due(image, limits)
+    assert isinstance(elect.action, Elect)
+    write(image, [elect])
+    agenda.touch([NAME])
+    assert agenda.due(image, limits) == []
+
+
+def test_running_steps_beyond_a_lowered_leader_limit_hold_their_elections() -> None:
+    image, agenda = world(((1, 2), (3, 2)), ((1, 2), (3, 2)))
+    write(image, agenda.due(image, NO_LIMITS))
+    catch_up(image, agenda, 0, 1)
+    limits = ReassignmentLimits(leader_movements=1)
+    assert [one.name.partition for one in agenda.due(image, limits)] == [0]
+    assert agenda.held_up(limits) == {name(1)}
+
+
+def test_news_is_what_has_changed_since_the_last_decision() -> None:
+    image, agenda = world(((1,), (2,)))
+    assert agenda.is_behind(image, NO_LIMITS)
+    agenda.due(image, NO_LIMITS)
+    assert not agenda.is_behind(image, NO_LIMITS)
+    agenda.touch([name(9)])
+    assert not agenda.is_behind(image, NO_LIMITS)
+    assert agenda.is_behind(image, ReassignmentLimits(replica_movements=1))
+    image.apply([BrokerDown(9, 70)])
+    assert agenda.is_behind(image, NO_LIMITS)
+    agenda.refresh(image, NO_LIMITS)
+    assert agenda.is_behind(image, NO_LIMITS), "to look is not to decide"
+    agenda.due(image, NO_LIMITS)
+    assert not agenda.is_behind(image, NO_LIMITS)
+
+
+def test_a_partition_that_is_gone_is_never_due() -> None:
+    image, agenda = world(((1,), (2,)))
+    image.apply([TopicGone(TOPIC, 80)])
+    assert agenda.due(image, NO_LIMITS) == []
+    entry = agenda.get(NAME)
+    assert entry is not None
+    assert entry.phase is ReassignmentPhase.WAITING
+
+
+def test_entries_are_found_by_task_and_topic() -> None:
+    _, agenda = world(((1,), (2,)), ((1,), (3,)))
+    assert agenda.of_task("7") == agenda.of_topic(TOPIC) == [name(0), name(1)]
+    agenda.put(name(1), Intent((4,), (1,), task="8"), 1, 8)
+    assert (agenda.task_of(name(0)), agenda.task_of(name(1))) == ("7", "8")
+    agenda.drop(name(0))
+    assert not agenda.has_task("7")
+    assert agenda.topics() == [TOPIC]
+    agenda.drop(name(1))
+    assert (agenda.topics(), len(agenda)) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal", "says"),
+    [
+        ({"partitions": ()}, InvalidRequest, "at least one"),
+        ({"partitions": (TargetRow(TOPIC, 0, (2,)),) * 2}, InvalidRequest, "twice"),
+        ({"partitions": (TargetRow("none", 0, (2,)),)}, UnknownTopic, "none"),
+        ({"partitions": (TargetRow(TOPIC, 5, (2,)),)}, UnknownPartition, "5"),
+        ({"partitions": (TargetRow(TOPIC, 0, ()),)}, PolicyViolation, "empty"),
+        ({"partitions": (TargetRow(TOPIC, 0, (2, 2)),)}, PolicyViolation, "twice"),
+        ({"partitions": (TargetRow(TOPIC, 0, (44,)),)}, PolicyViolation, "[44] never registered"),
+        (
+            {
+                "partitions": (TargetRow(TOPIC, 0, (2, 3)),),
+                "allow_replication_factor_change": False,
+            },
+            PolicyViolation,
+            "2 replicas instead of 1",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_refused(
+    changes: Mapping[str, object], refusal: type[LeadlineError], says: str
+) -> None:
+    image, _ = world(((1,), (2,)))
+    with pytest.raises(refusal) as caught:
+        check_submission(Submission(**changes), image, range(1, 10))  # type: ignore[arg-type]  # table
+    assert says in caught.value.message
+
+
+def test_partitions_on_their_way_are_refused_unless_they_may_be_retargeted() -> None:
+    _, agenda = world(((1,), (2,)))
+    wanted = Submission((TargetRow(TOPIC, 0, (3,)),))
+    with pytest.raises(ReassignmentInProgress, match=f"{TOPIC}-0"):
+        check_idle(wanted, agenda)
+    check_idle(Submission(wanted.partitions, retarget=True), agenda)
+    agenda.drop(NAME)
+    check_idle(wanted, agenda)
