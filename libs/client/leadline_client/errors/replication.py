@@ -1,0 +1,110 @@
+"""Refusals about logs, leaders and epochs."""
+
+from __future__ import annotations
+
+from leadline_client.errors.tree import Refused
+
+
+class CorruptBatch(Refused):
+    """A record batch is truncated, of a wrong format, or fails its CRC."""
+
+    code = 40051
+
+
+class FencedLeaderEpoch(Refused):
+    """The request states a leader epoch older than the current one."""
+
+    code = 40951
+    retriable = True
+
+
+class UnknownLeaderEpoch(Refused):
+    """The request states a leader epoch newer than this server has seen."""
+
+    code = 40952
+    retriable = True
+
+
+class StaleControllerEpoch(Refused):
+    """The command comes from a controller that has been succeeded."""
+
+    code = 40953
+
+
+class StaleIncarnation(Refused):
+    """The request is meant for, or comes from, another incarnation of the broker."""
+
+    code = 40954
+
+
+class TopicIdMismatch(Refused):
+    """The topic was deleted and created again since the sender looked."""
+
+    code = 40955
+    retriable = True
+
+
+class OutOfOrderSequence(Refused):
+    """An idempotent producer skipped a sequence number."""
+
+    code = 40956
+
+
+class ProducerFenced(Refused):
+    """A newer instance of the idempotent producer has taken over."""
+
+    code = 40957
+
+
+class FetchSessionUnknown(Refused):
+    """The incremental fetch session is not known; start a full one."""
+
+    code = 40958
+    retriable = True
+
+
+class OffsetOutOfRange(Refused):
+    """The offset is before the log start or beyond the log end."""
+
+    code = 41650
+
+
+class NotLeader(Refused):
+    """This broker does not lead the partition; `leader` says who does. Nothing was appended."""
+
+    code = 42150
+    retriable = True
+
+
+class LeaderNotAvailable(Refused):
+    """The partition has no leader at present."""
+
+    code = 50351
+    retriable = True
+
+
+class NotEnoughReplicas(Refused):
+    """The in-sync replicas are fewer than min.insync.replicas. Nothing was appended."""
+
+    code = 50352
+    retriable = True
+
+
+class BrokerFenced(Refused):
+    """The broker has no valid lease or awaits its grant from the controller."""
+
+    code = 50353
+    retriable = True
+
+
+class OffsetNotAvailable(Refused):
+    """The new leader cannot state the latest offset yet (KIP-207)."""
+
+    code = 50354
+    retriable = True
+
+
+class StorageFailed(Refused):
+    """The disk is full or failed; nothing was appended."""
+
+    code = 50355

@@ -1,0 +1,70 @@
+"""The root of the error tree, and its two branches: refused, and unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Outcome = Literal["refused", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderHint:
+    """Where the leader of a partition is, as the refusing broker knows it.
+
+    `id` is -1 and `url` empty when the partition has no leader.
+    """
+
+    id: int
+    url: str
+    epoch: int
+
+
+class LeadlineError(Exception):
+    """An error with a code that every Leadline service and client agrees on.
+
+    `details` are further JSON members of the error body. `leader` is set where
+    the refusal is about leadership or epochs.
+    """
+
+    code: ClassVar[int] = 50050
+    retriable: ClassVar[bool] = False
+    outcome: ClassVar[Outcome] = "refused"
+
+    def __init__(self, message: str, *, leader: LeaderHint | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.leader = leader
+        self.details = details
+
+    @property
+    def status(self) -> int:
+        """The HTTP status that goes with the code."""
+        return self.code // 100 if self.code > 999 else self.code
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON body in the house format."""
+        body: dict[str, Any] = {
+            "error_code": self.code,
+            "message": self.message,
+            "outcome": self.outcome,
+            "retriable": self.retriable,
+        }
+        if self.leader is not None:
+            body["leader"] = {
+                "id": self.leader.id,
+                "url": self.leader.url,
+                "epoch": self.leader.epoch,
+            }
+        return body | self.details
+
+
+class Refused(LeadlineError):
+    """A definite refusal: nothing was, or will be, appended or changed."""
+
+
+class OutcomeUnknown(LeadlineError):
+    """The write may or may not have taken effect; only reading can tell."""
+
+    code = 50450
+    outcome = "unknown"
