@@ -233,7 +233,7 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     image, _ = world(((1,), (2,)))
     with pytest.raises(refusal) as caught:
-        check_submission(Submission(**changes), image, range(1, 10))  # type: ignore[arg-type]  # table
+        check_submission(Submission(**changes), image, range(1, 10))  # type: ignore[arg-type]  # rows differ
     assert says in caught.value.message
 
 
