@@ -96,6 +96,24 @@ def test_settings_are_changed_and_shown_with_their_source(small: Up) -> None:
     assert small.run("configs", "describe", "--cluster", "--broker", "1").returncode == 2
 
 
+def test_partitions_come_and_go_and_brokers_are_taken_out_with_care(small: Up) -> None:
+    assert small.run("topics", "create", "growing").returncode == 0
+    added = small.ask("partitions", "add", "growing", "3")
+    assert added["added"] == {"1": [1], "2": [1]}
+    given = small.ask("partitions", "add", "growing", "4", "--from", "3", "--assignment", "1")
+    assert given["added"] == {"3": [1]}
+    assert small.run("partitions", "remove", "growing", "1").returncode == 1
+    removed = small.run("partitions", "remove", "growing", "2", "3")
+    assert removed.stdout == "removed growing 3 2\n"
+    assert small.ask("elect", "preferred", "growing-0", "--dry-run")["elected"] == []
+    stop = small.run("brokers", "can-stop", "1")
+    assert stop.returncode == 1
+    assert "nobody else is in sync" in stop.stdout
+    drain = small.run("brokers", "drain", "1", "--dry-run")
+    assert drain.returncode == 1
+    assert "no other broker" in drain.stderr
+
+
 def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
     second = small.run("up")
     assert second.returncode == 1

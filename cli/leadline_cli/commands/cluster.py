@@ -1,4 +1,4 @@
-"""`leadline brokers|metadata|elect`: the cluster as a whole."""
+"""`leadline metadata|elect`: the cluster as a whole."""
 
 from __future__ import annotations
 
@@ -10,20 +10,6 @@ import typer
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
 from leadline_cli.output import numbers, out, print_json, print_table, reported
 from leadline_client.wire import NO_LEADER, Metadata
-
-
-def brokers(
-    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
-) -> None:
-    """List the live brokers and what each leads and follows."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        metadata = client.metadata()
-    rows = _broker_rows(metadata)
-    if as_json:
-        print_json({"brokers": rows})
-        return
-    columns = ("broker", "address", "rack", "incarnation", "leads", "replicas")
-    print_table("Brokers", columns, [tuple(row.values()) for row in rows])
 
 
 def metadata(
@@ -73,19 +59,40 @@ def elect(
         list[str] | None,
         typer.Argument(metavar="TOPIC-PARTITION", help="Which; by default every one in need."),
     ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say who would lead, and what may be lost.")
+    ] = False,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Elect leaders: the preferred replica, or (unclean) any live one."""
-    wanted = [topic_partition(text) for text in partition] if partition else None
+    names = [topic_partition(text) for text in partition or ()]
+    rows = [{"topic": topic, "partition": number} for topic, number in names]
+    wanted = {"type": kind, "partitions": rows or None, "dry_run": dry_run}
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        answer = client.elect(kind, wanted)
+        answer = client.administer("POST", "/v1/elections", wanted, repeatable=dry_run)
     if as_json:
         print_json(answer)
         return
-    for name, value in answer.items():
-        out.print(f"{name}: {value}", markup=False)
+    print_table(
+        "Would be elected" if dry_run else "Elected",
+        ("topic", "partition", "leader", "epoch", "before", "why", "may lose what only these hold"),
+        [_elected_row(row) for row in answer["elected"]],
+    )
+
+
+def _elected_row(row: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        row["topic"],
+        row["partition"],
+        row["leader"],
+        row["leader_epoch"],
+        "none" if row["previous_leader"] == NO_LEADER else row["previous_leader"],
+        row["reason"],
+        numbers(row["may_lose"]),
+    )
 
 
 def metadata_json(document: Metadata) -> dict[str, Any]:
@@ -106,21 +113,6 @@ def metadata_json(document: Metadata) -> dict[str, Any]:
             for name, topic in document.topics.items()
         },
     }
-
-
-def _broker_rows(document: Metadata) -> list[dict[str, Any]]:
-    rows = [row for topic in document.topics.values() for row in topic.partitions]
-    return [
-        {
-            "id": broker.id,
-            "url": broker.url,
-            "rack": broker.rack or "",
-            "incarnation": broker.incarnation,
-            "leads": sum(row.leader == broker.id for row in rows),
-            "replicas": sum(broker.id in row.replicas for row in rows),
-        }
-        for broker in sorted(document.brokers.values(), key=lambda one: one.id)
-    ]
 
 
 def topic_partition(text: str) -> tuple[str, int]:
