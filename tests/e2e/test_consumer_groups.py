@@ -111,7 +111,7 @@ async def test_a_member_is_frozen_past_its_limit(cluster: Cluster, tmp_path: Pat
         before = await look(group)
         frozen_s = time.monotonic()
         async with group.frozen("c"):
-            await group.settled("a", "b", partitions=6, without=["c"])
+            await group.settled("a", "b", without=["c"])
             await group.consuming(group.partitions, time.monotonic())
             assert not {one for one, _ in given_up(group.events(), frozen_s)}
         await group.settled("a", "b", "c")
@@ -171,7 +171,7 @@ async def test_the_coordinator_is_frozen_and_wakes_up_deposed(
 async def test_a_topic_that_matches_a_pattern_is_created(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "wild", pattern="wild-.*") as group:
         group.start("a", "b")
-        await group.settled("a", "b", partitions=6)
+        await group.settled("a", "b")
         created_s = time.monotonic()
         await cluster.client.create_topic(NewTopic("wild-two", 4, 3))
         async with group.load("wild-two", 4):
@@ -183,7 +183,7 @@ async def test_a_topic_that_matches_a_pattern_is_created(cluster: Cluster, tmp_p
 async def test_partitions_are_added(cluster: Cluster, tmp_path: Path) -> None:
     async with loaded_group(cluster, tmp_path, "grown") as group:
         group.start("a", "b")
-        await group.settled("a", "b", partitions=6)
+        await group.settled("a", "b")
         added_s = time.monotonic()
         controller = await cluster.active_controller()
         path = "/v1/topics/grown-topic/partitions"
@@ -202,7 +202,7 @@ async def test_a_topic_is_deleted(cluster: Cluster, tmp_path: Path) -> None:
         before = await group.settled("a", "b", partitions=10)
         deleted_s = time.monotonic()
         await cluster.client.delete_topic("going")
-        after = await group.settled("a", "b", partitions=6)
+        after = await group.settled("a", "b")
         stopped = given_up(group.events(), deleted_s)
         assert stopped == taken_away(before, after)
         # Of what is left, only what balance asks for has moved.

@@ -49,7 +49,8 @@ class Member:
 
     def __init__(self, client: AsyncLeadlineClient, options: argparse.Namespace) -> None:
         self._log = EventLog(options.log)
-        self._next: dict[TopicPartition, int] = {}
+        self._due: dict[TopicPartition, int] = {}
+        """Offsets to commit: what is refused is due again."""
         self._options = options
         self._consumer = AsyncConsumer(
             client,
@@ -79,7 +80,7 @@ class Member:
                 continue
             if records:
                 self._consumed(records, given_s)
-                await self._commit({(one.topic, one.partition) for one in records})
+            await self._commit(self._due)
         await self._consumer.aclose()
         self._log.write("closed")
 
@@ -92,10 +93,12 @@ class Member:
             else:
                 rows.append((one.topic, one.partition, offset, offset + 1))
         self._log.write("consumed", rows, at_s=given_s)
-        self._next.update({(topic, number): after for topic, number, _, after in rows})
+        self._due.update({(topic, number): after for topic, number, _, after in rows})
 
     async def _commit(self, partitions: Iterable[TopicPartition]) -> None:
-        offsets = {one: self._next[one] for one in partitions if one in self._next}
+        offsets = {one: self._due[one] for one in partitions if one in self._due}
+        if not offsets:
+            return
         rows = [(topic, number, 0, after) for (topic, number), after in offsets.items()]
         try:
             await self._consumer.commit(offsets, timeout_s=_COMMIT_WITHIN_S)
@@ -103,6 +106,8 @@ class Member:
             self._log.write("refused", rows, f"{type(error).__name__}: {error}")
         else:
             self._log.write("committed", rows)
+            for one in offsets:
+                del self._due[one]
 
     def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._log.write("assigned", _rows(partitions))
@@ -116,7 +121,7 @@ class Member:
 
     def _forget(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
         for one in partitions:
-            self._next.pop(one, None)
+            self._due.pop(one, None)
         self._log.write(kind, _rows(partitions))
 
 

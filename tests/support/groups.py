@@ -170,11 +170,11 @@ class Group:
     async def settled(
         self,
         *names: str,
-        partitions: int | None = None,
+        partitions: int = 6,
         without: Sequence[str] = (),
         deadline_s: float = 30.0,
     ) -> dict[str, set[Partition]]:
-        """Wait until these are the members and share all partitions; return their parts.
+        """Wait until these are the members and each has a part of all partitions; return the parts.
 
         Coordinator and members must say the same of who has what. Those `without` whom
         the group is to settle run, and may believe in anything.
@@ -192,12 +192,12 @@ class Group:
             }
             parts = {name: part for name, part in self.parts().items() if name not in without}
             seen[0] = {"state": document["state"], "coordinator": shown, "members": parts}
-            owned = [partition for part in parts.values() for partition in part]
             return (
                 document["state"] == "stable"
                 and sorted(names) == sorted(shown) == sorted(parts)
                 and shown == parts
-                and (len(owned) == partitions if partitions is not None else bool(owned))
+                and all(parts.values())
+                and sum(map(len, parts.values())) == partitions
             )
 
         try:
