@@ -15,6 +15,8 @@ from leadline_client.payloads import OutgoingRecord
 from leadline_common import rpc
 from tests.support.bad_configs import CONFIGS
 from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
+from tests.support.bad_operations import OPERATIONS
+from tests.support.bad_plans import PLANS
 from tests.support.bad_reassignments import REASSIGNMENTS
 
 MESSAGE_MAX_BYTES = 64 * 1024
@@ -334,7 +336,7 @@ ADMINISTRATION = [
     Bad("wrong method", "PUT", TOPICS, 405),
 ]
 
-ADMINISTRATION += CONFIGS + REASSIGNMENTS
+ADMINISTRATION += CONFIGS + OPERATIONS + PLANS + REASSIGNMENTS
 
 HEARTBEAT = [
     command("malformed heartbeat", rpc.HEARTBEAT_PATH, 40050, b"{"),

@@ -37,7 +37,7 @@ from leadline_controller.domain.planning.requests import (
 from leadline_controller.domain.reassignment.agenda import Agenda
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime.desk import Desk
-from leadline_controller.runtime.events import Request
+from leadline_controller.runtime.events import Event, Request
 from leadline_controller.runtime.keeper import Handlers, Keeper
 from leadline_controller.runtime.task_keeper import TaskKeeper
 
@@ -66,14 +66,19 @@ class MakePlan(Request[KnownPlan]):
     wanted: PlanRequest
 
     @property
-    def is_tried(self) -> bool:
-        """Whether nothing is to be changed."""
-        return True
-
-    @property
     def about(self) -> Mapping[str, Any]:
         """The kind of plan, and the brokers."""
         return {"plan": self.wanted.kind.value, "brokers": self.wanted.brokers}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanMade(Event):
+    """The thread has come to a plan, or to a refusal; `version` is what it is based on."""
+
+    request: MakePlan
+    basis: Basis
+    version: int
+    outcome: Plan | LeadlineError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,18 +103,19 @@ class PlanKeeper(Keeper):
         self._tasks = tasks
         self._agenda = agenda
         self._plans: dict[str, KnownPlan] = {}
-        self._making: set[asyncio.Task[None]] = set()
+        self._making: dict[MakePlan, asyncio.Task[None]] = {}
 
     @property
     def handlers(self) -> Handlers:
         """Return who handles what."""
-        return {MakePlan: self.on_make, ApplyPlan: self.on_apply}
+        return {MakePlan: self.on_make, PlanMade: self.on_made, ApplyPlan: self.on_apply}
 
     async def close(self) -> None:
         """Give up plans that are still being made."""
-        for task in self._making:
+        for request, task in self._making.items():
             task.cancel()
-        await asyncio.gather(*self._making, return_exceptions=True)
+            request.refuse(NoController("this controller has just lost its office"))
+        await asyncio.gather(*self._making.values(), return_exceptions=True)
 
     def find(self, plan_id: str) -> KnownPlan:
         """Return a plan.
@@ -151,33 +157,46 @@ class PlanKeeper(Keeper):
                 f"{busy} partitions are being reassigned: plan when they have arrived, or for "
                 "other topics"
             )
-        task = asyncio.create_task(self._make(event, basis, self._desk.image.version))
-        self._making.add(task)
-        task.add_done_callback(self._making.discard)
+        made = self._make(event, basis, self._desk.image.version)
+        self._making[event] = asyncio.create_task(made)
 
-    async def _make(self, event: MakePlan, basis: Basis, version: int) -> None:
-        office = self._desk.office
+    async def _make(self, request: MakePlan, basis: Basis, version: int) -> None:
+        outcome: Plan | LeadlineError
         try:
-            plan = await asyncio.to_thread(make_plan, event.wanted, basis)
+            outcome = await asyncio.to_thread(make_plan, request.wanted, basis)
         except LeadlineError as refusal:
-            event.refuse(refusal)
-        except asyncio.CancelledError:
-            event.refuse(NoController("this controller has just lost its office"))
-            raise
+            outcome = refusal
         except Exception:
             _log.exception("a plan could not be made")
-            event.refuse(InternalError("the plan could not be made; the log says why"))
-        else:
-            known = KnownPlan(
-                office.new_id(), event.wanted, basis, plan, version, office.clock.wall_ms()
+            outcome = InternalError("the plan could not be made; the log says why")
+        now_ms = self._desk.office.clock.monotonic_ms()
+        self._desk.post(
+            PlanMade(
+                cause=request.cause,
+                at_ms=now_ms,
+                request=request,
+                basis=basis,
+                version=version,
+                outcome=outcome,
             )
-            self._keep(known)
-            event.settle(known)
+        )
 
-    def _keep(self, known: KnownPlan) -> None:
-        self._plans[known.id] = known
+    async def on_made(self, event: PlanMade) -> None:
+        """Keep a plan and return it; the audit says that somebody planned."""
+        request, outcome = event.request, event.outcome
+        self._making.pop(request, None)
+        if isinstance(outcome, LeadlineError):
+            request.refuse(outcome)
+            await self._desk.tell_of(request, "refused", outcome.message)
+            return
+        office = self._desk.office
+        plan_id, now_ms = office.new_id(), office.clock.wall_ms()
+        known = KnownPlan(plan_id, request.wanted, event.basis, outcome, event.version, now_ms)
+        self._plans[plan_id] = known
         while len(self._plans) > PLANS_KEPT:
             del self._plans[next(iter(self._plans))]
+        request.settle(known)
+        await self._desk.tell_of(request, "dry_run")
 
     # -- applying --------------------------------------------------------------
 
