@@ -96,6 +96,22 @@ def _add_gauges(leadership: Leadership) -> None:
                 "Partitions whose ISR lacks a replica.",
                 lambda: ailing(1),
             ),
+            "failed_brokers": (
+                "Brokers that are noted as failed.",
+                lambda: len(leadership.reign.healing.failed) if leadership.reign else 0,
+            ),
+            "healing_chunks": (
+                "Chunks of failed brokers' partitions that are not over.",
+                lambda: len(list(leadership.reign.healing.chunks())) if leadership.reign else 0,
+            ),
+            "healing_suspended": (
+                "1 while more brokers are down than the budget of healing allows.",
+                lambda: leadership.reign is not None and leadership.reign.healing.is_suspended,
+            ),
+            "audit_stored": (
+                "The newest audit entry in this controller's history; -1 before the first.",
+                lambda: leadership.historian.stored if leadership.historian else -1,
+            ),
             "zookeeper_session_reads": (
                 "Requests to ZooKeeper for reading, in this session.",
                 lambda: leadership.store.reads if leadership.store else 0,
