@@ -122,6 +122,25 @@ async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
     assert {session.broker_id for session in led.subscribers or ()} <= {2, 3}
 
 
+async def test_a_replica_that_is_dropped_while_it_is_held_back_can_come_again(
+    cluster: SmallCluster,
+) -> None:
+    await throttled(cluster, 0)
+    await cluster.produce(1, "a")
+    expand(cluster)
+    cluster.publish(1, 1, (1, 2, 3))
+    cluster.grant(1, 2, 3)
+    assert cluster.stop_replica(4, 1) == NO_ERROR
+    await throttled(cluster, rpc.NO_THROTTLE)
+    assert cluster.brokers[4].replicas() == []
+
+    cluster.publish(1, 2, (1, 2, 3))
+    expand(cluster)
+
+    await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
+    assert cluster.stored(4) == cluster.stored(1)
+
+
 async def test_a_leader_that_drops_a_follower_within_the_epoch_sends_it_nothing_more(
     cluster: SmallCluster,
 ) -> None:

@@ -153,6 +153,25 @@ async def test_it_does_not_wait_for_a_controller_that_refuses(cluster: SmallClus
     assert cluster.brokers[1].replicas()[0].role == "leader"
 
 
+async def test_who_leads_nothing_does_not_wait_for_a_controller(cluster: SmallCluster) -> None:
+    causes = controller(cluster, unreachable)
+    move(cluster)
+
+    await cluster.brokers[1].hand_over()
+
+    assert len(causes) == 1
+
+
+async def test_who_was_never_granted_anything_does_not_ask(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+        causes = controller(cluster, unreachable)
+
+        await cluster.brokers[1].hand_over()
+
+        assert causes == []
+
+
 async def test_it_does_not_ask_without_a_lease(cluster: SmallCluster) -> None:
     causes = controller(cluster, moved(cluster))
     cluster.stores[1].lease = False

@@ -245,7 +245,9 @@ class Fetcher:
 
     def _must_wait_ms(self) -> float:
         """Return how long the throttle leaves nothing to fetch for moving replicas."""
-        return self._context.receiving.delay_ms() if self._on_caught_up is not None else 0.0
+        if self._on_caught_up is None or not self._partitions:
+            return 0.0
+        return self._context.receiving.delay_ms()
 
     async def _idle(self) -> None:
         """Wait for a partition, or for the end of a penalty."""

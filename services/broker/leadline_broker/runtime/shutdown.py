@@ -18,7 +18,7 @@ from leadline_broker.runtime.metadata import MetadataCache
 from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replica_manager import ReplicaManager
-from leadline_broker.runtime.standing import NO_INCARNATION, Standing
+from leadline_broker.runtime.standing import Standing
 from leadline_client.errors import LeadlineError
 from leadline_common.rpc import ControlledShutdownRequest
 
@@ -71,7 +71,7 @@ class ControlledShutdown:
         await asyncio.sleep(self._backoff.next_ms() / 1000)
 
     def _may_ask(self) -> bool:
-        return self._standing.incarnation != NO_INCARNATION and self._standing.lease_valid()
+        return self._standing.granted and self._standing.lease_valid()
 
     async def _moves_on(self) -> bool:
         """Ask once; tell whether asking again may still bring something."""
@@ -79,7 +79,8 @@ class ControlledShutdown:
             remaining = await self._ask()
         except LeadlineError as error:
             logger.warning("not relieved by the controller", reason=error.message)
-            return error.retriable or error.outcome == "unknown"
+            may_pass = error.retriable or error.outcome == "unknown"
+            return may_pass and bool(self._replicas.led())
         with suppress(TimeoutError):
             async with asyncio.timeout(_ROLES_TIMEOUT_S):
                 while moved := [p for p in self._replicas.led() if p.name not in remaining]:
