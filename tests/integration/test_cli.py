@@ -114,6 +114,18 @@ def test_partitions_come_and_go_and_brokers_are_taken_out_with_care(small: Up) -
     assert "no other broker" in drain.stderr
 
 
+def test_plans_are_shown_before_they_are_applied(small: Up) -> None:
+    assert small.run("topics", "create", "planned", "--replication-factor", "1").returncode == 0
+    broker = small.document["brokers"][0]["id"]
+    made = small.ask("plan", "balance", "--topic", "planned", "--apply")
+    assert (made["plan"]["partitions"], made["task"]) == ([], None)
+    shown = small.run("plan", "balance", str(broker)).stdout
+    assert "nothing needs to move" in shown
+    nowhere = small.run("plan", "drain", str(broker), "--json")
+    assert nowhere.returncode == 1
+    assert json.loads(nowhere.stderr)["error_code"] == 40002
+
+
 def test_two_supervisors_do_not_share_a_directory(small: Up) -> None:
     second = small.run("up")
     assert second.returncode == 1
