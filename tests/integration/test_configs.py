@@ -177,3 +177,6 @@ async def test_the_reconciliation_follows_its_interval_when_that_is_lowered(
     path = znodes.topic_config_path("orders")
     await zk_session.create(path, znodes.encode_configs({"retention.ms": "5"}))
     await until(lambda: topic.configs == {"retention.ms": "5"}, "it is found")
+    # Not by a reconciliation that the change itself has caused.
+    await zk_session.set(path, znodes.encode_configs({"retention.ms": "6"}), ANY_VERSION)
+    await until(lambda: topic.configs == {"retention.ms": "6"}, "it is found again")
