@@ -74,6 +74,7 @@ def _build(
     historian = Historian(settings, url, library, means.clock, metrics)
     leadership = Leadership(settings, url, means, metrics, historian)
     _add_gauges(leadership)
+    _add_reassignment_gauges(leadership)
     return leadership, ControllerService(leadership)
 
 
@@ -119,6 +120,25 @@ def _add_gauges(leadership: Leadership) -> None:
             "zookeeper_session_writes": (
                 "Requests to ZooKeeper for writing, in this session.",
                 lambda: leadership.store.writes if leadership.store else 0,
+            ),
+        }
+    )
+
+
+def _add_reassignment_gauges(leadership: Leadership) -> None:
+    leadership.metrics.watch(
+        {
+            "reassignments_active": (
+                "Partitions that are on their way to other replicas.",
+                lambda: len(leadership.reign.reassignments.agenda) if leadership.reign else 0,
+            ),
+            "reassignments_in_flight": (
+                "Partitions that are in a step of their reassignment.",
+                lambda: leadership.reign.reassignments.agenda.in_flight if leadership.reign else 0,
+            ),
+            "reassignment_bytes_left": (
+                "To be copied to the replicas that are moving now.",
+                lambda: leadership.reign.progress.bytes_left().left if leadership.reign else 0,
             ),
         }
     )

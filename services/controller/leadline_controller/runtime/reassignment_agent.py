@@ -267,7 +267,8 @@ class ReassignmentAgent(Keeper):
 
     def _on_states(self, states: Sequence[StateSet]) -> None:
         """Note which reassignments a state is news for."""
-        self.agenda.touch(TopicPartition(state.topic, state.partition) for state in states)
+        if len(self.agenda):
+            self.agenda.touch(TopicPartition(state.topic, state.partition) for state in states)
 
     def _look_soon(self) -> None:
         self._hint_in(LOOK_PAUSE_S, IntentsChanged)
