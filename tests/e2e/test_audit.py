@@ -1,0 +1,99 @@
+"""I14 over a fault run: every state node's whole life is in the history of every controller."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+
+import httpx
+import pytest
+
+from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
+from leadline_controller.domain.history import AuditRecord, broken_chains, replay
+from tests.support.cluster import Cluster, wait_until
+from tests.support.faults import expired, kill
+from tests.support.scenario import TOPIC, Scenario, scenario
+
+SEED = 7
+
+
+async def history_of(cluster: Cluster, controller: str) -> list[AuditRecord]:
+    """Return all that a controller has stored."""
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+        answer = await http.get(cluster.url(controller) + EXPORT_PATH)
+    assert answer.status_code == 200, answer.text
+    entries = map(decode_line, answer.content.splitlines())
+    return [AuditRecord(entry.id, entry.zxid, imported(entry)) for entry in entries]
+
+
+async def one_fault(running: Scenario, chance: random.Random) -> str:
+    """Kill a broker or the active controller, and bring it back."""
+    if chance.random() < 0.4:
+        victim = await running.cluster.active_controller()
+        await kill(running, victim)
+        await running.cluster.active_controller(not_in=[victim])
+    else:
+        victim = f"broker-{chance.randint(1, 3)}"
+        await kill(running, victim)
+        if chance.random() < 0.7:
+            await expired(running, victim)
+    running.cluster.restart(victim)
+    await running.load.progress()
+    return victim
+
+
+@pytest.mark.parametrize(
+    "seconds", [10, pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])]
+)
+async def test_the_history_is_whole_after_controllers_and_brokers_were_killed(
+    seconds: int,
+) -> None:
+    chance = random.Random(SEED)
+    async with scenario(controllers=2) as running:
+        end = time.monotonic() + seconds
+        killed: Counter[str] = Counter()
+        while time.monotonic() < end or len(killed) < 2:
+            killed[(await one_fault(running, chance)).partition("-")[0]] += 1
+            await wait_until(lambda: all_run(running.cluster), "everybody is back", 60.0)
+        await running.load.stop()
+        await running.settle()
+        await histories_are_whole(running)
+    assert len(killed) == 2, killed
+
+
+async def all_run(cluster: Cluster) -> bool:
+    """Tell whether every process is ready."""
+    async with httpx.AsyncClient(timeout=5, trust_env=False) as http:
+        try:
+            answers = [
+                await http.get(service.url + "/readyz")
+                for service in cluster.supervisor.plan.services
+            ]
+        except httpx.HTTPError:
+            return False
+    return all(answer.status_code == 200 for answer in answers)
+
+
+async def histories_are_whole(running: Scenario) -> None:
+    """Compare what each controller has stored with ZooKeeper, and with the other's."""
+    first = await history_of(running.cluster, "controller-1")
+    second = await history_of(running.cluster, "controller-2")
+    shared = min(len(first), len(second))
+    assert first[:shared] == second[:shared]
+    assert [record.id for record in first] == list(range(len(first)))
+    assert list(broken_chains(first)) == []
+    view = await running.view()
+    past = replay(first).topics[TOPIC].partitions
+    written = Counter(
+        change.partition for r in first for change in r.entry.changes if change.topic == TOPIC
+    )
+    for (topic, partition), (state, version) in view.states.items():
+        if topic == TOPIC:
+            assert written[partition] == version + 1, f"{topic}-{partition}"
+            known = past[partition]
+            assert (known.leader, known.leader_epoch, known.isr) == (
+                state.leader,
+                state.leader_epoch,
+                state.isr,
+            )
