@@ -4,8 +4,8 @@ Run `python benchmarks/throttled_move.py [--mib 1024] [--throttle-mib 20] [--fre
 brokers. A partition of broker 1 is filled and moved to broker 2, while producers with acks=all
 write to partitions that broker 1 leads and that broker 2 follows. Printed: the rate of the move as
 a ratio to the throttle, over all of it and for the worst ten seconds; the latency of the producers
-during the move as a ratio to that before it; how many replicas fell out of sync. `--free` moves it
-back afterwards without a throttle, for comparison.
+during the move as a ratio to that shortly before and after it; how many replicas fell out of sync.
+`--free` moves it back afterwards without a throttle, for comparison.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ MIB = 1 << 20
 BIG, LIVE = "big", "live"
 WINDOW_S = 10.0
 BASELINE_S = 10.0
+SETTLING_S = 2.0
 PERIOD_S = 0.04
 DEADLINE_S = 3_600.0
 _SAMPLE = re.compile(r"^leadline_(\w+(?:\{[^}]*\})?) (\S+)$", re.MULTILINE)
@@ -89,14 +90,11 @@ async def measure(mib: int, throttle: int, *, free: bool) -> None:
             await fill(client, mib)
             producers = Producers(client)
             writing = [asyncio.create_task(producers.write(number)) for number in live]
-            begun = time.monotonic()
-            await asyncio.sleep(BASELINE_S)
-            before = producers.between(begun + 2, time.monotonic())
             urls = {broker.id: broker.url for broker in cluster.plan.brokers}
             try:
-                await move(http, urls, 1, 2, throttle, producers, before)
+                await move(http, urls, 1, 2, throttle, producers)
                 if free:
-                    await move(http, urls, 2, 1, None, producers, before)
+                    await move(http, urls, 2, 1, None, producers)
             finally:
                 producers.stopped = True
                 await asyncio.gather(*writing)
@@ -119,7 +117,6 @@ async def move(
     target: int,
     throttle: int | None,
     producers: Producers,
-    before: list[float],
 ) -> None:
     """Move the big partition and print how it went."""
     shrinks = await shrunk(http, urls)
@@ -127,12 +124,16 @@ async def move(
         "partitions": [{"topic": BIG, "partition": 0, "replicas": [target]}],
         "throttle_bytes_per_s": throttle,
     }
+    await asyncio.sleep(BASELINE_S)
     begun = time.monotonic()
     answer = await http.post(f"{urls[source]}/v1/reassignments", json=body)
     answer.raise_for_status()
     samples = await watch(http, urls[source])
     ended = time.monotonic()
+    await asyncio.sleep(BASELINE_S)
     during = producers.between(begun, ended)
+    others = producers.between(begun - BASELINE_S + SETTLING_S, begun)
+    others = sorted(others + producers.between(ended + SETTLING_S, ended + BASELINE_S))
     rate = speed(samples[0], samples[-1])
     kind = "without a throttle" if throttle is None else f"under {throttle / MIB:.1f} MiB/s"
     print(f"moved {source} to {target} {kind}: {rate / MIB:.1f} MiB/s in {ended - begun:.0f} s")
@@ -140,8 +141,8 @@ async def move(
         worst = max((abs(one / throttle - 1) for one in windows(samples)), default=0.0)
         print(f"  rate / throttle {rate / throttle:.3f}, worst {WINDOW_S:.0f} s off by {worst:.1%}")
     for name, share in (("median", 0.5), ("p99", 0.99)):
-        old, new = quantile(before, share), quantile(during, share)
-        print(f"  acks=all {name}: {old:.1f} ms before, {new:.1f} ms during, {new / old:.2f} times")
+        old, new = quantile(others, share), quantile(during, share)
+        print(f"  acks=all {name}: {old:.1f} ms without, {new:.1f} ms with, {new / old:.2f} times")
     print(f"  replicas that fell out of sync: {await shrunk(http, urls) - shrinks:.0f}")
 
 
