@@ -280,7 +280,9 @@ async def test_the_offsets_of_a_group_without_members_are_set_as_asked(
         return await rig.http.post(url, json=body)
 
     dry = await reset(to="earliest", topics=["orders"], dry_run=True)
-    assert dry.json()["error_code"] == 40450
+    assert [row["previous"] for row in dry.json()["offsets"]] == [None] * PARTITIONS
+    assert (await rig.http.get("/v1/groups/g")).json()["error_code"] == 40450
+    assert (await reset(to="latest")).json()["error_code"] == 40450
     await reset(to="latest", topics=["orders"])
     dry = await reset(to="timestamp", timestamp=5, dry_run=True)
     assert [(row["previous"], row["offset"]) for row in dry.json()["offsets"]] == [
@@ -387,3 +389,48 @@ def active_part(rig: CoordinatorRig) -> Coordinator:
 
 def topics_of(rig: CoordinatorRig) -> dict[str, int]:
     return active_part(rig).topics.counts
+
+
+ROW = {"topic": "orders", "partition": 0, "offset": 1}
+BAD_REQUESTS: list[tuple[str, dict[str, Any], int, str]] = [
+    ("offsets", {}, 40050, "offsets"),
+    ("offsets", {"offsets": []}, 40050, "offsets"),
+    ("offsets", {"offsets": [ROW | {"offset": -1}]}, 40050, "offset"),
+    ("offsets", {"offsets": [ROW | {"offset": "1"}]}, 40050, "offset"),
+    ("offsets", {"offsets": [ROW | {"surprise": 1}]}, 40050, "surprise"),
+    ("offsets", {"offsets": [ROW], "member": "m"}, 40050, "generation"),
+    (
+        "offsets",
+        {"offsets": [ROW], "member": "m", "generation": 1, "coordinator_epoch": 1},
+        40450,
+        "g",
+    ),
+    ("offsets/reset", {"to": "somewhere"}, 40050, "to"),
+    ("offsets/reset", {"to": "timestamp"}, 40050, "timestamp"),
+    ("offsets/reset", {"to": "offsets"}, 40050, "offsets"),
+    ("offsets/reset", {"to": "latest", "topics": ["orders"]}, 50351, "orders-0"),
+    (
+        "offsets/reset",
+        {"to": "latest", "partitions": [{"topic": "orders", "partition": 9}]},
+        40402,
+        "6",
+    ),
+    ("offsets/reset", {"to": "latest"}, 40450, "g"),
+    ("members/nobody/leave", {}, 40450, "g"),
+    ("rebalance", {}, 40450, "g"),
+]
+
+
+async def test_bad_requests_are_refused_by_name_and_change_nothing(
+    rig: CoordinatorRig, zk_session: ZkSession
+) -> None:
+    for path, body, code, named in BAD_REQUESTS:
+        answer = await rig.http.post(f"/v1/groups/g/{path}", json=body)
+
+        error = answer.json()
+        assert (error["error_code"], error["outcome"]) == (code, "refused"), (path, body, error)
+        assert named in error["message"], (path, body, error)
+    long = await rig.http.post(f"/v1/groups/{'g' * 256}/offsets", json={"offsets": [ROW]})
+    assert long.json()["error_code"] == 40050
+    assert await zk_session.get_children(consumer_znodes.GROUPS) == []
+    assert (await rig.http.get("/v1/groups")).json() == {"groups": []}

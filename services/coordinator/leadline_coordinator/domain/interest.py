@@ -16,9 +16,15 @@ class Interest:
         self.groups_with_wildcard_topics: dict[str, set[str]] = {}
         self._topics_of: dict[str, set[str]] = {}
 
-    def update(self, group: str, subscriptions: Iterable[Subscription]) -> None:
-        """Take note of what the members of a group ask for now; none means forget the group."""
+    def update(self, group: str, subscriptions: Iterable[Subscription]) -> bool:
+        """Take note of what the members of a group ask for now; none means forget the group.
+
+        Returns:
+            Whether it is anything else than before.
+
+        """
         wanted = list(subscriptions)
+        before = self._topics_of.get(group), self.groups_with_wildcard_topics.get(group)
         topics = {topic for one in wanted for topic in one.topics or ()}
         for topic in self._topics_of.pop(group, set()) - topics:
             groups = self.consumer_groups_per_topic[topic]
@@ -33,6 +39,7 @@ class Interest:
         self.groups_with_wildcard_topics.pop(group, None)
         if patterns:
             self.groups_with_wildcard_topics[group] = patterns
+        return before != (topics or None, patterns or None)
 
     def concerned(self, topic: str) -> set[str]:
         """Return the groups that are interested in a topic, by name or by pattern."""

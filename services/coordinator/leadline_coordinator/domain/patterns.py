@@ -46,6 +46,7 @@ def check_pattern(pattern: str) -> None:
         raise InvalidSubscription(f"pattern: not RE2's syntax: {reason}") from None
 
 
+@lru_cache(maxsize=1 << 17)
 def matches(pattern: str, topic: str) -> bool:
     """Tell whether a pattern stands for a topic: it has to match the whole name."""
     return not topic.startswith(INTERNAL_PREFIX) and _compiled(pattern).fullmatch(topic) is not None

@@ -5,13 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from leadline_client.channel import Assignor, Hello, Protocol
-from leadline_client.errors import InvalidSubscription
+from leadline_client.errors import InvalidRequest, InvalidSubscription
 from leadline_coordinator.domain.facts import Subscription
 from leadline_coordinator.domain.patterns import check_pattern
 
 _MAX_TOPICS: Final = 10_000
 _MAX_THREADS: Final = 1_000
 _MAX_NAME: Final = 255
+
+
+def check_group_name(name: str) -> None:
+    """Refuse a name that no group can have.
+
+    Raises:
+        InvalidRequest: it is empty, too long, or cannot be printed.
+
+    """
+    if not 0 < len(name) <= _MAX_NAME or not name.isprintable():
+        raise InvalidRequest(f"group: a name has 1 to {_MAX_NAME} printable characters")
 
 
 def subscription_of(hello: Hello) -> Subscription:

@@ -25,6 +25,7 @@ from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.interest import Interest
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
+from leadline_coordinator.domain.subscribing import check_group_name
 from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.committer import OffsetCommitter, told_to_callers
 from leadline_coordinator.runtime.desk import GroupDesk
@@ -154,9 +155,17 @@ class Coordinator:
         return found
 
     def desk_or_new(self, name: str) -> GroupDesk:
-        """Return the desk of a group, which is made when it is first asked for."""
+        """Return the desk of a group, which is made when it is first asked for.
+
+        Raises:
+            InvalidRequest: no group can have this name.
+
+        """
         found = self.groups.get(name)
-        return found if found is not None else self.on_group_change(name)
+        if found is not None:
+            return found
+        check_group_name(name)
+        return self.on_group_change(name)
 
     def open_channel(self, channel: Channel, hello: Hello) -> None:
         """Let a consumer into the group of its channel.
@@ -191,6 +200,7 @@ class Coordinator:
         if self.groups.get(name) is desk and not desk.group.is_active:
             del self.groups[name]
             self.interest.update(name, ())
+            self.office.metrics.forget(name)
 
     # -- listeners -------------------------------------------------------------
 
@@ -205,7 +215,8 @@ class Coordinator:
     def on_group_member_change(self, name: str) -> None:
         """Look what the members of a group are interested in (GroupMemberChangeListener)."""
         members = self.groups[name].group.members.values()
-        self.interest.update(name, (member.subscription for member in members))
+        if self.interest.update(name, (member.subscription for member in members)):
+            self.topics.hint()  # what is of interest only now is not watched yet
         self.office.metrics.group_members.labels(name).set(len(members))
 
     def on_topic_change(self, topics: Collection[str], gone: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from leadline_client.channel import Hello, Pong, Started, Stopped
+from leadline_client.channel import Hello, Pong, Started, Stop, Stopped
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.effects import Close, Removed, Send
@@ -119,6 +119,9 @@ class GroupDesk:
         for effect in outbox:
             match effect:
                 case Send(connection, frame):
+                    if isinstance(frame, Stop):
+                        parts = sum(len(numbers) for _, numbers in frame.partitions)
+                        self._office.metrics.stops.inc(parts)
                     if connection in self._channels:
                         self._channels[connection].send(frame)
                 case Close(connection):

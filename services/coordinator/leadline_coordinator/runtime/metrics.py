@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from leadline_common.metrics import Metrics
@@ -40,6 +41,12 @@ class CoordinatorMetrics(Metrics):
             "Records that a group has not committed yet, over all of its partitions.",
             ("group",),
         )
+
+    def forget(self, group: str) -> None:
+        """Show a group no longer."""
+        for gauge in (self.group_members, self.group_lag):
+            with contextlib.suppress(KeyError):
+                gauge.remove(group)
 
     def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:
         """Register gauges that are read when someone looks: name to (meaning, reading)."""

@@ -18,6 +18,7 @@ from leadline_client.errors import (
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.facts import Committed, Ends, Partition
+from leadline_coordinator.domain.members import Member
 from leadline_coordinator.runtime.committer import told_to_callers
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.desk import GroupDesk
@@ -90,8 +91,7 @@ class GroupOffsets:
             OutcomeUnknown: ZooKeeper was lost on the way.
 
         """
-        desk = await self._desk_for(group, is_new=by.member is None)
-        member = committing_member(desk.group, by.member, by.generation, by.coordinator_epoch)
+        member = self._member(group, by)
         now_ms = self._office.clock.wall_ms()
         refusals: list[LeadlineError | None] = []
         accepted: dict[Partition, Committed] = {}
@@ -107,7 +107,7 @@ class GroupOffsets:
                 accepted[name] = Committed(one.offset, now_ms, one.leader_epoch, one.metadata)
                 refusals.append(None)
         if accepted:
-            await desk.committer.commit(accepted)
+            await (await self._desk_for_writing(group)).committer.commit(accepted)
         return refusals
 
     async def reset(
@@ -125,15 +125,15 @@ class GroupOffsets:
         Without `partitions`, those that the group has committed offsets of.
 
         Raises:
+            UnknownGroup: there is no such group, and nothing to set for a new one.
             GroupNotEmpty: it has members.
             UnknownTopic, UnknownPartition: there is no such partition.
             OffsetOutOfRange: an explicit offset is not in the log.
             LeaderNotAvailable: some leader does not say where its log begins and ends.
 
         """
-        desk = await self._desk_for(group, is_new=not dry_run and bool(partitions or offsets))
-        _check_inactive(desk)
-        names = set(partitions or offsets or desk.committer.offsets)
+        before = self._committed(group, is_new=bool(partitions or offsets))
+        names = set(partitions or offsets or before)
         for name in names:
             self._check_exists(name)
         ends = await self._ends(names, timestamp)
@@ -142,12 +142,12 @@ class GroupOffsets:
             topic, number = missing[0]
             raise LeaderNotAvailable(f"nobody says where {topic}-{number} begins and ends")
         wanted = {name: _target(name, to, ends[name], offsets or {}) for name in sorted(names)}
-        before = desk.committer.offsets
         changes = [
             Reset(*name, before[name].offset if name in before else None, offset)
             for name, offset in wanted.items()
         ]
         if not dry_run and changes:
+            desk = await self._desk_for_writing(group)
             _check_inactive(desk)  # somebody may have joined while the brokers were asked
             now_ms = self._office.clock.wall_ms()
             await desk.committer.commit(
@@ -196,13 +196,28 @@ class GroupOffsets:
             return {}
         return await self._office.gateway.offsets(brokers, partitions, timestamp)
 
-    async def _desk_for(self, group: str, *, is_new: bool) -> GroupDesk:
-        """Return the desk of a group, which may be made for offsets alone."""
-        if not is_new or group in self._coordinator.groups:
-            return self._coordinator.desk(group)
+    def _member(self, group: str, by: Committer) -> Member | None:
+        """Return the member that commits; None where no member is named, and the group has none."""
+        if by.member is None and group not in self._coordinator.groups:
+            return None
+        state = self._coordinator.desk(group).group
+        return committing_member(state, by.member, by.generation, by.coordinator_epoch)
+
+    def _committed(self, group: str, *, is_new: bool) -> Mapping[Partition, Committed]:
+        """Return what a group without members has committed; a new one has nothing."""
+        if is_new and group not in self._coordinator.groups:
+            return {}
+        desk = self._coordinator.desk(group)
+        _check_inactive(desk)
+        return desk.committer.offsets
+
+    async def _desk_for_writing(self, group: str) -> GroupDesk:
+        """Return the desk of a group, which may be made and recorded for offsets alone."""
+        is_new = group not in self._coordinator.groups
         desk = self._coordinator.desk_or_new(group)
-        with told_to_callers():
-            await desk.record_empty()
+        if is_new:
+            with told_to_callers():
+                await desk.record_empty()
         return desk
 
     def _check_exists(self, name: Partition) -> None:

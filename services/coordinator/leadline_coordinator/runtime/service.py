@@ -75,10 +75,6 @@ class CoordinatorService:
             yield "no active coordinator is known", False
         elif self.active.id == self.id and not self.is_active:
             yield "taking over as the active coordinator", False
-        if self.is_active:
-            failed = [d.group.name for d in self._active().groups.values() if d.group.last_error]
-            if failed:
-                yield f"{len(failed)} groups could not be rebalanced, as {failed[0]!r}", True
 
     # -- channels --------------------------------------------------------------
 

@@ -44,6 +44,10 @@ class TopicListeners:
         """Return the ids of the topics."""
         return {name: facts.topic_id for name, facts in self.topics.items()}
 
+    def hint(self) -> None:
+        """Have everything read again soon."""
+        self._woken.set()
+
     def look_again(self) -> None:
         """Have everything read again soon; watches may have been lost."""
         self._armed.clear()

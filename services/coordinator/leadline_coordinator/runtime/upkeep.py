@@ -20,7 +20,6 @@ class Upkeep:
         self._coordinator = coordinator
         self._office = coordinator.office
         self._offsets = GroupOffsets(coordinator)
-        self._measured: set[str] = set()
 
     async def run(self) -> None:
         """Do the chores, each at its interval, for ever."""
@@ -47,15 +46,11 @@ class Upkeep:
     async def measure(self) -> None:
         """Set the lag of every group in the metrics."""
         gauge = self._office.metrics.group_lag
-        present = {
-            name for name, desk in self._coordinator.groups.items() if desk.committer.offsets
-        }
-        for name in self._measured - present:
-            gauge.remove(name)
-        for name in present:
-            rows = await self._offsets.lag(name)
-            gauge.labels(name).set(sum(row.lag or 0 for row in rows))
-        self._measured = present
+        groups = self._coordinator.groups
+        for name in [name for name, desk in groups.items() if desk.committer.offsets]:
+            if name in groups:  # still: brokers were asked meanwhile
+                rows = await self._offsets.lag(name)
+                gauge.labels(name).set(sum(row.lag or 0 for row in rows))
 
     async def _expire_forever(self) -> None:
         while True:
