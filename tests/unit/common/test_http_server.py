@@ -86,6 +86,7 @@ def test_a_signal_ends_it_with_everything_closed_and_exit_code_0(number: signal.
 def test_it_serves_on_while_it_hands_over_and_a_second_signal_ends_that() -> None:
     with service("slowly") as (process, url):
         assert process.stdout is not None
+        httpx.get(f"{url}/healthz").raise_for_status()
         process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.readline())["event"] == "handing over"
         assert httpx.get(f"{url}/healthz").json() == {"alive": True}
@@ -95,7 +96,8 @@ def test_it_serves_on_while_it_hands_over_and_a_second_signal_ends_that() -> Non
 
 
 def test_it_stops_also_when_it_cannot_hand_over() -> None:
-    with service("badly") as (process, _):
+    with service("badly") as (process, url):
+        httpx.get(f"{url}/healthz").raise_for_status()
         code, lines = stopped(process, signal.SIGTERM)
     assert code == 0
     assert [line["event"] for line in lines] == ["not handed over", "stopped", "closed"]
