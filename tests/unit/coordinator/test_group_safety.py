@@ -6,10 +6,10 @@ decisions. Each of the rule's parts is broken once in `test_group_rules.py`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,8 +18,6 @@ from tests.unit.coordinator.world import Consumer, World
 
 ASSIGNORS = ("range", "roundrobin", "sticky")
 PROTOCOLS = ("eager", "cooperative")
-EXAMPLES = int(os.environ.get("GROUP_EXAMPLES", "150"))
-"""How many stories; `GROUP_EXAMPLES=20000` for a long run."""
 
 
 def _reset(world: World, consumer: Consumer, _: int) -> None:
@@ -92,16 +90,17 @@ def happen(world: World, what: str, which: int, hello: dict[str, Any]) -> None:
         world.join(topics=("t",), **hello, **instance)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
-@given(
+stories = given(
     seed=st.integers(0, 1 << 30),
     assignor=st.sampled_from(ASSIGNORS),
     protocol=st.sampled_from(PROTOCOLS),
     story=st.lists(events, min_size=3, max_size=25),
 )
-def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
-    seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]
-) -> None:
+quiet: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def play(seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]) -> None:
+    """Have a story happen, then let everything heal."""
     world = World(seed, {"t": 7})
     hello = {"assignor": assignor, "protocol": protocol}
     for _ in range(2):
@@ -111,3 +110,20 @@ def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
         happen(world, what, which, hello)
     world.heal()
     world.settled()
+
+
+@settings(max_examples=150, **quiet)
+@stories
+def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
+    seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]
+) -> None:
+    play(seed, assignor, protocol, story)
+
+
+@pytest.mark.soak
+@settings(max_examples=10_000, **quiet)
+@stories
+def test_nor_in_ten_thousand_stories(
+    seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]
+) -> None:
+    play(seed, assignor, protocol, story)
