@@ -391,6 +391,28 @@ def topics_of(rig: CoordinatorRig) -> dict[str, int]:
     return active_part(rig).topics.counts
 
 
+async def test_more_than_one_transaction_holds_is_committed_and_read_again(
+    rig: CoordinatorRig, zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await make_topic(zk_session, "wide", 1_500)
+    await until(lambda: "wide" in topics_of(rig), "the topic is known")
+    rows = [
+        {"topic": "wide", "partition": number, "offset": number, "metadata": "m" * 1_000}
+        for number in range(1_500)
+    ]
+    for _ in range(2):  # to nodes that are made, and to nodes that are there
+        answer = await rig.http.post("/v1/groups/wide/offsets", json={"offsets": rows})
+        assert {row["error_code"] for row in answer.json()["offsets"]} == {0}
+    await rig.resign()
+
+    async with coordinator(zk_chroot, 2) as successor:
+        await successor.active()
+
+        read = (await successor.http.get("/v1/groups/wide/offsets")).json()["offsets"]
+        assert [row["offset"] for row in read] == list(range(1_500))
+        assert {row["metadata"] for row in read} == {"m" * 1_000}
+
+
 ROW = {"topic": "orders", "partition": 0, "offset": 1}
 BAD_REQUESTS: list[tuple[str, dict[str, Any], int, str]] = [
     ("offsets", {}, 40050, "offsets"),

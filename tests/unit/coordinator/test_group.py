@@ -172,6 +172,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
     refused(group, InvalidSubscription, assignor="sticky")
     refused(group, InvalidSubscription, assignor="sticky", topics=("t",), pattern="t")
     refused(group, InvalidSubscription, assignor="sticky", topics=())
+    refused(group, InvalidSubscription, assignor="sticky", topics=("t" * 249,) * 1_000)
     refused(group, InvalidSubscription, assignor="sticky", pattern="(")
     refused(group, InvalidSubscription, assignor="sticky", topics=("t",), threads=0)
     refused(group, InvalidSubscription, assignor="range", topics=("t",))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from leadline_client.errors import UnknownMember
@@ -113,6 +113,13 @@ def play(seed: int, assignor: str, protocol: str, story: list[tuple[str, int, in
 
 
 @settings(max_examples=150, **quiet)
+# Stopped for a plan that was overtaken by the old one: it has to be started again.
+@example(
+    seed=0,
+    assignor="range",
+    protocol="eager",
+    story=[("join", 0, 50), ("leave", 2, 120), ("reset", 0, 0)],
+)
 @stories
 def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
     seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]

@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 _BATCH: Final = 1_000
 """Operations in one multi."""
+_BATCH_BYTES: Final = 700 * 1024
+_OVERHEAD: Final = 64
+"""Bytes of an operation beside its path and its data, at most."""
 _ATTEMPTS: Final = 3
 
 
@@ -129,7 +132,7 @@ class GroupNodes:
     # -- writing ---------------------------------------------------------------
 
     async def record(self, term: Term, record: GroupRecord) -> None:
-        """Write what differs: members first, then the owners and the group in one multi."""
+        """Write what differs: members first, then the owners, the group itself at last."""
 
         def differing(written: Written) -> list[list[Op]]:
             members = {name: subscription_value(one) for name, one in record.members.items()}
@@ -144,7 +147,7 @@ class GroupNodes:
             if value != written.group:
                 last.append(SetOp(nodes.group_path(record.name), value, ANY_VERSION))
             written.group, written.members, written.owners = value, members, owners
-            return [*_batches(ids), last]
+            return [*_batches(ids), *_batches(last)]
 
         await self._apply(term, record.name, differing, group_value(record))
 
@@ -264,7 +267,21 @@ class GroupNodes:
 
 
 def _batches(ops: Sequence[Op]) -> list[list[Op]]:
-    return [list(ops[start : start + _BATCH]) for start in range(0, len(ops), _BATCH)]
+    """Cut operations into multis that ZooKeeper takes.
+
+    Not even the owners of one group need be written at once: each partition's new owner
+    is recorded when the old one has stopped, so that any mixture of old and new holds.
+    """
+    batches: list[list[Op]] = []
+    size = _BATCH_BYTES
+    for op in ops:
+        weight = len(op.path) + len(getattr(op, "data", b"")) + _OVERHEAD
+        if size + weight > _BATCH_BYTES or len(batches[-1]) == _BATCH:
+            batches.append([])
+            size = 0
+        batches[-1].append(op)
+        size += weight
+    return batches
 
 
 def _differences(

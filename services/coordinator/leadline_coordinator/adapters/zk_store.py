@@ -198,7 +198,7 @@ class ZkStore:
         return await self._groups.load()
 
     async def record(self, term: Term, group: GroupRecord) -> None:
-        """Write what differs from what was written last: owners and group in one multi."""
+        """Write what differs from what was written last, the group itself at last."""
         await self._groups.record(term, group)
 
     async def write_offsets(

@@ -231,6 +231,7 @@ class Group:
         if member.line is None:
             return
         given_up = frozenset(member.held - keeps.get(member.id, _NOTHING))
+        member.started = False  # whatever comes of this, it is to be told what it has then
         stop = Stop(
             id=member.line.stop(given_up),
             coordinator_epoch=self.epoch,

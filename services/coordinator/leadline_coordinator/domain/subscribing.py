@@ -10,6 +10,8 @@ from leadline_coordinator.domain.facts import Subscription
 from leadline_coordinator.domain.patterns import check_pattern
 
 _MAX_TOPICS: Final = 10_000
+_MAX_TOPICS_CHARACTERS: Final = 100_000
+"""Of all names together: a member has to fit into a znode, with room to spare."""
 _MAX_THREADS: Final = 1_000
 _MAX_NAME: Final = 255
 
@@ -38,6 +40,8 @@ def subscription_of(hello: Hello) -> Subscription:
         check_pattern(hello.pattern)
     if hello.topics is not None and not 0 < len(hello.topics) <= _MAX_TOPICS:
         raise InvalidSubscription(f"topics: 1 to {_MAX_TOPICS} topics can be asked for")
+    if sum(map(len, hello.topics or ())) > _MAX_TOPICS_CHARACTERS:
+        raise InvalidSubscription("topics: too many; subscribe to a pattern instead")
     if not 0 < hello.threads <= _MAX_THREADS:
         raise InvalidSubscription(f"threads: must be 1 to {_MAX_THREADS}")
     if hello.instance_id is not None and not 0 < len(hello.instance_id) <= _MAX_NAME:

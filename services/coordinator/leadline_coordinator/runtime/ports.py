@@ -76,7 +76,7 @@ class Store(Protocol):
         """Read all groups."""
 
     async def record(self, term: Term, group: GroupRecord) -> None:
-        """Write what differs from what was written last: the owners and the group in one multi."""
+        """Write what differs from what was written last, the group itself at last."""
 
     async def write_offsets(
         self,
