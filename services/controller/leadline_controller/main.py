@@ -19,11 +19,12 @@ from leadline_controller.adapters.brokers import HttpBrokers
 from leadline_controller.adapters.history.sql_history import SqlHistory
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.api.app import build_app
+from leadline_controller.domain.figures import count_ailing
 from leadline_controller.runtime.historian import Historian, Library
 from leadline_controller.runtime.leadership import Leadership, Means
 from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import BrokerGateway, Store
-from leadline_controller.runtime.service import ControllerService, count_ailing
+from leadline_controller.runtime.service import ControllerService
 
 _GC_THRESHOLD = 50_000
 """Full collections walk the whole image; there are no cycles in it to be found."""

@@ -8,7 +8,7 @@ from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision, possible_loss
-from leadline_controller.runtime.service import (
+from leadline_controller.domain.figures import (
     count_ailing,
     is_offline,
     is_under_replicated,

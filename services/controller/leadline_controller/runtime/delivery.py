@@ -19,6 +19,8 @@ from leadline_controller.runtime.sender import BrokerSender
 
 PATIENCE = 3
 """Heartbeats in a row that must disagree before a broker gets its full grant again."""
+MOST_PATIENCE = 32 * PATIENCE
+"""Grants that change nothing are repeated less often, down to one in so many heartbeats."""
 
 
 class Delivery:
@@ -35,10 +37,11 @@ class Delivery:
         self._make_sender = make_sender
         self._senders: dict[int, BrokerSender] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._disagreements: dict[int, int] = {}
+        self._disagreements: dict[int, _Disagreement] = {}
         self._digests = _Digests(image)
         self._progress = asyncio.Event()
         self.holds_metadata = False
+        self.is_over = False
 
     # -- who is there ----------------------------------------------------------
 
@@ -72,7 +75,9 @@ class Delivery:
         self._tasks.pop(broker_id).cancel()
 
     async def close(self) -> None:
-        """End all senders."""
+        """End all senders, and let go of whoever waits: what they wait for comes no more."""
+        self.is_over = True
+        self.progressed()
         tasks = list(self._tasks.values())
         for broker_id in list(self._senders):
             self._end(broker_id)
@@ -184,10 +189,13 @@ class Delivery:
         self._progress.set()
         self._progress = asyncio.Event()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition on this delivery holds."""
+    async def until(self, condition: Callable[[], bool]) -> bool:
+        """Wait until a condition on this delivery holds; False if the term ends before."""
         while not condition():
+            if self.is_over:
+                return False
             await self._progress.wait()
+        return True
 
     def settled(self) -> bool:
         """Tell whether no live broker is owed a role."""
@@ -222,16 +230,35 @@ class Delivery:
         if sender is None or sender.broker.incarnation != beat.incarnation:
             return False
         if sender.owes_roles or sender.owes_stops or beat.broker_id in self._image.stopping:
-            self._disagreements[beat.broker_id] = 0
             return True
-        agrees = beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id)
-        count = 0 if agrees else self._disagreements.get(beat.broker_id, 0) + 1
-        if count >= PATIENCE or not beat.granted:
-            count = 0
+        if beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id):
+            self._disagreements.pop(beat.broker_id, None)
+        elif not beat.granted or self._disagreement(beat.broker_id).lasts():
             sender.owe_grant()
-        elif sender.idle:
+        if sender.idle:
             sender.metadata_is(beat.metadata_version)
-        self._disagreements[beat.broker_id] = count
+        return True
+
+    def _disagreement(self, broker_id: int) -> _Disagreement:
+        return self._disagreements.setdefault(broker_id, _Disagreement())
+
+
+class _Disagreement:
+    """Heartbeats in a row that disagree, and how many more are borne before the next grant."""
+
+    __slots__ = ("_count", "_patience")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._patience = PATIENCE
+
+    def lasts(self) -> bool:
+        """Count one more; True when the grant is due, after which the patience doubles."""
+        self._count += 1
+        if self._count < self._patience:
+            return False
+        self._count = 0
+        self._patience = min(2 * self._patience, MOST_PATIENCE)
         return True
 
 

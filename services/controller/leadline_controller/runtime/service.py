@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from leadline_client.errors import (
@@ -13,7 +14,7 @@ from leadline_client.errors import (
     RequestTimedOut,
     StoreOutcomeUnknown,
 )
-from leadline_client.wire import NO_LEADER, NewTopic
+from leadline_client.wire import NewTopic
 from leadline_common.cause import current_cause, new_cause
 from leadline_common.rpc import (
     ControlledShutdownRequest,
@@ -25,11 +26,11 @@ from leadline_common.rpc import (
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import (
     ClusterImage,
-    PartitionImage,
     TopicImage,
     TopicPartition,
 )
 from leadline_controller.domain.failover import StateDecision
+from leadline_controller.domain.figures import count_ailing
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime import events
 from leadline_controller.runtime.config_events import ConfigResource
@@ -98,6 +99,11 @@ class ControllerService:
         """Let long polls answer what they have: the process is about to end."""
         self._stopping.set()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the process is about to end."""
+        return self._stopping.is_set()
+
     def problems(self) -> Iterator[tuple[str, bool]]:
         """Yield what is amiss, each with whether requests are served in spite of it."""
         store = self._leadership.store
@@ -155,6 +161,8 @@ class ControllerService:
         if after is not None and wait_ms > 0:
             newer = reign.delivery.until(lambda: reign.metadata.version > after)
             await self._until(newer, wait_ms)
+        if reign.delivery.is_over:
+            raise NoController("this controller is not the active one any more")
         return reign.metadata
 
     async def history(self) -> History:
@@ -266,9 +274,11 @@ class ControllerService:
             async with asyncio.timeout(deadline_ms / 1000):
                 answer = await asked
                 version = reign.image.version
-                await reign.delivery.until(lambda: reign.delivery.heard_of(topic, version))
-                if topic not in reign.image.topics:
-                    raise StoreOutcomeUnknown(f"topic {topic!r} was deleted meanwhile")
+                told = partial(reign.delivery.heard_of, topic, version)
+                if not await reign.delivery.until(told) or topic not in reign.image.topics:
+                    raise StoreOutcomeUnknown(
+                        f"topic {topic!r}: this controller lost its office, or it was deleted"
+                    )
         except TimeoutError:
             raise RequestTimedOut(
                 f"topic {topic!r}: not every broker has heard of it in {deadline_ms} ms"
@@ -346,50 +356,17 @@ class ControllerService:
 
     # -- within ----------------------------------------------------------------
 
-    async def _until(self, condition: Any, wait_ms: int) -> bool:
-        """Await a condition; False when time is up or the process is about to end."""
-        waits = [asyncio.ensure_future(condition), asyncio.create_task(self._stopping.wait())]
+    async def _until(self, condition: Awaitable[bool], wait_ms: int) -> bool:
+        """Await a condition; False when time is up, or the term or the process is about to end."""
+        waits: list[asyncio.Future[bool]] = [
+            asyncio.ensure_future(condition),
+            asyncio.ensure_future(self._stopping.wait()),
+        ]
         try:
             done, _ = await asyncio.wait(
                 waits, timeout=wait_ms / 1000, return_when=asyncio.FIRST_COMPLETED
             )
-            return waits[0] in done
+            return waits[0] in done and bool(waits[0].result())
         finally:
             for wait in waits:
                 wait.cancel()
-
-
-def count_ailing(image: ClusterImage) -> tuple[int, int]:
-    """Count partitions without a leader, and those whose ISR lacks a replica."""
-    offline = under = 0
-    for topic in image.topics.values():
-        if topic.deleting:
-            continue
-        for partition in topic.partitions.values():
-            offline += is_offline(partition)
-            under += is_under_replicated(partition)
-    return offline, under
-
-
-def is_offline(partition: PartitionImage) -> bool:
-    """Tell whether a partition has no leader."""
-    return partition.state is None or partition.state.leader == NO_LEADER
-
-
-def is_under_replicated(partition: PartitionImage) -> bool:
-    """Tell whether a replica is missing from the ISR."""
-    return partition.state is None or len(partition.state.isr) < len(partition.replicas)
-
-
-def leaders_of(image: ClusterImage, broker_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Return for each broker how many partitions it leads, and how many replicas it has."""
-    counts = {}
-    for broker_id in broker_ids:
-        hosted = [
-            image.topics[topic].partitions[number]
-            for topic, numbers in image.hosted_by(broker_id).items()
-            for number in numbers
-        ]
-        led = sum(p.state is not None and p.state.leader == broker_id for p in hosted)
-        counts[broker_id] = (led, len(hosted))
-    return counts
