@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -10,8 +11,10 @@ import pytest
 
 from leadline_common import znodes
 from leadline_common.tasks import intents_path
-from leadline_common.zk.ops import ANY_VERSION
+from leadline_common.zk.errors import ConnectionLoss
+from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op
 from leadline_common.zk.session import ZkSession
+from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.history import broken_chains
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import MortalStore, RunningController, read_state
@@ -142,6 +145,52 @@ async def test_a_new_term_goes_on_after_any_write(
             if not was_cut:
                 break
     assert cut > 10
+    assert await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
+    assert not list(broken_chains(await audit_records(zk_session)))
+
+
+class UncertainStore(ZkStore):
+    """A store that never hears of the outcome of its k-th write from now: it did happen, or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes_left = -1
+        self.sends_it = False
+
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
+        self.writes_left -= 1
+        if self.writes_left != 0:
+            return super().submit(ops)
+        if self.sends_it:
+            super().submit(ops).add_done_callback(lambda answer: answer.exception())
+        lost: asyncio.Future[MultiResults] = asyncio.get_running_loop().create_future()
+        lost.set_exception(ConnectionLoss("the answer was lost"))
+        return lost
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["not-sent", "sent"])
+async def test_a_write_of_unknown_outcome_is_looked_at(
+    rig: Rig, zk_session: ZkSession, *, sent: bool
+) -> None:
+    """R7: any one write of a reassignment, within one term."""
+    controller = await rig.up(brokers=6, store_type=UncertainStore, **SLOWLY)
+    homes, away = ((1, 2), (2, 3)), ((4, 5), (6, 4))
+    await create(controller, replica_assignment={"0": homes[0], "1": homes[1]})
+    store = controller.stores[-1]
+    assert isinstance(store, UncertainStore)
+    store.sends_it = sent
+    async with Followers(rig, zk_session):
+        for k in range(1, 10):
+            targets = {("orders", p): r for p, r in enumerate(away if k % 2 else homes)}
+            rows = [{"topic": t, "partition": p, "replicas": r} for (t, p), r in targets.items()]
+            store.writes_left = k
+            await controller.http.post("/v1/reassignments", json={"partitions": rows})
+            if len(await zk_session.get_children(znodes.REASSIGN_PARTITIONS)) < k:
+                await post_reassignment(controller, targets)
+            await until(lambda: store.writes_left < 0, f"write {k} has come")
+            await finished(controller)
+            for name, replicas in targets.items():
+                assert await stored(zk_session, name[1]) == (replicas, (), ())
     assert await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
     assert not list(broken_chains(await audit_records(zk_session)))
 

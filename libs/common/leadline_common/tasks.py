@@ -38,6 +38,11 @@ class TaskState(StrEnum):
     FAILED = "failed"
 
     @property
+    def is_running(self) -> bool:
+        """Whether its replicas may be moving."""
+        return self in (TaskState.RUNNING, TaskState.CANCELLING)
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing more will happen."""
         return self in (TaskState.DONE, TaskState.CANCELLED, TaskState.FAILED)

@@ -155,15 +155,10 @@ class IntentNodes:
                     self._watched.discard(name.topic)
 
     def distrust(self, topic: str) -> None:
-        """Have a topic's intents read anew with the next look: a write was refused."""
+        """Have a topic's intents looked at anew: a write was refused."""
         self._watched.discard(topic)
         self._doubted.update(name for name in self._versions if name.topic == topic)
-
-    def distrust_all(self) -> None:
-        """Have everything read anew with the next look."""
-        self._roots = None
-        self._watched.clear()
-        self._doubted.update(self._versions)
+        self._wake()
 
 
 def _readable(name: TopicPartition, data: bytes) -> Intent | None:

@@ -19,7 +19,6 @@ from leadline_common import znodes
 from leadline_common.settings.fields import INT32_MAX
 from leadline_common.tasks import Intent
 from leadline_common.zk.errors import MultiFailed
-from leadline_common.zk.ops import Op, OpResult
 from leadline_controller.domain.cluster import StateSet, TopicPartition
 from leadline_controller.domain.reassignment.agenda import Agenda
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
@@ -118,51 +117,48 @@ class ReassignmentAgent(Keeper):
     async def look(self, *, everything: bool) -> None:
         """Read intents that are not known yet, or with `everything` all of them."""
         found = await self._intents.look(everything=everything)
-        for name in found.vanished:
-            self.agenda.drop(name)
+        self._take_in(found)
         await self.add_reassigned_partitions(found)
         await self._drop_meaningless()
         if everything:
             await self._undo_orphans()
 
     async def add_reassigned_partitions(self, found: FoundIntents) -> None:
-        """Add intents to those under way (seed 1 F); one written by hand gets its start list."""
+        """Take up intents (seed 1 F): one that was written by hand gets its start list."""
         unstarted = {}
-        for name, (intent, version) in found.changed.items():
-            self.agenda.put(name, intent, version, request_of(intent))
+        for name, (intent, _) in found.changed.items():
             current = current_replicas(self._image, name)
             if not intent.start and current is not None:
                 unstarted[name] = msgspec.structs.replace(intent, start=current)
         if unstarted:
             await self.write_intents(unstarted, "reassignment_found")
 
-    async def write_intents(
-        self, intents: Mapping[TopicPartition, Intent], kind: str, *, last: Sequence[Op] = ()
-    ) -> list[OpResult] | None:
-        """Write intents, in as many transactions as it takes, with `last` in the last one.
+    async def write_intents(self, intents: Mapping[TopicPartition, Intent], kind: str) -> bool:
+        """Write intents, in as many transactions as it takes.
 
-        Returns the results of `last`, or None where ZooKeeper has something that
-        was not expected: it will be looked at.
+        False where ZooKeeper has something that was not expected: it is read then.
         """
         names = list(intents)
-        room = max(1, self._desk.office.settings.zookeeper_multi_max_ops // 2 - len(last) - 2)
-        starts = range(0, len(names), room) or [0]
-        results: list[OpResult] = []
-        for start in starts:
+        room = max(1, self._desk.office.settings.zookeeper_multi_max_ops // 2 - 2)
+        for start in range(0, len(names), room):
             part = {name: intents[name] for name in names[start : start + room]}
-            ops = self._intents.write_ops(part)
-            tail = list(last) if start == starts[-1] else []
+            ops, entry = self._intents.write_ops(part), self._entry(kind, part)
             try:
-                results = await self._desk.writer.commit([*ops, *tail], self._entry(kind, part))
+                results = await self._desk.writer.commit(ops, entry)
             except MultiFailed as failure:
                 _log.warning("intents could not be written: %s", failure)
-                self._intents.distrust_all()
-                self._look_soon()
-                return None
-            versions = self._intents.written(part, results[: len(ops)])
+                self._take_in(await self._intents.look(everything=True))
+                return False
+            versions = self._intents.written(part, results)
             for name, intent in part.items():
                 self.agenda.put(name, intent, versions[name], request_of(intent))
-        return list(results[len(results) - len(last) :])
+        return True
+
+    def _take_in(self, found: FoundIntents) -> None:
+        for name in found.vanished:
+            self.agenda.drop(name)
+        for name, (intent, version) in found.changed.items():
+            self.agenda.put(name, intent, version, request_of(intent))
 
     async def _drop_meaningless(self) -> None:
         """Remove the intents of topics and partitions that there are no more."""
@@ -199,8 +195,7 @@ class ReassignmentAgent(Keeper):
             await self._desk.writer.commit(self._intents.delete_ops(names), entry)
         except MultiFailed as failure:
             _log.warning("intents could not be removed: %s", failure)
-            self._intents.distrust_all()
-            self._look_soon()
+            self._take_in(await self._intents.look(everything=True))
             return
         self._intents.deleted(names)
         for name in names:
@@ -263,7 +258,7 @@ class ReassignmentAgent(Keeper):
         if written:
             self._desk.hint(AgentWakes, event.cause)
         else:
-            self._hint_in(RETRY_PAUSE_S, AgentWakes)
+            self.hint_in(RETRY_PAUSE_S, AgentWakes)
 
     def _on_states(self, states: Sequence[StateSet]) -> None:
         """Note which reassignments a state is news for."""
@@ -271,9 +266,9 @@ class ReassignmentAgent(Keeper):
             self.agenda.touch(TopicPartition(state.topic, state.partition) for state in states)
 
     def _look_soon(self) -> None:
-        self._hint_in(LOOK_PAUSE_S, IntentsChanged)
+        self.hint_in(LOOK_PAUSE_S, IntentsChanged)
 
-    def _hint_in(self, pause_s: float, kind: type[events.Hint]) -> None:
+    def hint_in(self, pause_s: float, kind: type[events.Hint]) -> None:
         """Post a hint after a pause; one of a kind at a time."""
         timer = self._timers.get(kind)
         if timer is None or timer.when() <= asyncio.get_running_loop().time():

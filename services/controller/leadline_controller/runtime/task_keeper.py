@@ -26,7 +26,7 @@ from leadline_controller.domain.reassignment.requests import (
 from leadline_controller.runtime import events
 from leadline_controller.runtime.desk import Desk
 from leadline_controller.runtime.keeper import Handlers, Keeper
-from leadline_controller.runtime.reassignment_agent import ReassignmentAgent
+from leadline_controller.runtime.reassignment_agent import RETRY_PAUSE_S, ReassignmentAgent
 from leadline_controller.runtime.reassignment_events import (
     CancelTask,
     SubmitReassignment,
@@ -56,6 +56,7 @@ class TaskKeeper(Keeper):
         self._image = desk.image
         self._agent = agent
         self.book = TaskBook(desk, self._look_again)
+        self._is_resting = False
 
     @property
     def handlers(self) -> Handlers:
@@ -79,7 +80,7 @@ class TaskKeeper(Keeper):
 
     def follow_up(self) -> None:
         """Have tasks ended whose last partition has reached its target."""
-        if any(self._is_due(task) for task in self.book):
+        if not self._is_resting and any(map(self._is_due, self.book)):
             self._desk.hint(TasksDue)
 
     def _look_again(self) -> None:
@@ -195,6 +196,7 @@ class TaskKeeper(Keeper):
 
     async def on_due(self, _event: TasksDue) -> None:
         """Look for tasks written by hand, and go on with all."""
+        self._is_resting = False
         await self.book.look(everything=False)
         await self._go_on()
 
@@ -237,8 +239,15 @@ class TaskKeeper(Keeper):
                     await self._agent.cancel(self._agent.agenda.of_task(task.id))
                 if self._is_due(task):
                     await self._advance(task)
-            except MultiFailed as failure:  # no reason to hold up the others, or a take-over
+            except (MultiFailed, RequestTooLarge) as failure:
+                # No reason to hold up the others, or a take-over.
                 _log.error("task %s cannot go on: %s", task.id, failure)
+                self._rest()
+
+    def _rest(self) -> None:
+        """Try again after a pause what ZooKeeper has refused."""
+        self._is_resting = True
+        self._agent.hint_in(RETRY_PAUSE_S, TasksDue)
 
     def _is_due(self, task: Task) -> bool:
         match task.node.state:
@@ -250,12 +259,19 @@ class TaskKeeper(Keeper):
                 return False
 
     def _must_queue(self, task: Task) -> bool:
-        """Tell whether a task waits for one before it: those of the controller run in a row."""
-        return task.node.is_auto_generated and any(
-            other.node.is_auto_generated
-            and other.number < task.number
-            and not other.node.state.is_over
-            for other in self.book
+        """Tell whether a task waits for one before it: those of the controller run in a row.
+
+        One that gives partitions another target overtakes: the others wait for it.
+        """
+        return (
+            task.node.is_auto_generated
+            and not task.node.retarget
+            and any(
+                other.node.is_auto_generated
+                and other.number < task.number
+                and not other.node.state.is_over
+                for other in self.book
+            )
         )
 
     async def _advance(self, task: Task) -> None:
@@ -280,9 +296,10 @@ class TaskKeeper(Keeper):
         return None
 
     async def _expand(self, task: Task) -> None:
-        """Write the intents of a task, and with the last of them that it runs.
+        """Write the intents of a task, and then that it runs.
 
-        Repeated after a crash, it writes those that are missing.
+        Repeated after a crash, it writes those that are missing: no step is taken before
+        all are there, or the partition is at its target already.
         """
         node = msgspec.structs.replace(
             task.node,
@@ -291,12 +308,10 @@ class TaskKeeper(Keeper):
             created_at=task.node.created_at or self._desk.office.clock.wall_ms(),
             total=len(task.node.partitions),
         )
-        results = await self._agent.write_intents(
-            self._intents_of(task), "reassignment_begun", last=[self.book.set_op(task, node)]
-        )
-        if results is None:
+        if not await self._agent.write_intents(self._intents_of(task), "reassignment_begun"):
+            self._rest()
             return
-        self.book.changed(task, node, results)
+        await self.book.put(task, "task_begun", node)
         if self._is_due(task):
             await self._end(task)
 

@@ -58,6 +58,7 @@ class TaskBook:
         self._desk = desk
         self._wake = wake
         self._tasks: dict[str, Task] = {}
+        self._doubted: set[str] = set()
         self._is_watched = False
 
     def __iter__(self) -> Iterator[Task]:
@@ -95,30 +96,31 @@ class TaskBook:
 
     @property
     def moving_bytes_per_s(self) -> int:
-        """The lowest throttle of the tasks that are not over; `NO_THROTTLE` where none has one."""
+        """The lowest throttle of the tasks that run; `NO_THROTTLE` where none has one."""
         rates = [
             task.node.throttle_bytes_per_s
             for task in self._tasks.values()
-            if not task.node.state.is_over and task.node.throttle_bytes_per_s is not None
+            if task.node.state.is_running and task.node.throttle_bytes_per_s is not None
         ]
         return min(rates, default=NO_THROTTLE)
 
     # -- reading ---------------------------------------------------------------
 
     async def look(self, *, everything: bool) -> None:
-        """Read the tasks that are not known yet; forget those that somebody has removed."""
-        if self._is_watched and not everything:
+        """Read the tasks that are not known yet, or are doubted; forget those that are gone."""
+        if self._is_watched and not self._doubted and not everything:
             return
         self._is_watched = True
         store = self._desk.office.store
         names = await store.list_children(znodes.REASSIGN_PARTITIONS, self._changed) or []
         for task_id in self._tasks.keys() - set(names):
             del self._tasks[task_id]
-        wanted = [name for name in names if name not in self._tasks]
+        wanted = [name for name in names if name not in self._tasks or name in self._doubted]
         nodes = await store.read_nodes([task_path(name) for name in wanted])
         for name, node in zip(wanted, nodes, strict=True):
             if node is not None:
                 self._tasks[name] = Task(name, _readable(name, node.data), node.version)
+        self._doubted.clear()
 
     def _changed(self) -> None:
         self._is_watched = False
@@ -134,26 +136,33 @@ class TaskBook:
 
         """
         op = CreateOp(TASK_PREFIX, encode_task(node), sequence=True)
-        (created,) = await self._desk.writer.commit([op], self._entry("task_accepted", "", node))
+        entry = self._entry("task_accepted", "", node, partitions=_by_topic(node))
+        (created,) = await self._desk.writer.commit([op], entry)
         task = Task(str(created).rpartition("/")[2], node, 0)
         self._tasks[task.id] = task
         return task
 
     async def change(self, task: Task, kind: str, *, actor: str = "", **members: Any) -> None:
         """Replace members of a task's node."""
-        node = msgspec.structs.replace(task.node, **members)
-        entry = self._entry(kind, task.id, node, actor)
+        await self.put(task, kind, msgspec.structs.replace(task.node, **members), actor=actor)
+
+    async def put(self, task: Task, kind: str, node: TaskNode, *, actor: str = "") -> None:
+        """Replace a task's node."""
+        entry = self._entry(kind, task.id, node, actor=actor)
         ops = [self.set_op(task, node), *self._trim(node)]
         results = await self._desk.writer.commit(ops, entry)
         self.changed(task, node, results)
 
     def set_op(self, task: Task, node: TaskNode) -> SetOp:
-        """Return the operation that replaces a task's node."""
+        """Return the operation that replaces a task's node; without its outcome, it is doubted."""
+        self._doubted.add(task.id)
         return SetOp(task_path(task.id), encode_task(node), task.version)
 
     def changed(self, task: Task, node: TaskNode, results: Sequence[Any]) -> None:
-        """Note that a `set_op` was carried out, as the last write of a node in `results`."""
-        task.version = next(r for r in reversed(results) if isinstance(r, Stat)).version
+        """Note that a `set_op` was carried out, as the first operation of `results`."""
+        self._doubted.discard(task.id)
+        if isinstance(results[0], Stat):
+            task.version = results[0].version
         task.node = node
 
     def _trim(self, node: TaskNode) -> list[Op]:
@@ -166,13 +175,12 @@ class TaskBook:
             del self._tasks[task_id]
         return [DeleteOp(task_path(task_id), ANY_VERSION) for task_id in surplus]
 
-    def _entry(self, kind: str, task_id: str, node: TaskNode, actor: str = "") -> znodes.AuditEntry:
-        topics: dict[str, list[int]] = {}
-        for row in node.partitions:
-            topics.setdefault(row.topic, []).append(row.partition)
+    def _entry(
+        self, kind: str, task_id: str, node: TaskNode, *, actor: str = "", **more: Any
+    ) -> znodes.AuditEntry:
         return self._desk.entry(
             kind,
-            {"task": task_id, "kind": node.kind, "partitions": topics},
+            {"task": task_id, "kind": node.kind, **more},
             actor=actor,
             reason=node.reason,
             after={
@@ -186,6 +194,13 @@ class TaskBook:
                 "details": node.details,
             },
         )
+
+
+def _by_topic(node: TaskNode) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for row in node.partitions:
+        topics.setdefault(row.topic, []).append(row.partition)
+    return topics
 
 
 def _readable(name: str, data: bytes) -> TaskNode:
