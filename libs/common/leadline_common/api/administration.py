@@ -30,6 +30,7 @@ from leadline_common.api import (
     audit,
     brokers,
     configs,
+    events,
     failed_brokers,
     models,
     partitions,
@@ -54,6 +55,7 @@ TAGS = (
     *reassignments.TAGS,
     *tasks.TAGS,
     *configs.TAGS,
+    *events.TAGS,
     *failed_brokers.TAGS,
     *audit.TAGS,
 )
@@ -89,6 +91,7 @@ class Administration(
     audit.AuditAdministration,
     brokers.BrokerAdministration,
     configs.ConfigAdministration,
+    events.EventAdministration,
     failed_brokers.HealingAdministration,
     partitions.PartitionAdministration,
     plans.PlanAdministration,
@@ -150,6 +153,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     tasks.add_routes(router)
     what_if.add_routes(router)
     configs.add_routes(router)
+    events.add_routes(router)
     failed_brokers.add_routes(router)
     document_guards(router)
     return router

@@ -18,7 +18,7 @@ Read = Callable[[int | None, int, list[str] | None], Awaitable[Document]]
 """Gives the document of some topics, or of all: (newer than, for at most ms, names)."""
 
 _MAX_WAIT_MS = 60_000
-_DURATION = r"^\d{1,7}(ms|s)?$"
+DURATION = r"^\d{1,7}(ms|s)?$"
 
 
 class MetadataBroker(BaseModel):
@@ -94,7 +94,7 @@ def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRo
         ] = None,
         wait: Annotated[
             str,
-            Query(pattern=_DURATION, description="How long to wait: `30s`, `500ms`; at most 60 s"),
+            Query(pattern=DURATION, description="How long to wait: `30s`, `500ms`; at most 60 s"),
         ] = "0s",
     ) -> Response:
         """Read one consistent snapshot, with a strong ETag.
@@ -104,11 +104,12 @@ def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRo
         controller serves the same document, though not at the same instant.
         """
         names = topics.split(",") if topics is not None else None
-        return (await read(after, _milliseconds(wait), names)).answer(request)
+        return (await read(after, milliseconds(wait), names)).answer(request)
 
     return router
 
 
-def _milliseconds(duration: str) -> int:
+def milliseconds(duration: str) -> int:
+    """Return a duration in ms, as far as a request may wait."""
     number = int(duration.rstrip("ms"))
     return min(number if duration.endswith("ms") else 1000 * number, _MAX_WAIT_MS)

@@ -6,9 +6,12 @@ one, because a redirect would name an address that the caller may not reach.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
+
 import aiohttp
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from yarl import URL
 
 from leadline_client.errors import ConnectionLost, LeadlineError, NoController
@@ -16,6 +19,9 @@ from leadline_common import cause
 
 FORWARDED = "X-Leadline-Forwarded"
 """Marks a forwarded request: it is never forwarded again, so requests cannot run in circles."""
+
+EVENT_STREAM = "text/event-stream"
+"""What is passed on as it comes, instead of whole."""
 
 _CONNECT_TIMEOUT_S = 2.0
 _HOP_BY_HOP = frozenset(
@@ -62,15 +68,18 @@ class Forwarder:
             raise self._unavailable(f"{self._whom} is changing")
         body = await request.body()
         try:
-            async with self._started().request(
+            answer = await self._started().request(
                 request.method,
                 _target(request, target_url),
                 headers=_onward(request),
                 data=body or None,
                 allow_redirects=False,
                 middlewares=(_Once(),),
-                timeout=aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
-            ) as answer:
+                timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
+            )
+            if answer.content_type == EVENT_STREAM:
+                return StreamingResponse(_events(answer), answer.status, _backward(answer))
+            async with answer:
                 content = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
             raise self._unavailable(f"{self._whom} cannot be reached") from problem
@@ -112,6 +121,14 @@ class _Once:
             raise aiohttp.ClientConnectionError("the connection broke")
         self._sent = True
         return await handler(request)
+
+
+async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Pass events on as they come, until either side ends."""
+    async with answer:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the reader comes again
+            async for chunk in answer.content.iter_any():
+                yield chunk
 
 
 def _target(request: Request, target_url: str) -> URL:

@@ -8,6 +8,7 @@ from leadline_controller.api import views
 from leadline_controller.api.audit import AuditAnswers
 from leadline_controller.api.brokers import BrokerAnswers
 from leadline_controller.api.configs import ConfigAnswers
+from leadline_controller.api.events import EventAnswers
 from leadline_controller.api.failed_brokers import HealingAnswers
 from leadline_controller.api.partitions import PartitionAnswers
 from leadline_controller.api.plans import PlanAnswers
@@ -21,6 +22,7 @@ class ControllerAdministration(
     AuditAnswers,
     BrokerAnswers,
     ConfigAnswers,
+    EventAnswers,
     HealingAnswers,
     PartitionAnswers,
     PlanAnswers,

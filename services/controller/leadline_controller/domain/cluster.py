@@ -158,6 +158,7 @@ class ClusterImage:
         self.registered_at: dict[int, int] = {}
         self.topics: dict[str, TopicImage] = {}
         self.gone: dict[str, int] = {}
+        self.brokers_changed_at = 0
         self.stopping: set[int] = set()
         self.draining: frozenset[int] = frozenset()
         self.emptying: frozenset[int] = frozenset()
@@ -240,6 +241,8 @@ class ClusterImage:
 
     def _stamp(self, news: list[Change]) -> None:
         """Note at which version each topic changed, or went."""
+        if any(isinstance(change, _BROKER_CHANGES) for change in news):
+            self.brokers_changed_at = self.version
         for name in {c.topic for c in news if not isinstance(c, _BROKER_CHANGES)}:
             if name in self.topics:
                 self.topics[name].changed_at = self.version

@@ -61,7 +61,7 @@ class MetadataView:
         known = self._fragments.get(topic.name)
         if known is not None and known[0] == topic.changed_at:
             return known[1]
-        rows = [_row(number, partition) for number, partition in topic.standing.items()]
+        rows = [partition_row(number, partition) for number, partition in topic.standing.items()]
         value = {"topic_id": topic.topic_id, "partitions": rows}
         encoded = msgspec.json.encode(topic.name) + b":" + msgspec.json.encode(value)
         self._fragments[topic.name] = (topic.changed_at, encoded)
@@ -80,9 +80,10 @@ def _broker(row: BrokerRow) -> dict[str, object]:
     return msgspec.structs.asdict(row)
 
 
-def _row(
+def partition_row(
     number: int, partition: PartitionImage
 ) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...]]:
+    """Return a partition's row: number, leader, leader epoch, ISR, replicas."""
     state = partition.state
     if state is None:
         return (number, NO_LEADER, -1, (), partition.replicas)

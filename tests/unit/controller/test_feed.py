@@ -1,0 +1,133 @@
+"""Whoever follows the feed knows what the cluster is, from wherever they began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_common.znodes import PartitionState, TopicAssignment
+from leadline_controller.domain.cluster import (
+    BrokerDown,
+    BrokerUp,
+    Change,
+    ClusterImage,
+    ConfigsSet,
+    DeletionPending,
+    StateSet,
+    TopicGone,
+    TopicSet,
+)
+from leadline_controller.domain.feed import (
+    BrokersNow,
+    Feed,
+    News,
+    TopicChanged,
+    TopicDeleted,
+    TopicNow,
+)
+from tests.unit.controller.images import TOPIC, broker, cluster, state
+
+
+class Reader:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, object] = {}
+        self.topics: dict[str, TopicNow] = {}
+
+    def take(self, news: Iterable[News]) -> None:
+        for one in news:
+            match one:
+                case BrokersNow():
+                    self.brokers = {b.id: b for b in one.brokers}
+                case TopicNow():
+                    self.topics[one.topic] = one
+                case TopicDeleted():
+                    self.topics.pop(one.topic, None)
+                case TopicChanged():
+                    known = self.topics[one.topic]
+                    partitions = {**known.partitions, **one.partitions}
+                    for number in one.removed:
+                        del partitions[number]
+                    configs = known.configs if one.configs is None else one.configs
+                    self.topics[one.topic] = TopicNow(
+                        one.topic, one.topic_id, configs, dict(sorted(partitions.items()))
+                    )
+
+
+def truth(image: ClusterImage) -> dict[str, TopicNow]:
+    return {
+        topic.name: TopicNow(topic.name, topic.topic_id, topic.configs, dict(topic.standing))
+        for topic in image.topics.values()
+        if not topic.deleting
+    }
+
+
+NAMES = st.sampled_from(["a", "b"])
+CHANGES = st.one_of(
+    st.builds(lambda b: BrokerUp(broker(b)), st.integers(1, 3)),
+    st.builds(BrokerDown, st.integers(1, 3)),
+    st.builds(
+        lambda name, topic_id, count, version: TopicSet(
+            name, TopicAssignment(topic_id, dict.fromkeys(range(count), (1, 2))), version
+        ),
+        NAMES,
+        st.sampled_from(["id-1", "id-2"]),
+        st.integers(1, 3),
+        st.integers(0, 5),
+    ),
+    st.builds(
+        lambda name, p, leader, version: StateSet(
+            name, p, PartitionState(leader, version, (leader,), 1), version
+        ),
+        NAMES,
+        st.integers(0, 2),
+        st.integers(1, 2),
+        st.integers(0, 5),
+    ),
+    st.builds(
+        lambda name, ms: ConfigsSet(name, {"retention.ms": ms}), NAMES, st.sampled_from("12")
+    ),
+    st.builds(DeletionPending, NAMES),
+    st.builds(TopicGone, NAMES),
+)
+
+
+@given(st.lists(st.lists(CHANGES, max_size=3), max_size=12), st.data())
+def test_a_reader_who_follows_knows_what_is_there(
+    story: list[list[Change]], data: st.DataObject
+) -> None:
+    image = ClusterImage()
+    reader, feed = Reader(), Feed(image, 0)
+    for changes in story:
+        image.apply(changes)
+        if data.draw(st.booleans(), label="looks"):
+            reader.take(feed.news())
+        if data.draw(st.booleans(), label="is cut off, and comes again"):
+            feed = Feed(image, feed.version)
+    reader.take(feed.news())
+    assert reader.topics == truth(image)
+    assert reader.brokers == image.brokers
+    assert feed.version == image.version
+    assert feed.news() == []
+
+
+def test_only_the_partition_that_changed_is_told_of() -> None:
+    image = cluster({1, 2}, {0: (1, 2), 1: (1, 2)}, {0: state(1, (1, 2)), 1: state(1, (1, 2))})
+    feed = Feed(image, 0)
+    feed.news()
+    image.apply([StateSet(TOPIC, 1, state(2, (2,), epoch=5), 4)])
+    (changed,) = feed.news()
+    assert isinstance(changed, TopicChanged)
+    assert changed.partitions.keys() == {1}
+    assert (changed.configs, changed.removed) == (None, ())
+
+
+def test_whoever_begins_without_a_version_hears_only_what_comes() -> None:
+    image = cluster({1}, {0: (1,)})
+    feed = Feed(image, None)
+    assert feed.news() == []
+    image.apply([BrokerDown(1)])
+    assert [type(one) for one in feed.news()] == [BrokersNow]
