@@ -178,11 +178,48 @@ async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(
     assert not avoids(controller, 1)
 
 
+async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_too(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(5, **SOON, failed_broker_budget_percent=50)
+    await create(controller, partitions=15, replication_factor=2)
+    reign = controller.leadership.reign
+    assert reign is not None
+    async with Followers(rig, zk_session, but=[2]):
+        await rig.brokers[1].stop()
+        await until(
+            lambda: any(
+                entry.facts is not None and 2 in entry.facts.adding
+                for entry in reign.reassignments.agenda
+            ),
+            "2 is to take something over",
+        )
+        await rig.brokers[2].stop()
+        await until(lambda: avoids(controller, 1), "the first is healed")
+        await until(lambda: avoids(controller, 2), "and so is the second")
+        await until(lambda: is_calm(controller), "all chunks are over")
+
+
+async def test_a_partition_without_a_leader_holds_up_nobody_elses_healing(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(4, **SOON, failed_broker_budget_percent=50)
+    await create(controller, "lonely", replica_assignment={"0": [1]})
+    await create(controller, replica_assignment={"0": [1, 3], "1": [3, 1], "2": [1, 2]})
+    async with Followers(rig, zk_session):
+        await rig.brokers[1].stop()
+        await until(lambda: avoids(controller, 1), "all that can be healed is")
+    assert replicas(controller, "lonely")[0] == (1,)
+    await until_noted(zk_session, 1)
+
+
 async def test_healing_stops_where_more_have_failed_than_the_budget_allows(
     rig: Rig, zk_session: ZkSession
 ) -> None:
     controller = await rig.up(4, **SOON, failed_broker_budget_percent=30)
-    await create(controller, partitions=6, replication_factor=2)
+    await create(
+        controller, replica_assignment={"0": [1, 3], "1": [3, 1], "2": [2, 4], "3": [4, 3]}
+    )
     reign = controller.leadership.reign
     assert reign is not None
     await asyncio.gather(rig.brokers[1].leave(), rig.brokers[2].leave())

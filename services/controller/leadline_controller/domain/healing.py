@@ -75,8 +75,11 @@ def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
     ]
 
 
-def is_replaceable(image: ClusterImage, name: TopicPartition) -> bool:
-    """Tell whether a live broker has no replica of a partition yet."""
+def is_healable(image: ClusterImage, name: TopicPartition) -> bool:
+    """Tell whether a partition has a leader to copy from, and a live broker none of it yet."""
+    partition = image.partition(name)
+    if partition is None or partition.state is None or partition.state.leader not in image.live:
+        return False
     return bool(image.live.difference(current_replicas(image, name) or ()))
 
 
@@ -98,7 +101,7 @@ def targets_for(
     """Return where the replicas of a dead broker go: racks respected, loads evened out.
 
     Left out is what needs no healing any more (the replica is elsewhere by now, the
-    topic is gone), what is `busy` being reassigned, and what no live broker can take.
+    topic is gone), what is `busy` being reassigned, and what cannot be healed now.
     """
     assignments = {}
     for name in names:
@@ -106,7 +109,7 @@ def targets_for(
         replicas = current_replicas(image, name) or ()
         if topic is None or topic.deleting or broker not in replicas or name in busy:
             continue
-        if is_replaceable(image, name):
+        if is_healable(image, name):
             assignments[name] = replicas
     racks = {one.id: one.rack for one in image.brokers.values()}
     load = {one: sum(len(tuple(n)) for n in image.hosted_by(one).values()) for one in image.hosts()}

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from leadline_common.failed_brokers import (
     encode_failed_broker,
     failed_broker_path,
 )
+from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
@@ -38,8 +39,8 @@ from leadline_controller.domain.healing import (
     NEVER,
     chunk_partitions,
     due_at,
+    is_healable,
     is_over_budget,
-    is_replaceable,
     replicas_on,
     take_census,
     targets_for,
@@ -137,6 +138,7 @@ class HealingKeeper(Keeper):
             await self._weigh()
             if not self.is_suspended:
                 await self._queue_all()
+                await self._aim_anew()
                 await self._launch_next()
         except MultiFailed as failure:
             _log.warning("healing looks again: %s", failure)
@@ -213,21 +215,24 @@ class HealingKeeper(Keeper):
     # -- queueing --------------------------------------------------------------
 
     async def _queue_all(self) -> None:
-        now_ms = self._desk.office.clock.wall_ms()
-        for broker in sorted(self.failed):
-            due_ms = self.due_at(broker)
-            if due_ms is not None and due_ms <= now_ms and broker not in self._image.live:
-                await self._queue(broker)
+        for broker in sorted(self._dead()):
+            await self._queue(broker)
+
+    def _dead(self) -> frozenset[int]:
+        """Return the brokers that have been down for longer than the interval."""
+        now_ms, live = self._desk.office.clock.wall_ms(), self._image.live
+        due = {broker: self.due_at(broker) for broker in self.failed if broker not in live}
+        return frozenset(broker for broker, at in due.items() if at is not None and at <= now_ms)
 
     async def _queue(self, broker: int) -> None:
         """Queue what a dead broker had; its note goes when all of it is queued."""
         covered = self._covered().get(broker, frozenset())
         mine = [name for name in replicas_on(self._image, broker) if name not in covered]
-        names = [name for name in mine if is_replaceable(self._image, name)]
+        names = [name for name in mine if is_healable(self._image, name)]
         for chunk in chunk_partitions(names, self._settings.failed_broker_chunk_partitions):
             await self._queue_chunk(broker, chunk)
         if len(names) < len(mine):
-            return  # the rest waits for a broker that can take it
+            return  # the rest waits for a leader, or for a broker that can take it
         queued = list(self.chunks(broker))
         counts = {"chunks": len(queued), "partitions": sum(len(_names_of(t)) for t in queued)}
         op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
@@ -247,7 +252,12 @@ class HealingKeeper(Keeper):
         await self._tasks.prepare(self._submission((), reason, details))
 
     def _submission(
-        self, targets: Sequence[Any], reason: str, details: Mapping[str, Any]
+        self,
+        targets: Sequence[Any],
+        reason: str,
+        details: Mapping[str, Any],
+        *,
+        retarget: bool = False,
     ) -> Submission:
         throttle = self._settings.failed_broker_throttle_bytes_per_s
         return Submission(
@@ -257,6 +267,7 @@ class HealingKeeper(Keeper):
             reason=reason,
             throttle_bytes_per_s=None if throttle < 0 else throttle,
             is_auto_generated=True,
+            retarget=retarget,
             details=details,
         )
 
@@ -275,14 +286,52 @@ class HealingKeeper(Keeper):
         queued = list(self.chunks())
         if self._settings.failed_broker_interval_ms == NEVER or not queued:
             return
-        if any(task.node.state is not _WAITING for task in queued):
+        if any(self._goes_on(task) for task in queued):
             return
-        task = queued[0]
+        task = next((task for task in queued if task.node.state is _WAITING), None)
+        if task is None:
+            return
         details = task.node.details
         names = sorted(_names_of(task))
         targets = targets_for(self._image, names, details["broker"], self._agenda)
         _log.info("healing %d of %d partitions of task %s", len(targets), len(names), task.id)
         await self._tasks.launch(task, self._submission(targets, task.node.reason, details))
+
+    def _goes_on(self, task: Task) -> bool:
+        """Tell whether a chunk is under way: not if all it has left is without a leader."""
+        if task.node.state is not TaskState.RUNNING:
+            return task.node.state is not _WAITING
+        left = [self._agenda.get(name) for name in self._agenda.of_task(task.id)]
+        return any(one is not None and one.phase is not ReassignmentPhase.WAITING for one in left)
+
+    async def _aim_anew(self) -> None:
+        """Give partitions another target where the one they were to get is dead as well.
+
+        Their chunk would never end, and every other one waits for it.
+        """
+        healed = {task.node.details.get("broker", -1) for task in self.chunks()}
+        dead = self._dead() | (healed - self._image.live)
+        for task in list(self.chunks()):
+            stuck = self._aimed_at(task, dead) if task.node.state is TaskState.RUNNING else []
+            targets = targets_for(self._image, stuck, task.node.details["broker"], ())
+            if not targets:
+                continue
+            by_topic: dict[str, list[int]] = {}
+            for row in targets:
+                by_topic.setdefault(row.topic, []).append(row.partition)
+            details = {**task.node.details, "partitions": by_topic}
+            reason = f"{task.node.reason}, and so is what was to take its place"
+            _log.info("%d partitions of task %s get other targets", len(targets), task.id)
+            wanted = self._submission(targets, reason, details, retarget=True)
+            await self._tasks.launch(await self._tasks.prepare(wanted), wanted)
+
+    def _aimed_at(self, task: Task, dead: Set[int]) -> list[TopicPartition]:
+        """Return the partitions of a chunk whose targets name a dead broker."""
+        return [
+            name
+            for name in self._agenda.of_task(task.id)
+            if (entry := self._agenda.get(name)) and not dead.isdisjoint(entry.intent.target)
+        ]
 
     # -- within ----------------------------------------------------------------
 
