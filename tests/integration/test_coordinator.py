@@ -413,6 +413,31 @@ async def test_more_than_one_transaction_holds_is_committed_and_read_again(
         assert {row["metadata"] for row in read} == {"m" * 1_000}
 
 
+async def test_commits_without_a_pause_hold_up_no_rebalance(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await make_topic(zk_session, "orders", PARTITIONS)
+    hello = {"protocol": "cooperative", "assignor": "sticky"}
+    async with coordinator(zk_chroot, offsets_commit_interval_ms=200) as rig:
+        await rig.active()
+        async with group_of(rig, 1, **hello) as (first,):
+
+            async def commit_on(partition: int) -> None:
+                while True:
+                    await commit(rig, first, partition, 1)
+
+            busy = [asyncio.create_task(commit_on(number)) for number in range(PARTITIONS)]
+            second = FrameConsumer(rig.url, "g", **hello)
+            await second.connect()
+
+            await until(lambda: len(second.owned) == PARTITIONS // 2, "the second has its half")
+
+            for task in busy:
+                task.cancel()
+            await asyncio.gather(*busy, return_exceptions=True)
+            await second.drop()
+
+
 ROW = {"topic": "orders", "partition": 0, "offset": 1}
 BAD_REQUESTS: list[tuple[str, dict[str, Any], int, str]] = [
     ("offsets", {}, 40050, "offsets"),

@@ -36,6 +36,8 @@ class OffsetCommitter:
         self._topic_ids = topic_ids
         self._pending: dict[Partition, Committed] = {}
         self._written = _Outcome()
+        self._being_written = _Outcome()
+        self._being_written.succeed()
         self._task: asyncio.Task[None] | None = None
 
     async def commit(self, offsets: Mapping[Partition, Committed]) -> None:
@@ -52,9 +54,10 @@ class OffsetCommitter:
         await self._written.wait()
 
     async def flush(self) -> None:
-        """Return when nothing that was accepted before is still to be written."""
-        while self._task is not None and not self._task.done():
-            await asyncio.shield(self._task)
+        """Return when what was accepted until now is written, or failed to be."""
+        waited_for = [self._being_written, *([self._written] if self._pending else [])]
+        for outcome in waited_for:
+            await outcome.over()
 
     async def delete(self, partitions: Mapping[Partition, Committed]) -> None:
         """Delete offsets.
@@ -84,10 +87,14 @@ class OffsetCommitter:
             begun_ms = clock.monotonic_ms()
             batch, self._pending = self._pending, {}
             written, self._written = self._written, _Outcome()
+            self._being_written = written
             try:
                 await self._write(batch)
             except LeadlineError as error:
                 written.fail(error)
+            except Exception:
+                _log.exception("offsets of group %r could not be written", self._group)
+                written.fail(StoreOutcomeUnknown("the write failed; look before repeating it"))
             except asyncio.CancelledError:
                 written.fail(StoreOutcomeUnknown("this coordinator has lost its office"))
                 raise
@@ -133,6 +140,9 @@ class _Outcome:
     def __init__(self) -> None:
         self._done = asyncio.Event()
         self._error: LeadlineError | None = None
+
+    async def over(self) -> None:
+        await self._done.wait()
 
     async def wait(self) -> None:
         await self._done.wait()
