@@ -109,3 +109,19 @@ async def test_a_request_that_is_repeated_over_a_failover_is_done_once(cluster: 
         "broker-3", "/v1/topics", json={**body, "name": "x"}, headers=headers
     )
     assert other.json()["error_code"] == 42250
+
+
+async def test_changes_are_followed_at_any_broker(cluster: Cluster) -> None:
+    """The stream comes through the broker as it happens."""
+    url = cluster.url("broker-2") + "/v1/events"
+    async with (
+        httpx.AsyncClient(trust_env=False, timeout=20) as http,
+        http.stream("GET", url, headers={"Accept": "text/event-stream"}) as answer,
+    ):
+        lines = answer.aiter_lines()
+        assert (await anext(lines)).startswith(":")
+        await cluster.client.create_topic(NewTopic("followed", 1, 1))
+        async for line in lines:
+            if line.startswith("data: ") and '"topic":"followed"' in line:
+                return
+    pytest.fail("the stream ended")
