@@ -13,17 +13,14 @@ import argparse
 import asyncio
 import contextlib
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import uvloop
+from failover import BROKERS, Bench, broker_process, heal
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks.failover import BROKERS, Bench, broker_process, heal
 from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_client.wire import NewTopic
 from leadline_common import znodes

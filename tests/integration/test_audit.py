@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from leadline_common import znodes
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.history import AuditQuery, broken_chains
+from tests.support.cluster import wait_until
 from tests.support.controller_rig import Rig, create, rig
 from tests.support.controllers import RunningController, active
 from tests.support.zookeeper import until
@@ -30,9 +30,11 @@ async def get(controller: RunningController, path: str, **params: Any) -> Any:
 
 async def until_trimmed(session: ZkSession, left: int) -> None:
     """Wait until no more than `left` entries are in the outbox."""
-    async with asyncio.timeout(20):
-        while len(await session.get_children(znodes.AUDIT)) > left:
-            await asyncio.sleep(0.02)
+
+    async def trimmed() -> bool:
+        return len(await session.get_children(znodes.AUDIT)) <= left
+
+    await wait_until(trimmed, f"no more than {left} entries are in the outbox", 20)
 
 
 async def live_rows(controller: RunningController) -> dict[str, Any]:

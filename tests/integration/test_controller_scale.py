@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from leadline_common.zk.ops import Op, MultiResults
+from leadline_common.zk.ops import MultiResults, Op
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.facts import Term

@@ -12,6 +12,7 @@ from leadline_common import znodes
 from leadline_common.failed_brokers import decode_failed_broker, failed_broker_path
 from leadline_common.tasks import TaskState
 from leadline_common.zk.session import ZkSession
+from tests.support.cluster import wait_until
 from tests.support.controller_rig import Rig, create, rig
 from tests.support.controllers import MortalStore, RunningController, active
 from tests.support.reassigning import Followers, audit_records
@@ -46,9 +47,11 @@ def is_calm(controller: RunningController) -> bool:
 async def until_noted(session: ZkSession, *brokers: int) -> None:
     """Wait until exactly these brokers are noted as failed."""
     wanted = sorted(map(str, brokers))
-    async with asyncio.timeout(20):
-        while sorted(await session.get_children(znodes.FAILED_BROKERS)) != wanted:  # noqa: ASYNC110 - ZooKeeper is asked, nobody tells
-            await asyncio.sleep(0.02)
+
+    async def noted() -> bool:
+        return sorted(await session.get_children(znodes.FAILED_BROKERS)) == wanted
+
+    await wait_until(noted, f"{wanted} are noted as failed", 20)
 
 
 async def kinds(controller: RunningController, **wanted: Any) -> list[str]:
