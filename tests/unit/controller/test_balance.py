@@ -10,6 +10,7 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.balance import leaders_out_of_place
 from leadline_controller.domain.cluster import ClusterImage, RemovalPending, StateSet, TopicSet
 from leadline_controller.domain.failover import elect_preferred, elect_unclean, possible_loss
+from leadline_controller.domain.healing import targets_for
 from tests.unit.controller.images import NAME, TOPIC, carry_out, cluster, state, the_state
 
 PREFERRED = (1, 2, 3)
@@ -69,3 +70,11 @@ def test_the_cost_of_an_election_is_named() -> None:
     (clean,) = elect_preferred(image, [NAME])
     assert possible_loss(clean) == ()
     assert the_state(image).leader == 2
+
+
+def test_healing_places_nothing_on_a_broker_that_is_emptied_or_stops() -> None:
+    image = cluster(range(2, 7), {0: PREFERRED}, {0: state(2, (2, 3))})
+    image.emptying = frozenset({4})
+    image.will_stop(5)
+    (row,) = targets_for(image, [NAME], 1, busy=())
+    assert row.replicas == (6, 2, 3)

@@ -181,6 +181,11 @@ class ClusterImage:
         """The ids of the live brokers that leadership may be given to where another one leads."""
         return self.electable - self.draining
 
+    @property
+    def placeable(self) -> frozenset[int]:
+        """The ids of the live brokers that replicas may be placed on by themselves."""
+        return self.electable - self.emptying
+
     def partition(self, name: TopicPartition) -> PartitionImage | None:
         """Return a partition, or None where there is none."""
         topic = self.topics.get(name.topic)

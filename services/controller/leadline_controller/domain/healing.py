@@ -76,11 +76,11 @@ def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
 
 
 def is_healable(image: ClusterImage, name: TopicPartition) -> bool:
-    """Tell whether a partition has a leader to copy from, and a live broker none of it yet."""
+    """Tell whether a partition has a leader to copy from, and a broker to be placed on."""
     partition = image.partition(name)
     if partition is None or partition.state is None or partition.state.leader not in image.live:
         return False
-    return bool(image.live.difference(current_replicas(image, name) or ()))
+    return bool(image.placeable.difference(current_replicas(image, name) or ()))
 
 
 def chunk_partitions(names: Iterable[TopicPartition], size: int) -> Iterator[list[TopicPartition]]:
@@ -113,7 +113,8 @@ def targets_for(
             assignments[name] = replicas
     racks = {one.id: one.rack for one in image.brokers.values()}
     load = {one: sum(len(tuple(n)) for n in image.hosted_by(one).values()) for one in image.hosts()}
-    targets = replace_failed(assignments, {broker}, racks, load)
+    excluded = image.live - image.placeable
+    targets = replace_failed(assignments, {broker}, racks, load, excluded=excluded)
     return tuple(TargetRow(*name, target) for name, target in targets.items())
 
 

@@ -111,7 +111,7 @@ def placeable_brokers(image: ClusterImage) -> dict[int, str | None]:
         PolicyViolation: there is none.
 
     """
-    brokers = {b: image.brokers[b].rack for b in sorted(image.electable - image.emptying)}
+    brokers = {b: image.brokers[b].rack for b in sorted(image.placeable)}
     if not brokers:
         raise PolicyViolation("no broker is live, so that replicas cannot be placed")
     return dict.fromkeys(brokers) if None in brokers.values() else brokers

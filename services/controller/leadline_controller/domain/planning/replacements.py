@@ -54,8 +54,10 @@ def replace_failed(
     failed: Collection[int],
     racks: Mapping[int, str | None],
     load: Mapping[int, int],
+    *,
+    excluded: Collection[int] = (),
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Replace the failed replicas of many partitions, spread over all live brokers.
+    """Replace the failed replicas of many partitions, spread over all brokers but `excluded` ones.
 
     `racks` maps the live brokers to their racks, `load` every broker to how many
     replicas it has in the whole cluster.
@@ -64,7 +66,7 @@ def replace_failed(
         PolicyViolation: there are fewer live brokers than replicas.
 
     """
-    rule = RackRule(racks, racks.keys() - {*failed})
+    rule = RackRule(racks, racks.keys() - {*failed, *excluded})
     now = Counter(load)
     targets = {}
     for name, replicas in assignments.items():
