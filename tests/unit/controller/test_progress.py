@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from leadline_common.rpc import MovingRow
+from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.runtime.progress import WINDOW_MS, BytesLeft, Progress
 from tests.unit.controller.images import NAME, TOPIC
 
@@ -23,7 +24,7 @@ def test_what_is_left_is_what_leaders_said_last() -> None:
     assert known.bytes_left() == BytesLeft(1500, 3000)
     known.on_heartbeat(1, [row(300)], 500)
     assert known.bytes_left() == BytesLeft(400, 2000)
-    assert known.of_partition(NAME) == BytesLeft(300, 1000)
+    assert known.by_partition() == {NAME: 300, TopicPartition(TOPIC, 1): 100}
 
 
 def test_the_rate_counts_what_was_copied_lately() -> None:
@@ -52,3 +53,13 @@ def test_the_estimate_takes_partitions_that_wait_to_be_as_large() -> None:
     known.on_heartbeat(1, [row(500)], 1000)
     assert known.eta_ms("7", 0, 2000) == 1000
     assert known.eta_ms("7", 3, 2000) == 7000
+
+
+def test_what_a_leader_said_before_it_died_is_forgotten() -> None:
+    known = progress()
+    known.on_heartbeat(1, [row(900)], 0)
+    known.on_heartbeat(3, [row(700)], 100)
+    known.on_heartbeat(1, [], 200)
+    assert known.bytes_left("7") == BytesLeft(700, 1000)
+    known.on_heartbeat(2, [], WINDOW_MS + 101)
+    assert known.bytes_left("7") == BytesLeft(0, 0)

@@ -19,7 +19,6 @@ from leadline_controller.domain.reassignment.agenda import Entry, result_of_step
 from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime.reassignment_events import CancelReassignment, SubmitReassignment
-from leadline_controller.runtime.reign import Reign
 
 _QUEUED = "queued"
 _LEADER_LIMIT = "leader_limit"
@@ -37,9 +36,12 @@ class ReassignmentAnswers(Answers):
             (entry for entry in agenda if topic in (None, entry.name.topic)),
             key=lambda entry: entry.name,
         )
-        held_up = agenda.held_up(limits)
+        held_up, left = agenda.held_up(limits), reign.progress.by_partition()
         return Reassignments(
-            reassignments=[_row(reign, entry, held_up) for entry in entries],
+            reassignments=[
+                _row(entry, left.get(entry.name, 0), is_held_up=entry.name in held_up)
+                for entry in entries
+            ],
             current_batch=[
                 _batch_row(entry.name, entry.facts)
                 for entry in entries
@@ -79,13 +81,13 @@ class ReassignmentAnswers(Answers):
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
 
 
-def _row(reign: Reign, entry: Entry, held_up: set[TopicPartition]) -> Reassignment:
+def _row(entry: Entry, bytes_left: int, *, is_held_up: bool) -> Reassignment:
     facts, intent = entry.facts, entry.intent
     action = entry.action
     reason: str | None = None
     if isinstance(action, Wait):
         reason = action.reason.value
-    elif entry.name in held_up:
+    elif is_held_up:
         reason = _LEADER_LIMIT
     elif not entry.is_running:
         reason = _QUEUED
@@ -103,7 +105,7 @@ def _row(reign: Reign, entry: Entry, held_up: set[TopicPartition]) -> Reassignme
         state=entry.phase,
         reason=reason,
         waiting_for=list(action.waiting_for) if isinstance(action, Wait) else [],
-        bytes_left=reign.progress.of_partition(entry.name).left,
+        bytes_left=bytes_left,
         cancelled=intent.cancelled,
     )
 

@@ -7,7 +7,7 @@ next heartbeats say it again.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -16,7 +16,7 @@ from leadline_common.rpc import MovingRow
 from leadline_controller.domain.cluster import TopicPartition
 
 WINDOW_MS = 10_000
-"""The rate is that of so much time back from now."""
+"""The rate is that of so much time back from now; what is older is not said of a replica either."""
 
 _Replica: TypeAlias = tuple[TopicPartition, int]
 
@@ -28,29 +28,40 @@ class BytesLeft(msgspec.Struct, frozen=True):
     total: int
 
 
+class _Said(msgspec.Struct, frozen=True):
+    """What a leader said of a replica, when, and the task that moves it."""
+
+    leader: int
+    at_ms: int
+    task: str
+    row: MovingRow
+
+
 class Progress:
     """What is known of the moving replicas; `task_of` names the task that moves a partition."""
 
     def __init__(self, task_of: Callable[[TopicPartition], str]) -> None:
         self._task_of = task_of
-        self._rows: dict[_Replica, tuple[str, MovingRow]] = {}
+        self._said: dict[_Replica, _Said] = {}
         self._told_by: dict[int, set[_Replica]] = {}
+        self._now_ms = 0
         self._copied: deque[tuple[int, str, int]] = deque()
         self._sizes: dict[str, dict[_Replica, int]] = defaultdict(dict)
 
     def on_heartbeat(self, broker_id: int, rows: Sequence[MovingRow], now_ms: int) -> None:
         """Take in what a broker says of the replicas that copy from it."""
+        self._now_ms = now_ms
         told = {(TopicPartition(row.topic, row.partition), row.replica): row for row in rows}
         for replica in self._told_by.get(broker_id, set()) - told.keys():
-            task, before = self._rows.pop(replica, ("", None))
-            if before is not None:  # it has caught up, or its leader has changed: it is no news
-                self._copied.append((now_ms, task, before.bytes_left))
+            said = self._said.get(replica)
+            if said is not None and said.leader == broker_id:  # it has caught up, or nearly
+                self._copied.append((now_ms, said.task, said.row.bytes_left))
+                del self._said[replica]
         for replica, row in told.items():
-            known = self._rows.get(replica)
-            task = self._task_of(replica[0])
-            if known is not None and known[1].bytes_left > row.bytes_left:
-                self._copied.append((now_ms, task, known[1].bytes_left - row.bytes_left))
-            self._rows[replica] = (task, row)
+            known, task = self._said.get(replica), self._task_of(replica[0])
+            if known is not None and known.row.bytes_left > row.bytes_left:
+                self._copied.append((now_ms, task, known.row.bytes_left - row.bytes_left))
+            self._said[replica] = _Said(broker_id, now_ms, task, row)
             self._sizes[task][replica] = row.bytes_total
         self._told_by[broker_id] = set(told)
         while self._copied and self._copied[0][0] < now_ms - WINDOW_MS:
@@ -58,13 +69,14 @@ class Progress:
 
     def bytes_left(self, task: str | None = None) -> BytesLeft:
         """Return what is left of a task's replicas that are moving, or of all."""
-        rows = [row for owner, row in self._rows.values() if task in (None, owner)]
-        return BytesLeft(sum(r.bytes_left for r in rows), sum(r.bytes_total for r in rows))
+        return self._sum(said for said in self._said.values() if task in (None, said.task))
 
-    def of_partition(self, name: TopicPartition) -> BytesLeft:
-        """Return what is left of one partition's replicas that are moving."""
-        rows = [row for (moving, _), (_, row) in self._rows.items() if moving == name]
-        return BytesLeft(sum(r.bytes_left for r in rows), sum(r.bytes_total for r in rows))
+    def by_partition(self) -> dict[TopicPartition, int]:
+        """Return the bytes left for each partition with replicas that are moving."""
+        left: dict[TopicPartition, int] = defaultdict(int)
+        for (name, _), said in self._said.items():
+            left[name] += self._sum([said]).left
+        return left
 
     def rate(self, task: str, now_ms: int) -> int:
         """Return the bytes per second that were copied for a task lately."""
@@ -89,3 +101,8 @@ class Progress:
         partitions = len({name for name, _ in sizes})
         expected = self.bytes_left(task).left + waiting * sum(sizes.values()) // partitions
         return expected * 1_000 // rate
+
+    def _sum(self, found: Iterable[_Said]) -> BytesLeft:
+        """Add up what was said; a leader that is silent has died, and another one copies."""
+        rows = [said.row for said in found if said.at_ms >= self._now_ms - WINDOW_MS]
+        return BytesLeft(sum(r.bytes_left for r in rows), sum(r.bytes_total for r in rows))
