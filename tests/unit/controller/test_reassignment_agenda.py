@@ -111,6 +111,19 @@ def test_a_reassignment_expands_elects_shrinks() -> None:
     assert (after.leader, after.isr, after.controller_epoch) == (3, (2, 3), 7)
 
 
+def test_who_is_dropped_is_eligible_no_more() -> None:
+    """KIP-966: nobody is to be elected who has no replica."""
+    image, agenda = world(((1, 2, 4), (1, 2, 3)))
+    short = PartitionState(1, 4, (1,), 1, eligible=(2, 4))
+    image.apply([StateSet(TOPIC, 0, short, 4, 20)])
+    write(image, agenda.due(image, NO_LIMITS))
+    grown = PartitionState(1, 5, (1, 3), 7, eligible=(2, 4))
+    image.apply([StateSet(TOPIC, 0, grown, 6, 30)])
+    agenda.touch([NAME])
+    change = write(image, agenda.due(image, NO_LIMITS))
+    assert (change.drops, change.decisions[0].after.eligible) == ({0: (4,)}, (2,))
+
+
 def test_what_is_due_stays_due_until_it_is_written() -> None:
     image, agenda = world(((1,), (2,)))
     assert agenda.due(image, NO_LIMITS) == agenda.due(image, NO_LIMITS) != []
