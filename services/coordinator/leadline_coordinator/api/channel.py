@@ -44,11 +44,12 @@ def channel_route(coordinator: CoordinatorService) -> WebSocketRoute:
 
 
 async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
+    connection = coordinator.new_connection()
     async with asyncio.timeout(HELLO_WITHIN_S):
         hello = decode(await _text(socket))
     if not isinstance(hello, Hello):
         raise InvalidRequest(f"type: a channel begins with hello, not {hello.type}")
-    channel = coordinator.open_channel(socket.path_params["group"], hello)
+    channel = coordinator.open_channel(socket.path_params["group"], hello, connection)
     writing = asyncio.create_task(_write(socket, channel), name="channel-writer")
     try:
         await _read(coordinator, socket, channel)

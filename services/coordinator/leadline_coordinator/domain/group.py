@@ -191,6 +191,7 @@ class Group:
     def connect(self, member: Member, connection: int, now_ms: int) -> None:
         """Give a member a channel, and welcome it."""
         member.line = Line(connection, now_ms)
+        member.connection = connection
         member.started = False
         member.told = member.confirmed = self.generation
         self._by_connection[connection] = member.id
@@ -246,12 +247,14 @@ class Group:
         """Start a member with its part, which nobody else holds."""
         if member.line is None:
             return
-        new = part - member.held
+        new = part - member.line.given  # what it claims too: it may have given that up by now
+        if not part <= member.held:
+            member.confirmed = self.generation  # of before, it may have lost and regained it
         member.held = set(part)
         member.started = False
         member.told = self.generation
         start = Start(
-            id=member.line.start(),
+            id=member.line.start(frozenset(part)),
             coordinator_epoch=self.epoch,
             generation=self.generation,
             attempt=self.attempt,

@@ -21,6 +21,7 @@ class Line:
         "acknowledged",
         "acknowledged_at_ms",
         "connection",
+        "given",
         "last_id",
         "pinged_at_ms",
         "start_id",
@@ -33,6 +34,8 @@ class Line:
         self.acknowledged = 0
         self.acknowledged_at_ms = now_ms
         self.pinged_at_ms = now_ms
+        self.given: frozenset[Partition] = frozenset()
+        """What it was started with over this channel, and has not stopped since."""
         self.stops: dict[int, frozenset[Partition]] = {}
         self.start_id = 0
         self._answered = 0
@@ -48,9 +51,10 @@ class Line:
         self.stops[number] = partitions
         return number
 
-    def start(self) -> int:
+    def start(self, part: frozenset[Partition]) -> int:
         """Note that a Start is sent, and return its id. An earlier one counts no longer."""
         self.start_id = self.next_id()
+        self.given = part
         return self.start_id
 
     def on_answer(self, number: int, now_ms: int) -> None:
@@ -63,6 +67,7 @@ class Line:
     def on_stopped(self, number: int, now_ms: int) -> frozenset[Partition]:
         """Take in the answer to a Stop; return what has stopped, nothing if it is not awaited."""
         stopped = self.stops.pop(number, frozenset())
+        self.given -= stopped
         self.on_answer(number, now_ms)
         if stopped and not self.stops:
             self._acknowledge(self._answered, now_ms)

@@ -43,6 +43,8 @@ class Member:
     id: str
     subscription: Subscription
     line: Line | None = None
+    connection: int = 0
+    """The latest connection that was its channel; they are numbered as they are opened."""
     held: set[Partition] = field(default_factory=set)
     rest_at_ms: int = 0
     leave_at_ms: int = 0

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leadline_client.channel import Hello, Pong, Started, Stopped, partition_pairs
-from leadline_client.errors import FencedInstance, GroupFull, LeadlineError, UnknownMember
+from leadline_client.errors import (
+    FencedInstance,
+    GroupFull,
+    InvalidRequest,
+    LeadlineError,
+    UnknownMember,
+)
 from leadline_coordinator.domain.effects import Removed
 from leadline_coordinator.domain.facts import (
     Committed,
@@ -66,16 +72,22 @@ class Membership:
         """Let a consumer join, or come back; it is `new_id` unless it is a member already.
 
         Raises:
+            InvalidRequest: the consumer has opened another channel since this one.
             InvalidSubscription: it makes no sense, or does not fit the other members.
             GroupFull: there is no room.
 
         """
         group = self.group
+        if not group.is_active:
+            self._last_tick_ms = None  # a group without anybody is not ticked: that was no pause
         subscription = subscription_of(hello)
         known = group.members.get(hello.member) if hello.member is not None else None
         others = len(group.members) - (known is not None)
         check_fits(hello, group.assignor, group.protocol, alone=others == 0)
         replaced = self._place_of(subscription.instance_id, known)
+        if any(one is not None and one.connection > connection for one in (known, replaced)):
+            # It was on its way for longer than its sender would wait: what it says is not so now.
+            raise InvalidRequest("hello: this member has a later channel")
         if known is None and replaced is None and others >= self._limits.max_size:
             raise GroupFull(f"group {group.name!r} has {others} members already")
         group.assignor, group.protocol = hello.assignor, hello.protocol
@@ -189,9 +201,12 @@ class Membership:
         """Tell a member at once what need not, or must not, wait for the next rebalance."""
         group = self.group
         if group.state is GroupState.RECOVERING and is_back:
-            # What is recorded was free when it was: it is this member's, whoever else comes back.
+            # What is recorded was free when it was: it is this member's, whoever else comes back,
+            # unless it took the place of one that may still be reading.
             group.awaited.discard(member.id)
-            group.send_start(member, group.parts()[member.id])
+            part = group.parts()[member.id]
+            if all(part.isdisjoint(ghost.held) for ghost in group.ghosts.values()):
+                group.send_start(member, part)
         elif group.keeps is not None and member.id in group.awaited:
             if group.has_to_stop(member):
                 group.send_stop(member)

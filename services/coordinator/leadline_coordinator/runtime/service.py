@@ -78,7 +78,11 @@ class CoordinatorService:
 
     # -- channels --------------------------------------------------------------
 
-    def open_channel(self, group: str, hello: Hello) -> Channel:
+    def new_connection(self) -> int:
+        """Return the number of a connection just opened; by it a late Hello is known for one."""
+        return next(self._connections)
+
+    def open_channel(self, group: str, hello: Hello, connection: int) -> Channel:
         """Let a consumer into a group.
 
         Raises:
@@ -88,7 +92,7 @@ class CoordinatorService:
         """
         if not self.is_active:
             raise NotCoordinator(f"the coordinator is at {self.elsewhere()}")
-        channel = Channel(group, next(self._connections))
+        channel = Channel(group, connection)
         self._active().open_channel(channel, hello)
         return channel
 

@@ -1,0 +1,159 @@
+"""What happens to members, at the awkward moment: pauses, late frames, successors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leadline_client.channel import Hello, Start, Started, Stopped
+from leadline_client.errors import FencedInstance, InvalidRequest, StaleGeneration
+from leadline_coordinator.domain.commits import committing_member
+from leadline_coordinator.domain.effects import Send
+from leadline_coordinator.domain.facts import Committed, GroupRecord, Subscription
+from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.members import Limits
+from leadline_coordinator.domain.membership import Membership, restored
+
+LIMITS = Limits()
+P = ("t", 0)
+Q = ("t", 1)
+
+
+def hello(**said: Any) -> Hello:
+    return Hello(topics=("t",), **said)
+
+
+def new_group() -> Membership:
+    return Membership(Group("g", 1, LIMITS, {"t": 2}, {P: Committed(7, 0), Q: Committed(8, 0)}))
+
+
+def taken_over(*, instance_id: str | None = None) -> Membership:
+    """A group as a new coordinator finds it: member `a` has both partitions."""
+    subscription = Subscription(instance_id=instance_id, topics=("t",))
+    record = GroupRecord("g", "range", "eager", 3, {"a": subscription}, {P: "a", Q: "a"})
+    offsets = {P: Committed(7, 0), Q: Committed(8, 0)}
+    members = Membership(restored(record, 2, LIMITS, {"t": 2}, offsets, 0))
+    members.group.awaited = {"a"}
+    return members
+
+
+def starts(members: Membership) -> list[Start]:
+    sent = [effect.frame for effect in members.group.outbox if isinstance(effect, Send)]
+    return [frame for frame in sent if isinstance(frame, Start)]
+
+
+def start(members: Membership, name: str, *part: tuple[str, int]) -> Start:
+    """Start a member in another generation, as a rebalance does."""
+    members.group.generation += 1
+    members.group.send_start(members.group.members[name], set(part))
+    return starts(members)[-1]
+
+
+def test_a_group_that_was_empty_for_long_puts_out_who_falls_silent_as_soon_as_any_other() -> None:
+    members = new_group()
+    members.on_hello(hello(), 1, "a", 0)
+    members.on_tick(50)
+    members.on_leave("a")
+    hours_later = 3_600_000
+    members.on_hello(hello(), 2, "b", hours_later)
+
+    for passed_ms in range(0, LIMITS.evict_limit_ms + 1, 50):
+        members.on_tick(hours_later + passed_ms)
+
+    assert not members.group.members
+
+
+def test_what_a_member_claims_is_started_with_its_offset_as_it_may_have_given_it_up_since() -> None:
+    members = taken_over()
+
+    members.on_hello(hello(member="a", owned=(("t", (0, 1)),)), 1, "x", 10)
+
+    assert starts(members)[-1].offsets == (("t", 0, 7, None), ("t", 1, 8, None))
+
+
+def test_what_a_member_has_on_its_channel_is_not_told_its_offset_again() -> None:
+    members = new_group()
+    members.on_hello(hello(), 1, "a", 0)
+    first = start(members, "a", P)
+    second = start(members, "a", P, Q)
+
+    assert first.offsets == (("t", 0, 7, None),)
+    assert second.offsets == (("t", 1, 8, None),)
+
+
+def test_what_a_member_stopped_is_told_its_offset_when_it_comes_back_to_it() -> None:
+    members = new_group()
+    member = members.on_hello(hello(), 1, "a", 0)
+    start(members, "a", P, Q)
+    members.group.keeps = {"a": {Q}}
+    members.group.send_stop(member)
+    members.on_answer(stopped(members, 2), 1, 20)
+
+    assert start(members, "a", P, Q).offsets == (("t", 0, 7, None),)
+
+
+def stopped(members: Membership, number: int) -> Stopped:
+    group = members.group
+    return Stopped(
+        id=number,
+        coordinator_epoch=group.epoch,
+        generation=group.generation,
+        attempt=group.attempt,
+        partitions=(),
+    )
+
+
+def test_who_took_the_place_of_one_that_may_still_read_is_not_started_at_once() -> None:
+    members = taken_over(instance_id="i")
+    members.on_hello(hello(instance_id="i"), 1, "b", 10)
+    members.on_closed(1, 20)
+
+    members.on_hello(hello(instance_id="i", member="b"), 2, "x", 30)
+
+    assert members.group.ghosts["a"].held == {P, Q}
+    assert not starts(members)
+
+
+@pytest.mark.parametrize("said", [{"member": "a"}, {"instance_id": "i"}])
+def test_a_hello_that_was_overtaken_by_a_later_channel_changes_nothing(
+    said: dict[str, str],
+) -> None:
+    members = new_group()
+    members.on_hello(hello(instance_id="i"), 2, "a", 0)
+    start(members, "a", P)
+
+    with pytest.raises(InvalidRequest):
+        members.on_hello(hello(**said), 1, "x", 10)
+
+    member = members.group.members["a"]
+    assert member.line is not None
+    assert member.line.connection == 2
+    assert member.held == {P}
+
+
+def test_the_instance_that_came_last_has_the_place() -> None:
+    members = new_group()
+    members.on_hello(hello(instance_id="i"), 1, "a", 0)
+
+    members.on_hello(hello(instance_id="i"), 2, "b", 10)
+
+    assert list(members.group.members) == ["b"]
+    errors = [one.frame for one in members.group.outbox if isinstance(one, Send)]
+    assert FencedInstance.code in [getattr(frame, "error_code", None) for frame in errors]
+
+
+def test_a_generation_before_what_was_lost_and_regained_commits_nothing() -> None:
+    members = new_group()
+    member = members.on_hello(hello(), 1, "a", 0)
+    first = start(members, "a", P)
+    members.on_answer(
+        Started(id=1, coordinator_epoch=1, generation=first.generation, attempt=0), 1, 10
+    )
+    member.held.clear()  # it stopped, another member had it
+    start(members, "a", Q)  # and this was never answered
+    last = start(members, "a", P, Q)
+
+    with pytest.raises(StaleGeneration):
+        committing_member(members.group, "a", first.generation, 1)
+    assert committing_member(members.group, "a", last.generation, 1) is member
