@@ -84,6 +84,18 @@ async def test_a_refusal_frees_the_key(rig: Rig, zk_session: ZkSession) -> None:
     assert await made(zk_session) == ["orders"]
 
 
+async def test_a_refusal_by_zookeeper_frees_the_key_too(rig: Rig, zk_session: ZkSession) -> None:
+    """The multi was sent with its mark, and refused whole."""
+    controller = await rig.up(brokers=1)
+    body = NEW | {"configs": {"retention.ms": 1}}
+    in_the_way = znodes.topic_config_path("orders")
+    await zk_session.create(in_the_way, b"")
+    refused = await post(controller, body)
+    assert code(refused) == (40002, "refused")
+    await zk_session.delete(in_the_way, ANY_VERSION)
+    assert (await post(controller, body)).status_code == 201
+
+
 async def test_a_dry_run_is_answered_again_without_an_effect(
     rig: Rig, zk_session: ZkSession
 ) -> None:

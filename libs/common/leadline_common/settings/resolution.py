@@ -147,6 +147,14 @@ def in_force(static: Settings, *dynamic: Mapping[str, str]) -> Settings:
 
 
 def stated(static: ServiceSettings) -> dict[str, str]:
-    """Return what a service was told at its start, by name: defaults are left out."""
-    values = {name: getattr(static, name) for name in static.model_fields_set}
-    return {dotted(name): text_of(v) for name, v in sorted(values.items()) if v is not None}
+    """Return what a service was told at its start, by name.
+
+    Defaults are left out, and so is what is sensitive: others are shown it.
+    """
+    known = known_settings(topics=False)
+    values = {dotted(name): getattr(static, name) for name in sorted(static.model_fields_set)}
+    return {
+        name: text_of(value)
+        for name, value in values.items()
+        if value is not None and not known[name].sensitive
+    }

@@ -8,13 +8,15 @@ the mark.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from leadline_common.zk.ops import SetOp
+from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.ops import MultiResults, SetOp
 
 Named: TypeAlias = tuple[str, str]
 """A resource: its kind, as `leadline_common.api.guards.Kind` says, and its name."""
@@ -31,17 +33,32 @@ class Condition:
 class Guard:
     """The guard of one request.
 
-    `mark` goes into every multi of the request; `marked` tells whether one was sent.
+    `mark` goes into every multi of the request; `marked` tells whether one of them
+    may have been applied.
     `checked` tells whether the condition was: the request's own change may undo it.
     """
 
-    __slots__ = ("checked", "condition", "mark", "marked")
+    __slots__ = ("_multis", "checked", "condition", "mark")
 
     def __init__(self, condition: Condition | None = None, mark: SetOp | None = None) -> None:
         self.condition = condition
         self.checked = False
         self.mark = mark
-        self.marked = False
+        self._multis = 0
+
+    @property
+    def marked(self) -> bool:
+        """Whether the mark may have been left: a multi with it was not refused."""
+        return self._multis > 0
+
+    def sent(self, answer: asyncio.Future[MultiResults]) -> None:
+        """Count a multi with the mark, until it turns out to be refused."""
+        self._multis += 1
+        answer.add_done_callback(self._answered)
+
+    def _answered(self, answer: asyncio.Future[MultiResults]) -> None:
+        if not answer.cancelled() and isinstance(answer.exception(), MultiFailed):
+            self._multis -= 1
 
 
 _guard: ContextVar[Guard | None] = ContextVar("leadline_guard", default=None)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -44,6 +46,11 @@ class TakeKey(events.Request[SetOp | KeptAnswer]):
     key: str
     request: str
     what: str
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What the request is about."""
+        return {"request": self.what}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,6 +119,7 @@ class IdempotencyKeeper(Keeper):
         except ConnectionLoss:
             raise NoController("ZooKeeper was lost before the request was begun") from None
         if event.reply.done():  # whoever asked has gone: nothing will be done
+            await self._desk.writer.fenced([DeleteOp(path, ANY_VERSION)])
             return
         self._under_way[event.key] = record
         mark = encode_record(msgspec.structs.replace(record, state="changed"))

@@ -100,9 +100,8 @@ class Writer:
 
         """
         self._check_lease()
-        whole = [self._check, *ops, audit_op(entry), *self._marks()]
         try:
-            results = await self._store.submit(whole)
+            results = await self._send([self._check, *ops, audit_op(entry)])
         except MultiFailed as failure:
             raise self._refusal(failure, 1) from failure
         return MultiResults(results[1 : 1 + len(ops)], results.zxid)
@@ -120,10 +119,9 @@ class Writer:
         """
         self._check_lease()
         told: list[Op] = [] if entry is None else [audit_op(entry)]
-        told += self._marks()
-        room = max(1, self._max_ops - 1 - len(told))
+        room = max(1, self._max_ops - 2 - len(told))
         answers = [
-            self._store.submit([self._check, *ops[start : start + room], *told])
+            self._send([self._check, *ops[start : start + room], *told])
             for start in range(0, len(ops), room)
         ]
         for outcome in await asyncio.gather(*answers, return_exceptions=True):
@@ -162,12 +160,14 @@ class Writer:
 
     # -- within ----------------------------------------------------------------
 
-    def _marks(self) -> list[Op]:
-        """Return what leaves the mark of the request being handled, after all its operations."""
-        if self.guard is None or self.guard.mark is None:
-            return []
-        self.guard.marked = True
-        return [self.guard.mark]
+    def _send(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
+        """Submit a multi; it leaves the mark of the request being handled, after all else."""
+        guard = self.guard
+        if guard is None or guard.mark is None:
+            return self._store.submit(ops)
+        answer = self._store.submit([*ops, guard.mark])
+        guard.sent(answer)
+        return answer
 
     def _check_lease(self) -> None:
         if not self._store.lease_valid():
@@ -196,8 +196,8 @@ class Writer:
         self._check_lease()
         batch.checks = [self._check, *self.leader_checks(batch.decisions)]
         ops = [*batch.checks, *self._state_ops(batch)]
-        ops += [audit_op(self._entry(batch.decisions, why)), *self._marks()]
-        batch.answer = self._store.submit(ops)
+        ops.append(audit_op(self._entry(batch.decisions, why)))
+        batch.answer = self._send(ops)
 
     def _state_ops(self, batch: _Batch) -> Iterator[Op]:
         values: dict[object, bytes] = {}
