@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
+import msgspec
 import pytest
 
 from leadline_client.errors import NoController, StorageFailed
 from leadline_client.wire import NewTopic
+from leadline_controller.domain.facts import Holder
 from tests.integration.test_controller_spine import beat
 from tests.support.controller_rig import Rig, create
 from tests.support.zookeeper import until
@@ -52,14 +55,30 @@ async def test_a_disagreement_that_grants_do_not_settle_costs_ever_fewer_of_them
     await until(lambda: len(broker.roles) == 1, "after an agreement it is helped soon again")
 
 
-async def test_a_broker_that_obeys_a_later_controller_ends_a_term(rig: Rig) -> None:
-    """R11: whoever waits in a long poll is told to look for the active controller."""
+async def test_talk_of_a_later_controller_makes_a_controller_look(rig: Rig) -> None:
+    """R11: it goes by what ZooKeeper says, not by what anybody claims."""
+    controller = await rig.up(brokers=1)
+    reign, term = controller.service.reign(), controller.epoch
+    await beat(controller, rig.brokers[1], controller_epoch=term + 1)
+    await create(controller, partitions=1, replication_factor=1)
+    assert controller.service.reign() is reign, "the office is its own"
+    store = controller.stores[-1]
+    held = await store.holder()
+    assert held is not None
+    store.holder = partial(_held_by_another, held)  # type: ignore[method-assign]  # what it reads
+    await beat(controller, rig.brokers[1], controller_epoch=term + 1)
+    await until(lambda: controller.is_active and controller.epoch > term, "it contends anew")
+
+
+async def _held_by_another(held: Holder, _wake: object = None) -> Holder:
+    return msgspec.structs.replace(held, session_id=held.session_id + 1)
+
+
+async def test_a_long_poll_ends_with_the_term(rig: Rig) -> None:
     controller = await rig.up(brokers=1)
     version = controller.service.image().version
-    term = controller.epoch
     poll = asyncio.create_task(controller.service.metadata(version + 1_000, 30_000))
     await asyncio.sleep(0)  # it has begun, under this term
-    await beat(controller, rig.brokers[1], controller_epoch=term + 1)
+    await controller.retire()
     with pytest.raises(NoController):
         await poll
-    await until(lambda: controller.is_active and controller.epoch > term, "a new term")

@@ -97,6 +97,11 @@ class Reconcile(Hint):
 
 
 @dataclass(frozen=True, slots=True)
+class OfficeInDoubt(Hint):
+    """Somebody speaks of a later controller: see who holds the office."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicStopped(Event):
     """Every live broker has acknowledged that it stopped and deleted a topic's replicas."""
 

@@ -99,11 +99,10 @@ class Reign:
     def on_heartbeat(self, beat: HeartbeatRequest) -> None:
         """Take in what a broker says of itself: hints, all of it (rule R8).
 
-        But a broker that obeys a later controller knows more than this one (rule R11).
+        One that obeys a later controller may know more than this one (rule R11).
         """
         if beat.controller_epoch > self.office.term.epoch:
-            self.desk.resign(f"broker {beat.broker_id} knows a later controller")
-            return
+            self.desk.hint(events.OfficeInDoubt)
         if not self.delivery.on_heartbeat(beat):
             self.desk.hint(events.BrokersChanged)
             return

@@ -40,7 +40,7 @@ class Upkeep(Keeper):
     @property
     def handlers(self) -> Handlers:
         """Return who handles what."""
-        return {events.Reconcile: self.on_reconcile}
+        return {events.Reconcile: self.on_reconcile, events.OfficeInDoubt: self.on_doubt}
 
     async def begin(self) -> None:
         """Begin the term from the loaded image (seed 1: on_controller_failover).
@@ -77,6 +77,10 @@ class Upkeep(Keeper):
         for keeper in self._keepers:
             await keeper.reconcile(event)
         self._last_ms = clock.monotonic_ms() - begun
+
+    async def on_doubt(self, _event: events.OfficeInDoubt) -> None:
+        """Resign if the office is somebody else's by now."""
+        await self._check_office()
 
     async def _check_office(self) -> None:
         """Resign if `/controller` is not this session's: nobody may go on ruling beside another.
