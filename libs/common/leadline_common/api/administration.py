@@ -8,7 +8,7 @@ is what a controller does; a broker gives a kind of route that forwards instead
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.routing import APIRoute
@@ -41,6 +41,7 @@ from leadline_common.api import (
 )
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.api.guards import document_guards
+from leadline_common.api.models import example_of
 from leadline_common.http.errors import error_responses
 
 CLUSTER_TAG = "cluster"
@@ -71,6 +72,18 @@ _UNDER_WAY = models.DeletedTopic(
     name="orders", topic_id="b1946ac92492d2347c6235b4d2611184", complete=False
 )
 
+_CLUSTERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            "application/json": {
+                "examples": {
+                    "now": {"value": example_of(models.Cluster)},
+                    "then": {"value": example_of(audit.PastCluster)},
+                }
+            }
+        }
+    }
+}
 _CREATE_ERRORS = error_responses(
     NoController,
     PolicyViolation,
@@ -180,7 +193,7 @@ def _add_cluster(router: APIRouter) -> None:
         "/cluster",
         tags=[CLUSTER_TAG],
         summary="The cluster in numbers, or as it once was",
-        responses=error_responses(NoController, NotFound, HistoryUnavailable),
+        responses=_CLUSTERS | error_responses(NoController, NotFound, HistoryUnavailable),
     )
     async def read_cluster(
         answering: Answering,

@@ -281,10 +281,11 @@ Cursor = Annotated[
 ]
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Entries in a page, at most")]
 _ERRORS = error_responses(NoController, HistoryUnavailable)
+_LINE = '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n'
 _EXPORTED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One entry on each line, in order of ids",
-        "content": {NDJSON: {"schema": {"type": "string"}}},
+        "content": {NDJSON: {"schema": {"type": "string"}, "example": _LINE}},
         "headers": {
             HEAD_HEADER: {
                 "description": "The newest id that is stored; -1 for none",
@@ -354,7 +355,9 @@ def _add_export(router: APIRouter) -> None:
     )
     async def read_audit_entry(
         answering: Answering,
-        audit_id: Annotated[int, Path(ge=0, le=2**31 - 1, examples=[0])],
+        audit_id: Annotated[
+            int, Path(ge=0, le=2**31 - 1, description="The entry's id", examples=[0])
+        ],
     ) -> AuditEntry:
         """Read an entry with all its changes, not only the first ones."""
         return await answering.audit_entry(audit_id)
@@ -378,7 +381,9 @@ def _add_past(router: APIRouter) -> None:
     async def read_partition_history(
         answering: Answering,
         topic: TopicName,
-        partition: Annotated[int, Path(ge=0, le=2**31 - 1, examples=[0])],
+        partition: Annotated[
+            int, Path(ge=0, le=2**31 - 1, description="The partition's number", examples=[0])
+        ],
         cursor: Cursor = None,
         page_size: PageSize = MAX_PAGE,
     ) -> PartitionHistory:

@@ -48,6 +48,12 @@ def example(value: dict[str, Any]) -> ConfigDict:
     return ConfigDict(extra="forbid", json_schema_extra={"example": value})
 
 
+def example_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the example that a model was given with `example`."""
+    shown: dict[str, Any] = model.model_json_schema()["example"]
+    return shown
+
+
 class ActiveController(BaseModel):
     """The active controller; `epoch` rises by one at every take-over."""
 
