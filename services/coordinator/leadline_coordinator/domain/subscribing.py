@@ -36,6 +36,7 @@ def subscription_of(hello: Hello) -> Subscription:
     """
     if (hello.topics is None) == (hello.pattern is None):
         raise InvalidSubscription("topics: give either topics or a pattern")
+    _check_texts(hello)
     if hello.pattern is not None:
         check_pattern(hello.pattern)
     if hello.topics is not None and not 0 < len(hello.topics) <= _MAX_TOPICS:
@@ -55,6 +56,19 @@ def subscription_of(hello: Hello) -> Subscription:
         pattern=hello.pattern,
         threads=hello.threads,
     )
+
+
+def _check_texts(hello: Hello) -> None:
+    """Refuse what cannot be written down, as half a character cannot that JSON can spell."""
+    texts = {
+        "client_id": (hello.client_id,),
+        "instance_id": (hello.instance_id or "",),
+        "pattern": (hello.pattern or "",),
+        "topics": hello.topics or (),
+    }
+    for name, values in texts.items():
+        if not all(value.isprintable() for value in values):
+            raise InvalidSubscription(f"{name}: must be of printable characters")
 
 
 def check_fits(hello: Hello, assignor: Assignor, protocol: Protocol, *, alone: bool) -> None:

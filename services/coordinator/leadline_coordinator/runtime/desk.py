@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 _LARGE: Final = 20_000
 """Members times topics, plus partitions, from which an assignment is computed in a thread."""
 _RETRY_S: Final = 0.1
+_MOST_OF_A_NAME: Final = 40
+"""Characters of a consumer's own name in its member id: a topic's owners are in one znode."""
 
 
 class GroupDesk:
@@ -109,7 +111,7 @@ class GroupDesk:
 
     def _new_member_id(self, hello: Hello) -> str:
         prefix = hello.instance_id or hello.client_id or "consumer"
-        return f"{prefix}-{self._office.new_id()}"
+        return f"{prefix[:_MOST_OF_A_NAME]}-{self._office.new_id()}"
 
     def _now(self) -> int:
         return self._office.clock.monotonic_ms()
