@@ -238,6 +238,32 @@ async def test_a_new_topic_and_new_partitions_reach_the_groups_that_they_concern
     await consumer.drop()
 
 
+async def test_a_topic_that_comes_while_its_subscriber_is_being_let_in_is_not_missed(
+    zk_chroot: str, zk_session: ZkSession
+) -> None:
+    await make_topic(zk_session, "orders", 1)
+    async with coordinator(zk_chroot, rebalance_answer_timeout_ms=20_000) as rig:
+        await rig.active()
+        first = FrameConsumer(rig.url, "g")
+        second = FrameConsumer(rig.url, "g", topics=("late",))
+        first.answers_starts = second.answers_starts = False
+        await first.connect()
+        await until(lambda: bool(first.starts), "the first is being started")
+        await second.connect()
+        await until(lambda: second.welcome is not None, "the second is let in meanwhile")
+        await first.answer_start()
+        await until(lambda: bool(second.starts), "there is nothing for the second yet")
+
+        await make_topic(zk_session, "late", 1)
+        await until(lambda: "late" in topics_of(rig), "the topic is known")
+        second.answers_starts = True
+        await second.answer_start()
+
+        await until(lambda: second.owned == all_of("late", 1), "the second has the topic")
+        await first.drop()
+        await second.drop()
+
+
 async def test_a_member_that_leaves_hands_on_at_once(rig: CoordinatorRig) -> None:
     async with group_of(rig, 2) as (first, second):
         answer = await rig.http.post(f"/v1/groups/g/members/{second.member}/leave")
@@ -380,6 +406,34 @@ async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
     rig.service.desk("g").committer.offsets.clear()
     assert await upkeep.expire() == ["g"]
     assert await zk_session.exists(consumer_znodes.group_path("g")) is None
+
+
+async def test_offsets_of_a_removed_partition_do_not_come_back_with_it(
+    rig: CoordinatorRig, zk_session: ZkSession, zk_chroot: str
+) -> None:
+    async def resize(count: int) -> None:
+        await make_topic(zk_session, "returns", count, topic_id="same")
+
+    async def committed(url: CoordinatorRig) -> list[int]:
+        found = (await url.http.get("/v1/groups/g/offsets")).json()["offsets"]
+        return [row["partition"] for row in found]
+
+    await resize(3)
+    await until(lambda: topics_of(rig).get("returns") == 3, "the topic is known")
+    rows = [{"topic": "returns", "partition": number, "offset": 3} for number in range(3)]
+    await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
+
+    await resize(2)
+    offsets = rig.service.desk("g").committer.offsets
+    await until(lambda: ("returns", 2) not in offsets, "the offset of the third is gone")
+    await resize(3)
+    assert await committed(rig) == [0, 1]
+
+    await rig.resign()
+    await resize(1)
+    async with coordinator(zk_chroot, 2) as successor:
+        await successor.active()
+        assert await committed(successor) == [0]
 
 
 def active_part(rig: CoordinatorRig) -> Coordinator:

@@ -193,6 +193,11 @@ class FrameConsumer:
         )
         await self.connect(url)
 
+    async def answer_start(self) -> None:
+        """Answer the last Start by hand."""
+        assert self._socket is not None
+        await self._socket.send(channel.encode(started(self.starts[-1])))
+
     async def drop(self) -> None:
         """Lose the connection without a word, as a process does that is killed."""
         if self._task is not None:
@@ -233,15 +238,20 @@ class FrameConsumer:
                 self.starts.append(frame)
                 self.owned = set(channel.partition_pairs(frame.assignment))
                 if self.answers_starts:
-                    return Started(
-                        id=frame.id,
-                        coordinator_epoch=frame.coordinator_epoch,
-                        generation=frame.generation,
-                        attempt=frame.attempt,
-                    )
+                    return started(frame)
             case _:
                 pass
         return None
+
+
+def started(start: Start) -> Started:
+    """The answer to a Start."""
+    return Started(
+        id=start.id,
+        coordinator_epoch=start.coordinator_epoch,
+        generation=start.generation,
+        attempt=start.attempt,
+    )
 
 
 def stopped(stop: Stop) -> Stopped:

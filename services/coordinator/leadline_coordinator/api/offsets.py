@@ -120,7 +120,5 @@ def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> N
         topic: Annotated[str | None, Query(description="Only of this topic")] = None,
     ) -> models.OffsetsGone:
         """Delete the offsets of a group without members: of one topic, or all."""
-        committed = coordinator.desk(group).committer.offsets
-        names = [name for name in committed if topic is None or name[0] == topic]
-        deleted = await coordinator.offsets().delete(group, names) if names else 0
+        deleted = await coordinator.offsets().delete(group, topic)
         return models.OffsetsGone(deleted=deleted)

@@ -59,20 +59,26 @@ class OffsetCommitter:
         for outcome in waited_for:
             await outcome.over()
 
-    async def delete(self, partitions: Mapping[Partition, Committed]) -> None:
-        """Delete offsets.
+    async def delete(self, gone: Callable[[Partition], bool]) -> int:
+        """Delete the offsets of partitions that are `gone`; return how many.
+
+        Those that are still to be written count too: written later, they would be back.
 
         Raises:
             OutcomeUnknown: ZooKeeper was lost on the way.
             NotCoordinator: this process was succeeded; nothing was deleted.
 
         """
+        self._drop_pending(gone)
+        await self._being_written.over()
+        partitions = [partition for partition in self.offsets if gone(partition)]
         if partitions:
             office = self._office
             with told_to_callers():
-                await office.store.delete_offsets(office.term, self._group, list(partitions))
+                await office.store.delete_offsets(office.term, self._group, partitions)
             for partition in partitions:
                 self.offsets.pop(partition, None)
+        return len(partitions)
 
     async def close(self) -> None:
         """Give up what is not written; whoever waits is told that it is not known."""
@@ -80,6 +86,13 @@ class OffsetCommitter:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._written.fail(StoreOutcomeUnknown("this coordinator has lost its office"))
+
+    def _drop_pending(self, gone: Callable[[Partition], bool]) -> None:
+        kept = {name: one for name, one in self._pending.items() if not gone(name)}
+        if self._pending and not kept:  # nobody is left to tell those who wait
+            self._written.succeed()
+            self._written = _Outcome()
+        self._pending = kept
 
     async def _write_all(self) -> None:
         clock, interval_ms = self._office.clock, self._office.settings.offsets_commit_interval_ms

@@ -20,7 +20,7 @@ from leadline_client.channel import Hello
 from leadline_client.errors import LeadlineError, UnknownGroup
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.zk.errors import ZkError
-from leadline_coordinator.domain.facts import Committed, Deposed, Partition, StoredGroup
+from leadline_coordinator.domain.facts import Deposed, Partition, StoredGroup
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.interest import Interest
 from leadline_coordinator.domain.members import Limits
@@ -212,21 +212,28 @@ class Coordinator:
         )
         return self._add(group, committer)
 
-    def on_group_member_change(self, name: str) -> None:
-        """Look what the members of a group are interested in (GroupMemberChangeListener)."""
+    def on_group_member_change(self, name: str) -> bool:
+        """Look what the members of a group are interested in (GroupMemberChangeListener).
+
+        Returns:
+            Whether it is anything else than before.
+
+        """
         members = self.groups[name].group.members.values()
-        if self.interest.update(name, (member.subscription for member in members)):
+        is_other = self.interest.update(name, (member.subscription for member in members))
+        if is_other:
             self.topics.hint()  # what is of interest only now is not watched yet
         self.office.metrics.group_members.labels(name).set(len(members))
+        return is_other
 
-    def on_topic_change(self, topics: Collection[str], gone: Collection[str]) -> None:
+    def on_topic_change(self, topics: Collection[str], gone: Mapping[str, int]) -> None:
         """Ask for a rebalance of the groups that changed topics concern.
 
-        Both the seed's TopicChangeListener and its TopicPartitionChangeListener. The
-        offsets of topics that are `gone` mean nothing any more.
+        Both the seed's TopicChangeListener and its TopicPartitionChangeListener. Of a
+        topic in `gone` the offsets from that partition on mean nothing any more.
         """
         if gone and self.ready.is_set():
-            self._watch(asyncio.create_task(self._drop_offsets(set(gone)), name="drop-offsets"))
+            self._watch(asyncio.create_task(self._drop_offsets(gone), name="drop-offsets"))
         concerned = {(name, topic) for topic in topics for name in self.interest.concerned(topic)}
         for name, topic in sorted(concerned):
             desk = self.groups.get(name)
@@ -253,7 +260,9 @@ class Coordinator:
                 while desk is not None and desk.group.wants_rebalance:
                     self.on_group_member_change(name)
                     await desk.handle_rebalance_request()
-                    self.on_group_member_change(name)
+                    if self.on_group_member_change(name):
+                        # Changes of what is of interest only now were not told to this group.
+                        desk.group.request_rebalance("the members ask for something else")
         finally:
             self.groups_being_rebalanced.discard(name)
 
@@ -277,30 +286,34 @@ class Coordinator:
         self.groups[group.name] = desk
         return desk
 
-    async def _drop_offsets(self, topics: Collection[str]) -> None:
-        """Delete the offsets of deleted topics; what is left over a successor deletes."""
+    async def _drop_offsets(self, topics: Mapping[str, int]) -> None:
+        """Delete the offsets of what was deleted; what is left over a successor deletes."""
+
+        def is_gone(partition: Partition) -> bool:
+            topic, number = partition
+            return topic in topics and number >= topics[topic]
+
         for desk in list(self.groups.values()):
-            committed = desk.committer.offsets
-            gone = {name: one for name, one in committed.items() if name[0] in topics}
             try:
-                await desk.committer.delete(gone)
+                await desk.committer.delete(is_gone)
             except LeadlineError as problem:
                 _log.warning("offsets of group %r are left: %s", desk.group.name, problem)
 
     async def _drop_offsets_of_other_topics(
         self, desk: GroupDesk, stored: Iterable[StoredGroup]
     ) -> None:
-        """Delete offsets of topics that were deleted, or made anew, while nobody looked."""
-        ids = self.topics.ids()
+        """Delete offsets of what was deleted, or made anew, while nobody looked."""
+        ids, counts = self.topics.ids(), self.topics.counts
         known: Mapping[str, str] = next(
             one.topic_ids for one in stored if one.record.name == desk.group.name
         )
-        gone: dict[Partition, Committed] = {
-            partition: committed
-            for partition, committed in desk.committer.offsets.items()
-            if known.get(partition[0]) not in ("", ids.get(partition[0]))
-        }
-        await desk.committer.delete(gone)
+
+        def is_gone(partition: Partition) -> bool:
+            topic, number = partition
+            is_another = known.get(topic) not in ("", ids.get(topic))
+            return is_another or number >= counts.get(topic, number + 1)
+
+        await desk.committer.delete(is_gone)
 
 
 def limits_of(office: Office) -> Limits:

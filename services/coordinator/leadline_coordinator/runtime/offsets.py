@@ -171,8 +171,8 @@ class GroupOffsets:
             for name in sorted(names)
         ]
 
-    async def delete(self, group: str, partitions: Collection[Partition]) -> int:
-        """Delete offsets of a group without members, all without `partitions`; return how many.
+    async def delete(self, group: str, topic: str | None = None) -> int:
+        """Delete offsets of a group without members, of one topic or all; return how many.
 
         Raises:
             GroupNotEmpty: it has members.
@@ -180,10 +180,7 @@ class GroupOffsets:
         """
         desk = self._coordinator.desk(group)
         _check_inactive(desk)
-        committed = desk.committer.offsets
-        gone = {n: committed[n] for n in (partitions or list(committed)) if n in committed}
-        await desk.committer.delete(gone)
-        return len(gone)
+        return await desk.committer.delete(lambda name: topic is None or name[0] == topic)
 
     async def _ends(
         self, partitions: Collection[Partition], timestamp: int | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.facts import TopicFacts
@@ -21,14 +21,15 @@ _log = logging.getLogger(__name__)
 class TopicListeners:
     """The topics of the cluster. `counts` is changed in place: groups look into it.
 
-    `told(changed, gone)` hears of topics that are not as they were, and of those among
-    them that were deleted, or made anew under another id.
+    `told(changed, gone)` hears of topics that are not as they were; `gone` says of those
+    among them that have lost partitions from which number on: from 0 where the topic was
+    deleted, or made anew under another id.
     """
 
     def __init__(
         self,
         office: Office,
-        told: Callable[[Collection[str], Collection[str]], None],
+        told: Callable[[Collection[str], Mapping[str, int]], None],
         interesting: Callable[[Iterable[str]], set[str]],
     ) -> None:
         self.topics: dict[str, TopicFacts] = {}
@@ -96,9 +97,9 @@ class TopicListeners:
             else:
                 self.counts.pop(name, None)
         gone = {
-            name
+            name: left
             for name in changed & before.keys()
-            if name not in found or found[name].topic_id != before[name].topic_id
+            if (left := _left_of(before[name], found.get(name))) < before[name].partitions
         }
         if changed:
             self._told(changed, gone)
@@ -111,3 +112,8 @@ class TopicListeners:
             self._woken.set()
 
         return self._watched.setdefault(topic, on_topic_partition_change)
+
+
+def _left_of(before: TopicFacts, now: TopicFacts | None) -> int:
+    """Return how many partitions are still those of before."""
+    return now.partitions if now is not None and now.topic_id == before.topic_id else 0
