@@ -21,6 +21,18 @@ TOPIC = "orders"
 """The topic that all examples are about."""
 
 
+FLEETING = (
+    "add_partitions",
+    "apply_plan",
+    "cancel_reassignment",
+    "cancel_task",
+    "change_task",
+    "drain",
+    "remove_partitions",
+)
+"""What the examples of these are about depends on what is under way: a refusal may be right."""
+
+
 @dataclass(frozen=True)
 class Call:
     """One request: what to fill in where the document asks for it."""
@@ -78,6 +90,11 @@ class Described:
         if "example" in content:
             return content["example"]
         return self._resolved(content.get("schema", {})).get("example")
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether what the example is about need not be there."""
+        return self.id in FLEETING
 
     @property
     def names(self) -> str | None:
@@ -140,13 +157,21 @@ def operations_of(document: dict[str, Any]) -> Iterator[Described]:
 def as_a_story(operations: Iterable[Described]) -> list[Described]:
     """Return operations in an order in which each example can work.
 
-    The topic of the examples is created first and deleted last, records are appended
-    before they are read, and what has an id of its own is made before it is named.
+    The topic of the examples is created first and deleted last, and records are appended
+    before they are read. What may move leaders comes after all that asks a leader, and
+    what has an id of its own is made before it is named.
     """
-    beginning, end = ("create_topic", "produce", "make_plan", "reassign"), "delete_topic"
+    beginning, moving = ("create_topic", "produce"), ("make_plan", "reassign", "elect")
 
-    def place(one: Described) -> tuple[bool, int]:
-        return one.id == end, beginning.index(one.id) if one.id in beginning else len(beginning)
+    def place(one: Described) -> tuple[int, int]:
+        if one.id in beginning:
+            return 0, beginning.index(one.id)
+        if one.id in moving:
+            return 2, moving.index(one.id)
+        if one.id == "delete_topic":
+            return 4, 0
+        is_later = one.may_be_refused or "{plan_id}" in one.path or "{task_id}" in one.path
+        return (3, 0) if is_later else (1, 0)
 
     return sorted(operations, key=place)
 
