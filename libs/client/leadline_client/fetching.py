@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from leadline_client.client import AsyncLeadlineClient
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import LeadlineError, PartitionNotOwned
 from leadline_client.membership import TopicPartition
 from leadline_client.reading import Position, ReadLimits, Start
 from leadline_client.wire import Record
@@ -96,7 +96,7 @@ class Fetcher:
 
     def seek(self, partition: TopicPartition, start: Start) -> None:
         """Read on from elsewhere, dropping what was read and not given."""
-        feed = self._feeds[partition]
+        feed = self._feed(partition)
         self._clear(feed)
         feed.reader.seek(start)
         feed.stuck = None
@@ -104,7 +104,9 @@ class Fetcher:
 
     async def seek_to_time(self, partition: TopicPartition, timestamp: int) -> int:
         """Read on from the first record of `timestamp` (Unix ms) or later; return its offset."""
-        feed = self._feeds[partition]
+        feed = self._feed(partition)
+        if feed.position >= 0:
+            feed.reader.seek(feed.position)  # where to go on if the search fails
         self._clear(feed)
         feed.stuck = None
         return await self._client.run(feed.reader.seek_to_time(timestamp))
@@ -119,8 +121,8 @@ class Fetcher:
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
         """Give nothing of these until they are resumed; their place stays."""
-        for partition in partitions:
-            self._feeds[partition].paused = paused
+        for feed in [self._feed(partition) for partition in partitions]:
+            feed.paused = paused
         self.news.set()
 
     def paused(self) -> tuple[TopicPartition, ...]:
@@ -134,8 +136,14 @@ class Fetcher:
 
     async def position(self, partition: TopicPartition) -> int:
         """Return the offset of the next record to be given, asking the leader if need be."""
-        feed = self._feeds[partition]
+        feed = self._feed(partition)
         return feed.position if feed.position >= 0 else await self._located(feed)
+
+    def _feed(self, partition: TopicPartition) -> _Feed:
+        feed = self._feeds.get(partition)
+        if feed is None:  # it may have been taken away since the application was told of it
+            raise PartitionNotOwned(f"{partition[0]}-{partition[1]} is not read by this consumer")
+        return feed
 
     async def _located(self, feed: _Feed) -> int:
         await self._client.run(feed.reader.locate())

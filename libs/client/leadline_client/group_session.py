@@ -121,13 +121,15 @@ class GroupSession:
             await self._channel.close()
 
     async def until_settled(self, timeout_s: float) -> bool:
-        """Wait for a Start; tell whether one came in time."""
+        """Wait for a Start; tell whether one came in time, and before a Stop."""
+        one = self._membership
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: self._membership.settled or self.error)
+                # The next Start comes after the Stop's answer, for which the caller may be awaited.
+                await self._changed.wait_for(lambda: one.settled or one.stopping or self.error)
         except TimeoutError:
             return False
-        return self._membership.settled
+        return one.settled
 
     async def leave(self, *, quietly: bool) -> None:
         """End the membership; `quietly`: without telling the coordinator, to come back soon."""

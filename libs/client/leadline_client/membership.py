@@ -136,6 +136,11 @@ class Membership:
         channel = self._channel
         return channel is not None and channel.started and not channel.stops
 
+    @property
+    def stopping(self) -> bool:
+        """Whether a Stop awaits its answer, and so the application."""
+        return self._channel is not None and bool(self._channel.stops)
+
     def may_consume(self, now_s: float) -> bool:
         """Tell whether records may be given to the application: to be asked each time."""
         channel = self._channel
@@ -211,7 +216,8 @@ class Membership:
             return [HangUp()]
         known, self.member = self.member, frame.member
         channel.welcome(frame, now_s)
-        self._numbers = max(numbers, self._numbers or numbers)
+        # Not the highest ones seen: a group that was deleted begins again with its generations.
+        self._numbers = numbers
         return self._lose(self.owned) if known != frame.member else []
 
     def _on_error(self, error: LeadlineError) -> list[Effect]:

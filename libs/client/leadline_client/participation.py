@@ -235,6 +235,7 @@ class Participation:
             return True  # deleted: the coordinator takes it away soon
         if isinstance(error, OffsetOutOfRange | TopicIdMismatch) and self._offset_reset != "error":
             self._fetcher.restart(partition, self._offset_reset)
+            self._progress.begin(partition, None)  # what was consumed was of another log
             return True
         return False
 

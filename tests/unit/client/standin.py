@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from leadline_client import batches
 from leadline_client.errors import (
     LeaderHint,
+    LeaderNotAvailable,
     LeadlineError,
     NotLeader,
     OffsetOutOfRange,
@@ -66,6 +67,7 @@ class StandInCluster:
         self.version = 1
         self.topic_id = "id-1"
         self.log_start = 0
+        self.offsets_refused = False
         self.urls: dict[int, str] = {}
         self.partitions = {p: Partition(1 + p % brokers) for p in range(partitions)}
         self.requests: Counter[str] = Counter()
@@ -184,6 +186,8 @@ class Broker:
         return endpoint
 
     async def _offsets(self, request: Request, row: Partition) -> Response:
+        if self._cluster.offsets_refused:
+            raise LeaderNotAvailable("nobody leads it")
         found = {"log_start_offset": 0, "high_watermark": row.end, "log_end_offset": row.end}
         at_or_after = None
         if stated := request.query_params.get("timestamp"):

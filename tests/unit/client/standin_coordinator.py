@@ -119,6 +119,7 @@ class StandInCoordinator:
         self.commits: list[dict[str, Any]] = []
         self.committed = asyncio.Event()
         self.refusals: deque[LeadlineError] = deque()
+        self.refused = asyncio.Event()
         self._channels: asyncio.Queue[Conversation] = asyncio.Queue()
         self._http = AsyncHttpxTransport()
 
@@ -152,6 +153,7 @@ class StandInCoordinator:
             return _json(200, {})
         if self.refusals:
             refusal = self.refusals.popleft()
+            self.refused.set()
             return _json(refusal.status, refusal.body())
         self.commits.append(body)
         self.committed.set()

@@ -10,10 +10,16 @@ import pytest
 from leadline_client import batches
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
 from leadline_client.consumer import AsyncConsumer, Consumer
-from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
+from leadline_client.errors import (
+    LeaderNotAvailable,
+    OffsetOutOfRange,
+    PartitionNotOwned,
+    TopicIdMismatch,
+)
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.readers import PartitionReader
 from leadline_client.reading import ReadLimits
+from leadline_client.retry import RetryPolicy
 from leadline_client.transport import Request, Response
 from leadline_client.wire import Record
 from tests.unit.client.standin import StandInCluster
@@ -214,3 +220,34 @@ def test_the_blocking_consumer_seeks_and_reads(cluster: StandInCluster) -> None:
         consumer.seek(("t", 0), 4)
         assert numbers([one.record for one in consumer.poll(timeout_s=5)]) == list(range(4, 10))
         assert consumer.seek_to_time(("t", 0), 1009) == 9
+
+
+async def test_a_search_by_time_that_fails_skips_nothing(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    policy = RetryPolicy(timeout_s=0.1)
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap, policy=policy) as client,
+        AsyncConsumer(client, limits=NO_WAIT) as consumer,
+    ):
+        await consumer.assign([("t", 0)])
+        found = numbers([one.record for one in await consumer.poll(5, max_records=3)])
+        cluster.offsets_refused = True
+        with pytest.raises(LeaderNotAvailable):
+            await consumer.seek_to_time(("t", 0), 1015)
+        found += numbers([one.record for one in await consumer.poll(5)])
+    assert found == list(range(10))
+
+
+async def test_a_partition_that_is_not_read_is_refused_by_name(cluster: StandInCluster) -> None:
+    async with (
+        AsyncLeadlineClient(cluster.bootstrap) as client,
+        AsyncConsumer(client, limits=NO_WAIT) as consumer,
+    ):
+        await consumer.assign([("t", 0)])
+        with pytest.raises(PartitionNotOwned, match="t-1"):
+            await consumer.seek(("t", 1), 0)
+        with pytest.raises(PartitionNotOwned, match="t-1"):
+            await consumer.position(("t", 1))
+        with pytest.raises(PartitionNotOwned, match="t-1"):
+            consumer.pause([("t", 0), ("t", 1)])
+        assert consumer.paused == ()

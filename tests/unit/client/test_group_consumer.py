@@ -23,7 +23,7 @@ from leadline_client.errors import (
 from leadline_client.fetching import ConsumedRecord
 from leadline_client.membership import TopicPartition
 from leadline_client.reading import ReadLimits
-from tests.unit.client.standin import StandInCluster
+from tests.unit.client.standin import Partition, StandInCluster
 from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
 from tests.unit.client.test_consumer import fill, numbers
 
@@ -322,6 +322,39 @@ async def test_an_offset_that_is_out_of_range_is_reset_as_the_settings_say(
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 77}) as (member, _, _):
         assert numbers([one.record for one in await member.records(10)]) == list(range(10))
+
+
+async def test_what_was_consumed_of_another_log_is_not_committed_for_the_present_one(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        await member.records(10)
+        cluster.partitions[0] = Partition(leader=1)
+        fill(cluster, 0, range(3))
+        assert numbers([one.record for one in await member.records(3)]) == [0, 1, 2]
+        await member.consumer.aclose(consumed=False)
+        assert coordinator.commits == []
+
+
+async def test_a_commit_that_waits_for_the_next_start_does_not_keep_a_stop_waiting(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}, stop_limit_ms=30_000) as (member, channel, coordinator):
+        await member.records(10)
+        coordinator.refusals.extend(StaleGeneration("another one") for _ in range(1_000))
+        committing = asyncio.create_task(member.consumer.commit())
+        async with asyncio.timeout(10):
+            await coordinator.refused.wait()
+        await channel.stop(A)
+        polling = asyncio.create_task(member.consumer.poll(20))
+        async with asyncio.timeout(10):
+            await channel.expect(Stopped)
+        coordinator.refusals.clear()
+        for task in (committing, polling):
+            task.cancel()
+        await asyncio.gather(committing, polling, return_exceptions=True)
 
 
 async def test_paused_partitions_keep_their_place(cluster: StandInCluster) -> None:

@@ -254,6 +254,17 @@ def test_a_new_member_id_means_that_everything_was_lost() -> None:
     assert member.owned == frozenset()
 
 
+def test_a_group_that_was_deleted_meanwhile_begins_anew_and_so_does_its_member() -> None:
+    member = joined(A)
+    member.on_frame(stop(2, B, generation=8), 0.1)
+    member.on_closed()
+    member.hello(9.0)
+    member.on_frame(welcome("other", generation=0), 9.1)
+    effects = member.on_frame(start(1, A, generation=1, attempt=0), 9.2)
+    assert [type(one) for one in answers(effects)] == [Started]
+    assert member.generation == 1
+
+
 def test_an_older_coordinator_is_left() -> None:
     member = joined(A)
     member.on_frame(ping(2, 1, epoch=3), 0.1)

@@ -62,7 +62,7 @@ class GroupFull(Refused):
 
 
 class PartitionNotOwned(Refused):
-    """The member does not own the partition that it commits an offset of."""
+    """The partition is not the member's: it was taken away, or never given."""
 
     code = 40975
 
