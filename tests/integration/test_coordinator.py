@@ -356,9 +356,12 @@ async def test_a_group_is_deleted_with_all_that_was_recorded(
 async def test_offsets_of_a_topic_that_was_made_anew_meanwhile_are_dropped(
     rig: CoordinatorRig, zk_chroot: str, zk_session: ZkSession
 ) -> None:
+    shown = 'leadline_coordinator_group_members{group="g"}'
     async with group_of(rig, 1) as (consumer,):
         await commit(rig, consumer, 2, 4)
+        assert shown in (await rig.http.get("/metrics")).text
     await rig.resign()
+    assert shown not in (await rig.http.get("/metrics")).text
     await make_topic(zk_session, "orders", PARTITIONS, topic_id="another")
 
     async with coordinator(zk_chroot, 2) as successor:

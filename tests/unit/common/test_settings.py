@@ -11,6 +11,7 @@ from leadline_client.errors import PolicyViolation
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
+    CoordinatorSettings,
     SettingsError,
     TopicConfigs,
     load_settings,
@@ -116,6 +117,19 @@ def test_a_wrong_setting_is_refused_by_its_name(
     with pytest.raises(SettingsError) as refusal:
         load_settings(BrokerSettings, flags=BROKER | flags, environment=environment, config=file)
     assert says in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("stop_ms", "evict_ms", "why"),
+    [(4_000, 4_000, "must hold"), (1_000, 5_000, "must hold"), (10_000, 10_199, "at least 2 %")],
+)
+def test_a_consumer_may_not_be_given_up_before_it_has_stopped(
+    stop_ms: int, evict_ms: int, why: str
+) -> None:
+    limits = {"group.stop.limit.ms": str(stop_ms), "group.evict.limit.ms": str(evict_ms)}
+    flags = {"coordinator.id": "1"} | limits
+    with pytest.raises(SettingsError, match=why):
+        load_settings(CoordinatorSettings, flags=flags, environment={})
 
 
 def test_a_missing_required_setting_is_named() -> None:

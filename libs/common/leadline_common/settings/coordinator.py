@@ -8,6 +8,8 @@ from leadline_common.settings.fields import required, setting
 from leadline_common.settings.service import ServiceSettings
 
 _HOUR_MS = 3_600_000
+_CLOCK_MARGIN_PERCENT = 2
+"""Two clocks, each of which may go wrong by one in a hundred."""
 
 
 class CoordinatorSettings(ServiceSettings):
@@ -101,5 +103,10 @@ class CoordinatorSettings(ServiceSettings):
         if not ping_ms < stop_ms < evict_ms:
             raise ValueError(
                 "group.ping.interval.ms < group.stop.limit.ms < group.evict.limit.ms must hold"
+            )
+        if evict_ms * 100 < stop_ms * (100 + _CLOCK_MARGIN_PERCENT):
+            raise ValueError(
+                "group.evict.limit.ms must exceed group.stop.limit.ms by at least "
+                f"{_CLOCK_MARGIN_PERCENT} %: a consumer's clock may be slow, the coordinator's fast"
             )
         return evict_ms

@@ -138,6 +138,7 @@ class Coordinator:
             self._over.exception()
         for desk in self.groups.values():
             desk.close()
+            self.office.metrics.forget(desk.group.name)  # a successor shows it from now on
             await desk.committer.close()
 
     # -- groups ----------------------------------------------------------------
