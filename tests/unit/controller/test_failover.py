@@ -20,6 +20,7 @@ from leadline_controller.domain.cluster import (
     TopicPartition,
     TopicSet,
 )
+from leadline_controller.domain.draining import move_leaders_off
 from leadline_controller.domain.failover import (
     StateDecision,
     elect_preferred,
@@ -174,6 +175,16 @@ def test_preferred_election_passes_over_a_new_incarnation() -> None:
     image = cluster(AR, {0: AR}, {0: state(2, AR)})
     image.registered_at[1] = 50
     assert elect_preferred(image, [NAME]) == []
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_an_election_by_order_makes_no_member_of_a_new_incarnation(drained: bool) -> None:
+    """R9: after this write nobody could see any more that it registered after the state's."""
+    image = cluster(AR, {0: AR}, {0: state(2, AR)})
+    image.registered_at[3] = 50
+    order = move_leaders_off(image, [NAME], frozenset({2})) if drained else None
+    decision = only(elect_preferred(image, [NAME]) if order is None else order)
+    assert (decision.after.leader, decision.after.isr) == (1, (1, 2))
 
 
 def test_unclean_election_by_hand_touches_only_the_leaderless() -> None:

@@ -26,7 +26,10 @@ Target = Callable[[TopicPartition], tuple[int, ...] | None]
 def move_leaders_off(
     image: ClusterImage, names: Iterable[TopicPartition], drained: frozenset[int]
 ) -> list[StateDecision]:
-    """Give the leadership of drained brokers to other members of the ISR, which stays."""
+    """Give the leadership of drained brokers to other members of the ISR, which stays.
+
+    But for those that registered after the state was written, as in `elect_preferred`.
+    """
     decisions: list[StateDecision] = []
     find_stale = registered_since(image)
     takers = image.electable - drained
@@ -35,14 +38,14 @@ def move_leaders_off(
         partition = topic.stands(name.partition) if topic and not topic.deleting else None
         if topic is None or partition is None or partition.state is None:
             continue
-        state = partition.state
+        state, stale = partition.state, find_stale(partition)
         if state.leader not in drained:
             continue
         chosen = elect(
             ElectionKind.REASSIGN,
             partition.replicas,
-            state.isr,
-            takers - find_stale(partition),
+            tuple(broker for broker in state.isr if broker not in stale),
+            takers - stale,
             leader=state.leader,
         )
         if chosen.leader != state.leader:

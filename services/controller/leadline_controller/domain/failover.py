@@ -159,7 +159,8 @@ def never_stale(_partition: PartitionImage) -> frozenset[int]:
 def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
     """Move leadership to the first assigned replica where it is live and in sync.
 
-    A broker that registered after the state was written is not the member that it names (R9).
+    A broker that registered after the state was written is not the member that it names
+    (R9), and leaves the ISR: the new state will be later than its registration.
     """
     decisions: list[StateDecision] = []
     find_stale = registered_since(image)
@@ -168,12 +169,12 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
         partition = topic.stands(name.partition) if topic else None
         if topic is None or partition is None or partition.state is None or topic.deleting:
             continue
-        state = partition.state
+        state, stale = partition.state, find_stale(partition)
         chosen = elect(
             ElectionKind.PREFERRED,
             partition.replicas,
-            state.isr,
-            image.preferable - find_stale(partition),
+            tuple(broker for broker in state.isr if broker not in stale),
+            image.preferable - stale,
             leader=state.leader,
         )
         if chosen.leader != state.leader:

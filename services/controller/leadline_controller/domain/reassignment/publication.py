@@ -23,6 +23,7 @@ from leadline_controller.domain.reassignment.machine import (
     Shrink,
     apply_action,
 )
+from leadline_controller.domain.reassignment.steps import without
 
 
 class TopicChange(msgspec.Struct, frozen=True):
@@ -111,7 +112,8 @@ def _decide(
         before,
         leader=result.leader,
         leader_epoch=before.leader_epoch + 1,
-        isr=result.isr,
+        # Written now, the state is later than their registration: it must not name them (R9).
+        isr=without(result.isr, one.facts.stale),
         controller_epoch=controller_epoch,
         eligible=tuple(b for b in before.eligible if b in result.replicas),
     )
