@@ -77,7 +77,9 @@ async def test_the_start_of_an_intent_by_hand_is_kept_for_cancelling(
     await zk_session.create(intent_path(*ORDERS), b"[3]")
     await until(lambda: ORDERS in rig.brokers[3].roles, "3 has a role")
     data, _ = await zk_session.get(intent_path(*ORDERS))
-    assert decode_intent(data).start == (1,)
+    found = decode_intent(data)
+    meant = (await read_topic(zk_session, "orders")).topic_id
+    assert (found.start, found.topic_id) == ((1,), meant), "it is not for a later topic"
     await controller.retire()
     controller.resume()
     await rig.settled(controller)

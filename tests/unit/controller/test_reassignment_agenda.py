@@ -19,6 +19,7 @@ from leadline_common.tasks import Intent, TargetRow
 from leadline_common.znodes import PartitionState
 from leadline_controller.domain.cluster import (
     BrokerDown,
+    BrokerUp,
     ClusterImage,
     StateSet,
     TopicGone,
@@ -34,7 +35,7 @@ from leadline_controller.domain.reassignment.requests import (
     check_idle,
     check_submission,
 )
-from tests.unit.controller.images import NAME, TOPIC, cluster, state
+from tests.unit.controller.images import NAME, TOPIC, broker, cluster, state
 
 NO_LIMITS = ReassignmentLimits()
 
@@ -122,6 +123,47 @@ def test_who_is_dropped_is_eligible_no_more() -> None:
     agenda.touch([NAME])
     change = write(image, agenda.due(image, NO_LIMITS))
     assert (change.drops, change.decisions[0].after.eligible) == ({0: (4,)}, (2,))
+
+
+def test_a_drained_broker_is_not_made_the_leader_on_the_way() -> None:
+    """The drain would take leadership away again, and the reassignment give it back, for ever."""
+    image, agenda = world(((1, 2), (3, 4)))
+    write(image, agenda.due(image, NO_LIMITS))
+    half = PartitionState(1, 5, (1, 2, 3), 7)
+    image.apply([StateSet(TOPIC, 0, half, 5, 60)])
+    image.draining = frozenset({3})
+    agenda.touch([NAME])
+    assert agenda.due(image, NO_LIMITS) == [], "4 is waited for, and 3 leads nothing meanwhile"
+    catch_up(image, agenda, 0)
+    (due,) = agenda.due(image, NO_LIMITS)
+    assert due.action == Elect(4)
+    image.draining = frozenset()
+    assert agenda.is_behind(image, NO_LIMITS), "who is drained is news"
+    assert agenda.due(image, NO_LIMITS)[0].action == Elect(3)
+
+
+def test_a_drained_broker_leads_where_nobody_else_of_the_target_can() -> None:
+    image, agenda = world(((1,), (3,)))
+    image.draining = frozenset({3})
+    write(image, agenda.due(image, NO_LIMITS))
+    catch_up(image, agenda, 0)
+    assert [due.action for due in agenda.due(image, NO_LIMITS)] == [Elect(3)]
+
+
+def test_a_member_that_registered_since_leaves_the_isr_with_the_next_write() -> None:
+    """Rule R9: the write is later than the registration, and would make it look like a member."""
+    image, agenda = world(((1, 2), (1, 3)))
+    image.apply([BrokerUp(broker(2, incarnation=1), zxid=30)])
+    change = write(image, agenda.due(image, NO_LIMITS))
+    assert change.decisions[0].after.isr == (1,)
+
+
+def test_an_intent_for_an_earlier_topic_of_the_name_moves_nothing() -> None:
+    image, agenda = world(((1, 2), (3, 2)))
+    agenda.put(NAME, Intent((3, 2), (1, 2), topic_id="id-0"), 1, 0)
+    assert agenda.due(image, NO_LIMITS) == []
+    agenda.put(NAME, Intent((3, 2), (1, 2), topic_id="id-1"), 2, 0)
+    assert len(agenda.due(image, NO_LIMITS)) == 1
 
 
 def test_what_is_due_stays_due_until_it_is_written() -> None:

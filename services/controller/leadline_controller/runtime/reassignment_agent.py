@@ -124,12 +124,17 @@ class ReassignmentAgent(Keeper):
             await self._undo_orphans()
 
     async def add_reassigned_partitions(self, found: FoundIntents) -> None:
-        """Take up intents (seed 1 F): one that was written by hand gets its start list."""
+        """Take up intents (seed 1 F).
+
+        One that was written by hand gets its start list, and the id of the topic that is
+        there: it is not meant for a later one of that name.
+        """
         unstarted = {}
         for name, (intent, _) in found.changed.items():
             current = current_replicas(self._image, name)
             if not intent.start and current is not None:
-                unstarted[name] = msgspec.structs.replace(intent, start=current)
+                topic_id = intent.topic_id or self._image.topics[name.topic].topic_id
+                unstarted[name] = msgspec.structs.replace(intent, start=current, topic_id=topic_id)
         if unstarted:
             await self.write_intents(unstarted, "reassignment_found")
 

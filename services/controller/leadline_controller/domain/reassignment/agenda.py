@@ -46,8 +46,9 @@ class Due(msgspec.Struct, frozen=True):
 class Entry:
     """One reassignment; `version` is that of its intent, `request` orders the requests.
 
-    `facts` are None while the partition cannot be acted on: its topic is unknown
-    or being deleted. `moves_leader` speaks of the running step, or of the next one.
+    `facts` are None while the partition cannot be acted on: its topic is unknown,
+    being deleted, or not the one that was meant. `moves_leader` speaks of the running
+    step, or of the next one.
     """
 
     __slots__ = ("action", "facts", "intent", "moves_leader", "name", "request", "version")
@@ -249,7 +250,7 @@ def result_of_step(facts: PartitionFacts) -> tuple[int, ...]:
 
 def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:
     """Return what every reassignment depends on."""
-    return dict(image.registered_at), image.electable, limits
+    return dict(image.registered_at), image.electable, image.draining, limits
 
 
 def _take_out(index: dict[str, dict[TopicPartition, None]], key: str, name: TopicPartition) -> None:
@@ -272,6 +273,8 @@ def gather_facts(
     partition = topic.stands(name.partition) if topic else None
     if topic is None or partition is None or topic.deleting or not topic.topic_id:
         return None
+    if intent.topic_id not in ("", topic.topic_id):
+        return None  # it was meant for an earlier topic of this name, and will be dropped
     state = partition.state
     adding = topic.assignment.adding.get(name.partition, ())
     return PartitionFacts(
@@ -284,6 +287,7 @@ def gather_facts(
         adding=adding,
         removing=topic.assignment.removing.get(name.partition, ()),
         stale=find_stale(partition),
+        draining=image.draining,
         algorithm=intent.algorithm,
         cancelled=intent.cancelled,
         min_insync_replicas=image.min_insync_replicas(topic),

@@ -52,7 +52,8 @@ class PartitionFacts(msgspec.Struct, frozen=True):
     the state node: `leader`, `isr`. From the intent: `target`, `start`, `algorithm`,
     `cancelled`. `live` are the registered brokers, `stale` those of them that
     registered after the state was written: they are not the members that it names
-    (rule R9). `replica_movements` is the limit per step, None for none.
+    (rule R9). `draining` brokers should lead nothing where somebody else can.
+    `replica_movements` is the limit per step, None for none.
     """
 
     replicas: tuple[int, ...]
@@ -64,6 +65,7 @@ class PartitionFacts(msgspec.Struct, frozen=True):
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     stale: frozenset[int] = frozenset()
+    draining: frozenset[int] = frozenset()
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
     cancelled: bool = False
     min_insync_replicas: int = 1
@@ -202,8 +204,7 @@ def moves_leader(facts: PartitionFacts) -> bool:
         return plan_step(facts).leader_step
     members = (*facts.in_sync, *those_in(facts.adding, facts.live))
     staying = without(facts.replicas, (*facts.removing, *without(facts.adding, facts.goal)))
-    chosen = choose_leader(facts.algorithm, facts.leader, facts.goal, staying, members)
-    return chosen not in (NO_LEADER, facts.leader)
+    return _leader_among(facts, staying, members) not in (NO_LEADER, facts.leader)
 
 
 def apply_action(facts: PartitionFacts, action: Action) -> PartitionFacts:
@@ -254,7 +255,7 @@ def _begin_step(facts: PartitionFacts) -> Action:
 
 def _await_additions(facts: PartitionFacts) -> Action:
     """Wait, but give the future leader its place as soon as it is in sync."""
-    chosen = choose_leader(facts.algorithm, facts.leader, facts.goal, facts.replicas, facts.in_sync)
+    chosen = _leader_among(facts, facts.replicas, facts.in_sync)
     if chosen != facts.leader:
         return Elect(chosen)
     return _wait_for(facts, without(_awaited(facts), facts.in_sync))
@@ -283,7 +284,7 @@ def _shrink(
     floor = insync_floor(facts.min_insync_replicas, facts.goal)
     drops = limit_drops(unwanted, facts.in_sync, floor)
     assignment = order_replicas(without(facts.replicas, drops), facts.goal)
-    chosen = choose_leader(facts.algorithm, facts.leader, facts.goal, assignment, facts.in_sync)
+    chosen = _leader_among(facts, assignment, facts.in_sync)
     if chosen != facts.leader:
         return Elect(chosen)
     return Shrink(
@@ -299,12 +300,22 @@ def _shrink(
 def _complete(facts: PartitionFacts) -> Action:
     """Let the target's first replica lead if it can, and be done."""
     if facts.leader in facts.in_sync:
-        chosen = choose_leader(
-            facts.algorithm, facts.leader, facts.goal, facts.replicas, facts.in_sync
-        )
+        chosen = _leader_among(facts, facts.replicas, facts.in_sync)
         if chosen != facts.leader:
             return Elect(chosen)
     return Finish()
+
+
+def _leader_among(
+    facts: PartitionFacts, assignment: tuple[int, ...], members: tuple[int, ...]
+) -> int:
+    """Choose the leader; one that is drained only where no other member stays.
+
+    Else the drain would take from it what the reassignment has given to it, over and over.
+    """
+    willing = without(members, facts.draining)
+    pool = willing if those_in(willing, assignment) else members
+    return choose_leader(facts.algorithm, facts.leader, facts.goal, assignment, pool)
 
 
 def _awaited(facts: PartitionFacts) -> tuple[int, ...]:
