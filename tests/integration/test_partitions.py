@@ -14,6 +14,7 @@ from leadline_controller.domain.history import AuditRecord, broken_chains
 from tests.integration.test_controller_spine import audit
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import MortalStore, RunningController, read_state
+from tests.support.reassigning import over, post_reassignment
 from tests.support.zookeeper import until
 
 
@@ -115,6 +116,25 @@ async def test_a_partition_that_is_added_again_begins_with_later_epochs(
     await until(lambda: ("orders", 1) in rig.brokers[3].roles, "3 has its grant")
     assert rig.brokers[3].roles["orders", 1].first_epoch == 2
     assert not list(broken_chains(await records(zk_session)))
+
+
+async def test_a_reassignment_does_not_outlive_its_partition(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """One that is added again under the number is another partition, and stays where it is."""
+    controller = await rig.up()
+    await create(controller, replica_assignment={"0": [1], "1": [1]})
+    task = await post_reassignment(controller, {("orders", 1): (3,)})
+    await until(lambda: ("orders", 1) in rig.brokers[3].roles, "3 is being added")
+    assert (await remove(controller, 1)).json()["complete"]
+    path = znodes.PARTITIONS_REASSIGNED
+    assert await zk_session.get_children(path) == [], "it went in the same transaction"
+    answer = await add(controller, 2, replica_assignment={"1": [2]})
+    assert answer.status_code == 201, answer.text
+    found = await over(controller, task["id"])
+    assert (found["state"], found["partitions"]["failed"]) == ("done", 1)
+    await rig.settled(controller)
+    assert (await topic_node(zk_session)).partitions == {0: (1,), 1: (2,)}
 
 
 async def records(session: ZkSession) -> list[Any]:

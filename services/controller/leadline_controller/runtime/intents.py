@@ -131,15 +131,13 @@ class IntentNodes:
     def delete_ops(self, names: Sequence[TopicPartition]) -> list[Op]:
         """Return the operations that remove intents of one topic, and their parent if it empties.
 
-        They are refused where somebody has changed an intent, or added one.
+        Names without an intent are passed over. They are refused where somebody has
+        changed an intent, or added one.
         """
-        ops: list[Op] = [
-            DeleteOp(intent_path(*name), self._versions[name])
-            for name in names
-            if name in self._versions
-        ]
+        there = [name for name in names if name in self._versions]
+        ops: list[Op] = [DeleteOp(intent_path(*name), self._versions[name]) for name in there]
         topic = names[0].topic if names else ""
-        if ops and self._children.get(topic) == {str(name.partition) for name in names}:
+        if ops and self._children.get(topic) == {str(name.partition) for name in there}:
             ops.append(DeleteOp(intents_path(topic), ANY_VERSION))
         return ops
 

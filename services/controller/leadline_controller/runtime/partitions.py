@@ -7,9 +7,9 @@ controller or by any later one.
 Removing is a list of steps, each of which any controller can repeat: the order
 stands; metadata without the partition and StopReplica go to every live broker
 until all have acknowledged; then one multi takes the partition's nodes, its place
-in the topic's node, and the order. A broker that is away keeps its replica until
-it returns, and then finds that nobody knows it (stray), or that the partition of
-this number begins with a later leader epoch than its own.
+in the topic's node, the order, and the intent to reassign it. A broker that is away
+keeps its replica until it returns, and then finds that nobody knows it (stray), or
+that the partition of this number begins with a later leader epoch than its own.
 """
 
 from __future__ import annotations
@@ -58,19 +58,21 @@ from leadline_controller.runtime.partition_events import (
     RemovePartitions,
 )
 from leadline_controller.runtime.partition_orders import PartitionOrders
+from leadline_controller.runtime.reassignment_agent import ReassignmentAgent
 from leadline_controller.runtime.writer import StaleView, Why
 
 _log = logging.getLogger(__name__)
 
-_OPS_PER_REMOVAL = 4
-"""Its order, its node, and the children of that, of which there should be one."""
+_OPS_PER_REMOVAL = 5
+"""Its orders, to go and to move, its node, and the children of that (there should be one)."""
 
 
 class PartitionKeeper(Keeper):
     """The handlers of partitions that are added and removed, and the removals under way."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, reassignments: ReassignmentAgent) -> None:
         self._desk = desk
+        self._reassignments = reassignments
         self._store = desk.office.store
         self._additions = PartitionOrders(desk, znodes.PARTITIONS_ADD, decode_addition)
         self._removals = PartitionOrders(desk, znodes.PARTITIONS_REMOVE, decode_removal)
@@ -295,7 +297,7 @@ class PartitionKeeper(Keeper):
             _log.warning("partitions of %s are not removed yet: %s", topic.name, failure)
 
     async def _remove(self, topic: TopicImage, numbers: Sequence[int]) -> None:
-        """Delete all that there is of some partitions, in one multi with their orders.
+        """Delete all that there is of some partitions, in one multi with all orders for them.
 
         A leader may have written its ISR until it stopped: states are read once more,
         because the topic's node has to note an epoch that is above all of theirs.
@@ -303,10 +305,12 @@ class PartitionKeeper(Keeper):
         names = [TopicPartition(topic.name, number) for number in numbers]
         self._desk.adopt(await self._store.read_states(names))
         ops = [*await self._node_deletions(names), *await self._removals.deletions(names)]
+        ops += self._reassignments.removal_ops(names)
         gone = dict.fromkeys(numbers)
         before = {ASSIGNMENT: {n: topic.partitions[n].replicas for n in numbers}}
         entry = self._entry("partitions_removed", topic, before=before, after={ASSIGNMENT: gone})
         await self._publish(topic, without(topic, numbers), ops, entry)
+        self._reassignments.removed(names)
         self._desk.delivery.forget(names)
         self._desk.delivery.metadata()
 

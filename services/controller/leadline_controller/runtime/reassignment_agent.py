@@ -19,6 +19,7 @@ from leadline_common import znodes
 from leadline_common.settings.fields import INT32_MAX
 from leadline_common.tasks import Intent
 from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.ops import Op
 from leadline_controller.domain.cluster import StateSet, TopicPartition
 from leadline_controller.domain.reassignment.agenda import Agenda
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
@@ -202,6 +203,14 @@ class ReassignmentAgent(Keeper):
             _log.warning("intents could not be removed: %s", failure)
             self._take_in(await self._intents.look(everything=True))
             return
+        self.removed(names)
+
+    def removal_ops(self, names: Sequence[TopicPartition]) -> list[Op]:
+        """Return what ends the reassignments of partitions of one topic that are about to go."""
+        return self._intents.delete_ops(names)
+
+    def removed(self, names: Sequence[TopicPartition]) -> None:
+        """Note that partitions have gone, and `removal_ops` were carried out."""
         self._intents.deleted(names)
         for name in names:
             self.agenda.drop(name)

@@ -79,7 +79,7 @@ class Reign:
             self._topics,
             self._configs,
             IdempotencyKeeper(self.desk),
-            PartitionKeeper(self.desk),
+            PartitionKeeper(self.desk, self.reassignments),
             ElectionKeeper(self.desk),
             ShutdownKeeper(self.desk),
             self.reassignments,
