@@ -146,6 +146,28 @@ def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> No
     assert archive.ids() == (3, 5)
 
 
+def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -> None:
+    """A task that somebody wrote by hand tells what it likes, and must not end the history."""
+    archive = Archive(engine)
+    failed = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
+    told: list[dict[str, Any]] = [
+        {"kind": "broker_failed", "resource": {"broker": 1}, "after": failed},
+        {"kind": "broker_failed", "resource": {"broker": 1}, "after": failed},
+        {"kind": "broker_failed", "resource": {}, "after": 7},
+        {"kind": "brokers_changed", "after": {"brokers": "nobody"}},
+        {
+            "kind": "task_over",
+            "resource": {"task": "by-hand", "kind": "heal"},
+            "after": {"state": "done", "outcome": {}, "details": {"broker": [1]}},
+        },
+        {"kind": "broker_failed", "resource": {"broker": 2}, "after": failed},
+    ]
+    records = [made(number, **members) for number, members in enumerate(told)]
+    archive.append(records)
+    assert all_of(archive) == records
+    assert sorted(row.broker for row in archive.failures(None, 10)) == [1, 2]
+
+
 def test_nothing_is_stored_twice_after_everything_was_forgotten(engine: Engine) -> None:
     archive = Archive(engine)
     archive.append([made(0), made(1)])

@@ -6,16 +6,32 @@ order.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, and_, insert, select, update
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    ProgrammingError,
+)
 
 from leadline_controller.adapters.history.tables import failed_broker, task
 from leadline_controller.domain.history import AuditRecord
 
+_log = logging.getLogger(__name__)
+
 Draw = Callable[[Connection, AuditRecord], None]
+
+_UNFIT: tuple[type[Exception], ...] = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+    *(ArgumentError, DataError, IntegrityError, InterfaceError, ProgrammingError),
+)
+"""What other members than a controller writes come to, here or in the database."""
 
 _NO_COUNTS = dict.fromkeys(
     ("chunks", "chunks_over", "chunks_cancelled", "partitions", "partitions_moved", "bytes_moved"),
@@ -24,10 +40,19 @@ _NO_COUNTS = dict.fromkeys(
 
 
 def draw(connection: Connection, record: AuditRecord) -> None:
-    """Take one entry into the tables that are drawn from entries."""
+    """Take one entry into the tables that are drawn from entries.
+
+    Tasks and entries may be written by hand, and then tell anything: one that nothing
+    can be drawn from keeps its place in the audit, and holds up nothing that follows.
+    """
     drawing = _DRAWINGS.get(record.entry.kind)
-    if drawing is not None and record.entry.outcome == "done":
-        drawing(connection, record)
+    if drawing is None or record.entry.outcome != "done":
+        return
+    try:
+        with connection.begin_nested():
+            drawing(connection, record)
+    except _UNFIT as problem:
+        _log.error("audit entry %d is not in the histories: %r", record.id, problem)
 
 
 def _failed(connection: Connection, record: AuditRecord) -> None:
