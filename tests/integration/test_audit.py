@@ -167,6 +167,28 @@ async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
     assert [e["id"] for e in entries] == list(range(entries[0]["id"], entries[-1]["id"] + 1))
 
 
+async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the_trimming(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    options = {"audit_outbox_keep_entries": 2, "reconcile_interval_ms": 100}
+    first = await rig.up(1, audit_outbox_keep_entries=50, reconcile_interval_ms=100)
+    for number in range(3):
+        await create(first, f"topic-{number}")
+    await exported(first)
+    await zk_session.create(f"{znodes.AUDIT}/by-hand", b"which costs the next entry a number")
+    for number in (2, 4):
+        await zk_session.delete(znodes.audit_path(number), -1)
+    late = await rig.controller(**options)
+    await until(lambda: late.historian.stored == first.historian.stored, "the new one goes on")
+    assert await exported(late) == await exported(first), "the other one had them"
+    await first.stop()
+    rig.controllers.remove(first)
+    await active([late])
+    await create(late, "topic-3")
+    await zk_session.delete(f"{znodes.AUDIT_READERS}/1", -1)
+    await until_trimmed(zk_session, 3)
+
+
 async def test_what_was_refused_and_what_was_only_tried_are_told_too(rig: Rig) -> None:
     controller = await rig.up(1)
     await create(controller, "orders")

@@ -8,6 +8,7 @@ and nobody needs the list of all children to follow.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -21,6 +22,7 @@ from leadline_controller.domain.history import AuditRecord, ReaderPosition
 
 _log = logging.getLogger(__name__)
 _UNREADABLE = "unreadable"
+_ENTRY = re.compile(r"entry-[0-9]{10}")
 
 
 class ZkOutbox:
@@ -49,10 +51,10 @@ class ZkOutbox:
             records.append(AuditRecord(number, stat.czxid, _entry(number, data, stat.ctime)))
         return records
 
-    async def oldest(self) -> int | None:
-        """Return the lowest id that is there."""
+    async def ids(self) -> list[int]:
+        """Return the ids that are there, the lowest first; what else is there is no entry."""
         names = await self._session.get_children(znodes.AUDIT)
-        return min((znodes.audit_id(name) for name in names), default=None)
+        return sorted(znodes.audit_id(name) for name in names if _ENTRY.fullmatch(name))
 
     async def watch(self, audit_id: int, wake: Callable[[], None]) -> bool:
         """Have `wake` told when an entry is written; True when it is there already."""

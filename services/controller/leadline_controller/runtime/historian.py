@@ -161,15 +161,18 @@ class Historian:
             return
 
     async def _fill_gap(self, outbox: Outbox) -> bool:
-        """Get what has left the outbox from another controller; False where nothing has."""
-        following, present = await outbox.extent()
+        """Get what has left the outbox from another controller; False where nothing has.
+
+        It may have been trimmed, or somebody may have removed entries in the middle.
+        """
+        following, _ = await outbox.extent()
         if self.stored + 1 >= following:
             return False
-        oldest = await outbox.oldest() if present else following
-        if oldest is None or oldest <= self.stored + 1:
+        end = next((number for number in await outbox.ids() if number > self.stored), following)
+        if end <= self.stored + 1:
             return False
-        if not await self._ask_others(outbox, oldest):
-            await self._give_up(self.stored + 1, oldest)
+        if not await self._ask_others(outbox, end):
+            await self._give_up(self.stored + 1, end)
         return True
 
     async def _ask_others(self, outbox: Outbox, until: int) -> bool:
@@ -187,13 +190,13 @@ class Historian:
                     _log.warning("controller %d gave no history: %s", reader.reader, problem)
         return self.stored >= until - 1
 
-    async def _give_up(self, first: int, oldest: int) -> None:
+    async def _give_up(self, first: int, end: int) -> None:
         """Say in the history itself that a part of it is missing."""
-        reason = f"entries {first} to {oldest - 1} had left the outbox, and nobody else has them"
+        reason = f"entries {first} to {end - 1} had left the outbox, and nobody else has them"
         _log.error("the history has a gap: %s", reason)
         me = f"controller-{self._settings.controller_id}"
         entry = AuditEntry(self._clock.wall_ms(), "", me, "history_gap", "unknown", reason)
-        await self._store([AuditRecord(oldest - 1, 0, entry)])
+        await self._store([AuditRecord(end - 1, 0, entry)])
 
     async def _note(self, outbox: Outbox, every_s: float = 0) -> None:
         """Publish how far this controller has come, where that is news."""

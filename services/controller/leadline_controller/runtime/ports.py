@@ -133,8 +133,8 @@ class Outbox(Protocol):
     async def read(self, first: int, count: int) -> list[AuditRecord]:
         """Read up to `count` entries from the id `first` on, as far as they are there."""
 
-    async def oldest(self) -> int | None:
-        """Return the lowest id that is there."""
+    async def ids(self) -> list[int]:
+        """Return the ids that are there, the lowest first."""
 
     async def watch(self, audit_id: int, wake: Wake) -> bool:
         """Have `wake` told when an entry is written; True when it is there already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from leadline_common import znodes
 from leadline_common.zk.errors import MultiFailed
@@ -34,10 +35,14 @@ class OutboxKeeper(Keeper):
         gone = trimmable(
             await outbox.readers(), oldest=head - present, head=head, keep=keep, limit=limit
         )
-        ids = gone[:MOST_AT_ONCE]
         try:
-            await self._desk.writer.fenced(
-                [DeleteOp(znodes.audit_path(audit_id), ANY_VERSION) for audit_id in ids]
-            )
-        except MultiFailed as failure:  # an entry that somebody else has removed
-            _log.error("the outbox cannot be trimmed: %s", failure)
+            await self._delete(gone[:MOST_AT_ONCE])
+        except MultiFailed as failure:
+            _log.warning("an audit entry has been removed by somebody else: %s", failure)
+            there = [audit_id for audit_id in await outbox.ids() if audit_id < gone.stop]
+            await self._delete(there[:MOST_AT_ONCE])
+
+    async def _delete(self, ids: Sequence[int]) -> None:
+        await self._desk.writer.fenced(
+            [DeleteOp(znodes.audit_path(audit_id), ANY_VERSION) for audit_id in ids]
+        )
