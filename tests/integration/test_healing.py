@@ -10,7 +10,7 @@ import pytest
 
 from leadline_common import znodes
 from leadline_common.failed_brokers import decode_failed_broker, failed_broker_path
-from leadline_common.tasks import TaskState
+from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
 from tests.support.cluster import wait_until
 from tests.support.controller_rig import Rig, create, rig
@@ -214,6 +214,25 @@ async def test_a_partition_without_a_leader_holds_up_nobody_elses_healing(
         await until(lambda: avoids(controller, 1), "all that can be healed is")
     assert replicas(controller, "lonely")[0] == (1,)
     await until_noted(zk_session, 1)
+
+
+async def test_what_was_written_by_hand_holds_up_nobodys_healing(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    controller = await rig.up(5, **SOON)
+    await create(controller, partitions=10, replication_factor=2)
+    await zk_session.create(failed_broker_path(1), b"down, I think")
+    for details in (
+        b'{"broker": [1], "partitions": 7}',
+        b'{"partitions": {"orders": "all"}}',
+        b"{}",
+    ):
+        task = b'{"kind": "heal", "state": "preparing", "details": ' + details + b"}"
+        await zk_session.create(TASK_PREFIX, task, sequence=True)
+    async with Followers(rig, zk_session):
+        await rig.brokers[1].stop()
+        await until(lambda: avoids(controller, 1), "nothing is assigned to the dead broker")
+        await until(lambda: is_calm(controller), "all chunks are over")
 
 
 async def test_healing_stops_where_more_have_failed_than_the_budget_allows(

@@ -292,6 +292,12 @@ def test_what_cannot_be_done_is_refused(
     assert says in caught.value.message
 
 
+def test_a_replica_that_is_on_no_broker_keeps_nothing_else_from_moving() -> None:
+    """Somebody wrote the topic by hand; healing and drains keep the replicas that they find."""
+    image, _ = world(((1, 44), (2, 44)))
+    check_submission(Submission((TargetRow(TOPIC, 0, (2, 44)),)), image, range(1, 10))
+
+
 def test_partitions_on_their_way_are_refused_unless_they_may_be_retargeted() -> None:
     _, agenda = world(((1,), (2,)))
     wanted = Submission((TargetRow(TOPIC, 0, (3,)),))

@@ -32,7 +32,7 @@ from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
-from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op
+from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.znodes import FAILED_BROKERS
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.healing import (
@@ -59,6 +59,8 @@ _log = logging.getLogger(__name__)
 HEAL = "heal"
 """The kind of a task that is a chunk."""
 _WAITING = TaskState.PREPARING
+RETRY_PAUSE_MS = 500
+"""How long to wait after ZooKeeper had something else than was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class HealingKeeper(Keeper):
         self._tasks = tasks
         self._agenda = agenda
         self.failed: dict[int, FailedBroker] = {}
+        self._spoiled: set[int] = set()
         self.is_suspended = False
         self._incarnations = {b.id: b.incarnation for b in self._image.brokers.values()}
         self._told: frozenset[int] | None = None
@@ -122,7 +125,7 @@ class HealingKeeper(Keeper):
         """Yield the chunks that are not over, of one broker or of all, in order."""
         for task in self._tasks.book:
             is_open = task.node.kind == HEAL and not task.node.state.is_over
-            if is_open and broker in (None, task.node.details.get("broker")):
+            if is_open and broker in (None, _broker_of(task)):
                 yield task
 
     def due_at(self, broker: int) -> int | None:
@@ -133,6 +136,7 @@ class HealingKeeper(Keeper):
 
     async def on_due(self, _event: HealingDue) -> None:
         """Note, cancel, queue and launch, whatever is due."""
+        latest_ms = None
         try:
             await self._discover()
             await self._weigh()
@@ -143,7 +147,8 @@ class HealingKeeper(Keeper):
         except MultiFailed as failure:
             _log.warning("healing looks again: %s", failure)
             await self._read()
-        self._set_timer()
+            latest_ms = RETRY_PAUSE_MS
+        self._set_timer(latest_ms)
 
     async def _read(self) -> None:
         """Read the notes."""
@@ -151,11 +156,10 @@ class HealingKeeper(Keeper):
         (names,) = await store.children([FAILED_BROKERS])
         ids = [int(name) for name in names or () if name.isdecimal()]
         nodes = await store.read_nodes([failed_broker_path(broker) for broker in ids])
-        self.failed = {
-            broker: found
-            for broker, node in zip(ids, nodes, strict=True)
-            if node is not None and (found := _readable(broker, node.data)) is not None
-        }
+        notes = {b: node for b, node in zip(ids, nodes, strict=True) if node is not None}
+        found = {broker: _readable(broker, node.data) for broker, node in notes.items()}
+        self.failed = {broker: note for broker, note in found.items() if note is not None}
+        self._spoiled = found.keys() - self.failed.keys()
 
     async def _discover(self) -> None:
         """Note who has failed, and who is back (seed 2: onBrokerFailure)."""
@@ -167,7 +171,7 @@ class HealingKeeper(Keeper):
         for broker in census.returned:
             await self._on_broker_return(broker)
         for task in list(self.chunks()):
-            if task.node.state is _WAITING and task.node.details.get("broker") in live:
+            if task.node.state is _WAITING and _broker_of(task) in live:
                 await self._tasks.cancel(task, self._desk.office.actor)
         self._incarnations = {b.id: b.incarnation for b in self._image.brokers.values()}
         await self._tell_live()
@@ -180,8 +184,10 @@ class HealingKeeper(Keeper):
             incarnation=incarnation,
             controller_epoch=office.term.epoch,
         )
-        op = CreateOp(failed_broker_path(broker), encode_failed_broker(failed))
+        path, data = failed_broker_path(broker), encode_failed_broker(failed)
+        op = SetOp(path, data, ANY_VERSION) if broker in self._spoiled else CreateOp(path, data)
         await self._commit([op], "broker_failed", broker, failed)
+        self._spoiled.discard(broker)
         self.failed[broker] = failed
 
     async def _on_broker_return(self, broker: int) -> None:
@@ -226,7 +232,7 @@ class HealingKeeper(Keeper):
 
     async def _queue(self, broker: int) -> None:
         """Queue what a dead broker had; its note goes when all of it is queued."""
-        covered = self._covered().get(broker, frozenset())
+        covered = self._covered().get(broker, ())
         mine = [name for name in replicas_on(self._image, broker) if name not in covered]
         names = [name for name in mine if is_healable(self._image, name)]
         for chunk in chunk_partitions(names, self._settings.failed_broker_chunk_partitions):
@@ -271,12 +277,11 @@ class HealingKeeper(Keeper):
             details=details,
         )
 
-    def _covered(self) -> dict[int, frozenset[TopicPartition]]:
+    def _covered(self) -> dict[int, set[TopicPartition]]:
         """Return what chunks take care of, by broker."""
-        covered: dict[int, frozenset[TopicPartition]] = {}
+        covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            broker = task.node.details.get("broker", -1)
-            covered[broker] = covered.get(broker, frozenset()) | _names_of(task)
+            covered.setdefault(_broker_of(task), set()).update(_names_of(task))
         return covered
 
     # -- launching -------------------------------------------------------------
@@ -293,7 +298,7 @@ class HealingKeeper(Keeper):
             return
         details = task.node.details
         names = sorted(_names_of(task))
-        targets = targets_for(self._image, names, details["broker"], self._agenda)
+        targets = targets_for(self._image, names, _broker_of(task), self._agenda)
         _log.info("healing %d of %d partitions of task %s", len(targets), len(names), task.id)
         await self._tasks.launch(task, self._submission(targets, task.node.reason, details))
 
@@ -309,11 +314,11 @@ class HealingKeeper(Keeper):
 
         Their chunk would never end, and every other one waits for it.
         """
-        healed = {task.node.details.get("broker", -1) for task in self.chunks()}
+        healed = {_broker_of(task) for task in self.chunks()}
         dead = self._dead() | (healed - self._image.live)
         for task in list(self.chunks()):
             stuck = self._aimed_at(task, dead) if task.node.state is TaskState.RUNNING else []
-            targets = targets_for(self._image, stuck, task.node.details["broker"], ())
+            targets = targets_for(self._image, stuck, _broker_of(task), ())
             if not targets:
                 continue
             by_topic: dict[str, list[int]] = {}
@@ -352,21 +357,31 @@ class HealingKeeper(Keeper):
         _log.info("%s: broker %d, %s", kind, broker, after)
         await self._desk.writer.commit(ops, self._desk.entry(kind, {"broker": broker}, after=after))
 
-    def _set_timer(self) -> None:
-        """Look again when the next failed broker counts as dead."""
+    def _set_timer(self, latest_ms: int | None = None) -> None:
+        """Look again when the next failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()
         now_ms = self._desk.office.clock.wall_ms()
         due = [self.due_at(broker) for broker in self.failed]
         coming = [at - now_ms for at in due if at is not None and at > now_ms]
+        coming += [] if latest_ms is None else [latest_ms]
         if coming:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(coming) / 1000, self._desk.hint, HealingDue)
 
 
+def _broker_of(task: Task) -> int:
+    """Return whose replicas a chunk makes anew; -1, which is nobody, where it does not say."""
+    broker = task.node.details.get("broker")
+    return broker if isinstance(broker, int) else -1
+
+
 def _names_of(task: Task) -> frozenset[TopicPartition]:
-    """Return the partitions of a chunk."""
-    by_topic = task.node.details.get("partitions", {})
+    """Return the partitions of a chunk; none where somebody has written something else."""
+    try:
+        by_topic = msgspec.convert(task.node.details.get("partitions", {}), dict[str, list[int]])
+    except msgspec.ValidationError:
+        return frozenset()
     return frozenset(
         TopicPartition(t, number) for t, numbers in by_topic.items() for number in numbers
     )

@@ -180,7 +180,9 @@ class Reign:
                 raise
             except LeadlineError as refusal:
                 answer(event, refusal)
-                if isinstance(event, events.Request) and isinstance(refusal, Refused):
+                if not isinstance(event, events.Request):
+                    _log.error("%s cannot be carried out: %s", name, refusal.message)
+                elif isinstance(refusal, Refused):
                     await self.desk.tell_of(event, "refused", str(refusal))
             except Exception as problem:
                 self._cut_short(event, problem)

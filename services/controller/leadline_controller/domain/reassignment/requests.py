@@ -53,7 +53,7 @@ def check_submission(
         InvalidRequest: no partition is named, or one is named twice.
         UnknownTopic: a topic does not exist, or is being deleted.
         UnknownPartition: a topic has no such partition.
-        PolicyViolation: a target has no replicas, names a broker twice or one that
+        PolicyViolation: a target has no replicas, names a broker twice or a new one that
             never registered, or changes the number of replicas though it must not.
 
     """
@@ -112,10 +112,10 @@ def _check_row(
         raise PolicyViolation(f"{where}: the list of replicas is empty")
     if len(set(row.replicas)) < len(row.replicas):
         raise PolicyViolation(f"{where}: the replicas {list(row.replicas)} name a broker twice")
-    unknown = sorted(set(row.replicas) - set(registered_ever))
+    current = current_replicas(image, TopicPartition(row.topic, row.partition)) or ()
+    unknown = sorted(set(row.replicas) - {*registered_ever, *current})
     if unknown:
         raise PolicyViolation(f"{where}: brokers {unknown} never registered")
-    current = current_replicas(image, TopicPartition(row.topic, row.partition)) or ()
     if len(current) != len(row.replicas) and not wanted.allow_replication_factor_change:
         raise PolicyViolation(
             f"{where}: {len(row.replicas)} replicas instead of {len(current)}; "
