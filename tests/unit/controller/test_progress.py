@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leadline_common.rpc import MovingRow
 from leadline_controller.domain.cluster import TopicPartition
-from leadline_controller.runtime.progress import WINDOW_MS, BytesLeft, Progress
+from leadline_controller.runtime.progress import TASKS_KEPT, WINDOW_MS, BytesLeft, Progress
 from tests.unit.controller.images import NAME, TOPIC
 
 
@@ -63,3 +63,16 @@ def test_what_a_leader_said_before_it_died_is_forgotten() -> None:
     assert known.bytes_left("7") == BytesLeft(700, 1000)
     known.on_heartbeat(2, [], WINDOW_MS + 101)
     assert known.bytes_left("7") == BytesLeft(0, 0)
+
+
+def test_of_tasks_that_were_over_long_ago_nothing_is_kept() -> None:
+    """A term may last for months, and healing and drains make tasks all the time."""
+    known = Progress(lambda name: str(name.partition))
+    known.on_heartbeat(1, [row(900, partition=7)], 0)
+    for number in range(1000, 1000 + TASKS_KEPT - 1):
+        known.on_heartbeat(2, [row(900, partition=number)], 0)
+    known.on_heartbeat(1, [row(400, partition=7)], 1)
+    assert known.eta_ms("7", 0, 1) is not None
+    for number in range(2000, 2000 + TASKS_KEPT):
+        known.on_heartbeat(2, [row(900, partition=number)], 2)
+    assert known.eta_ms("7", 0, 2) is None

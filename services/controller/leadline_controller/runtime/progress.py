@@ -15,6 +15,8 @@ import msgspec
 from leadline_common.rpc import MovingRow
 from leadline_controller.domain.cluster import TopicPartition
 
+TASKS_KEPT = 100
+"""Of so many tasks it is known how large their replicas are."""
 WINDOW_MS = 10_000
 """The rate is that of so much time back from now; what is older is not said of a replica either."""
 
@@ -46,7 +48,7 @@ class Progress:
         self._told_by: dict[int, set[_Replica]] = {}
         self._now_ms = 0
         self._copied: deque[tuple[int, str, int]] = deque()
-        self._sizes: dict[str, dict[_Replica, int]] = defaultdict(dict)
+        self._sizes: dict[str, dict[_Replica, int]] = {}
 
     def on_heartbeat(self, broker_id: int, rows: Sequence[MovingRow], now_ms: int) -> None:
         """Take in what a broker says of the replicas that copy from it."""
@@ -62,10 +64,18 @@ class Progress:
             if known is not None and known.row.bytes_left > row.bytes_left:
                 self._copied.append((now_ms, task, known.row.bytes_left - row.bytes_left))
             self._said[replica] = _Said(broker_id, now_ms, task, row)
-            self._sizes[task][replica] = row.bytes_total
+            self._note_size(task, replica, row.bytes_total)
         self._told_by[broker_id] = set(told)
         while self._copied and self._copied[0][0] < now_ms - WINDOW_MS:
             self._copied.popleft()
+
+    def _note_size(self, task: str, replica: _Replica, size: int) -> None:
+        """Note how large a replica of a task is; the tasks heard of last are remembered."""
+        sizes = self._sizes.pop(task, {})
+        sizes[replica] = size
+        self._sizes[task] = sizes
+        if len(self._sizes) > TASKS_KEPT:
+            del self._sizes[next(iter(self._sizes))]
 
     def bytes_left(self, task: str | None = None) -> BytesLeft:
         """Return what is left of a task's replicas that are moving, or of all."""
