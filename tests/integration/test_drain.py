@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from leadline_common import znodes
+from leadline_common.tasks import TaskState
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.cluster import ClusterImage
@@ -133,6 +134,19 @@ async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: 
     async with Followers(rig, zk_session):
         await over(controller, task["id"])
     assert controller.service.image().hosted_by(1) == {}
+
+
+async def test_a_drain_that_no_node_can_hold_is_split(rig: Rig) -> None:
+    controller = await rig.up(brokers=2)
+    name = "t" * 240
+    await create(controller, name, replica_assignment={str(p): [1] for p in range(4000)})
+    task = await drain(controller, 1)
+    reign = controller.leadership.reign
+    assert reign is not None
+    found = reign.tasks.book.find(task["id"])
+    await until(lambda: found.node.state is TaskState.RUNNING, "as much as fits is moved")
+    assert found.node.total == 2000
+    assert found.node.details["more"], "another task takes the rest"
 
 
 @pytest.mark.parametrize("after_sending", [False, True])

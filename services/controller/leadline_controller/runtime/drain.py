@@ -18,7 +18,7 @@ from typing import Any
 
 from leadline_client.errors import LeadlineError, NotFound, ReassignmentInProgress
 from leadline_common.tasks import TargetRow, TaskState
-from leadline_common.zk.errors import MultiFailed
+from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_controller.domain.cluster import ClusterImage, TopicPartition
 from leadline_controller.domain.draining import (
     DrainQuestion,
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 DRAIN = "drain"
 """The kind of these tasks."""
 MAX_PARTITIONS = 5_000
-"""So many partitions go with one task, which is one node; the rest go with another one after it."""
+"""So many partitions, or as many as its node holds, go with one task; the rest with a later one."""
 PAUSE_S = 0.2
 """How long changes of the cluster are gathered before the leaders are looked at again."""
 
@@ -228,15 +228,26 @@ class DrainKeeper(Keeper):
             await self._launch(task, event.rows)
 
     async def _launch(self, task: Task, rows: tuple[TargetRow, ...]) -> None:
-        more = len(rows) > MAX_PARTITIONS
+        fits = min(len(rows), MAX_PARTITIONS)
         with contextlib.suppress(MultiFailed):  # somebody else has changed the task: look again
-            if more:
-                await self._tasks.note(task, "drain_split", {"more": True})
-            node = task.node
-            wanted = submission_of_drain(
-                rows[:MAX_PARTITIONS], node.details, node.throttle_bytes_per_s, node.actor
-            )
+            while not await self._launch_first(task, rows, fits):
+                fits = max(1, fits // 2)
+
+    async def _launch_first(self, task: Task, rows: tuple[TargetRow, ...], count: int) -> bool:
+        """Launch a drain of the first rows; False where its node cannot hold so many."""
+        if count < len(rows) and not task.node.details.get("more"):
+            await self._tasks.note(task, "drain_split", {"more": True})
+        node = task.node
+        wanted = submission_of_drain(
+            rows[:count], node.details, node.throttle_bytes_per_s, node.actor
+        )
+        try:
             await self._tasks.launch(task, wanted)
+        except RequestTooLarge:
+            if count <= 1:
+                raise
+            return False
+        return True
 
     async def _continue(self, task: Task) -> None:
         """Have a further task take what one node could not hold."""
