@@ -8,11 +8,16 @@ from typing import Any
 import httpx
 import pytest
 
+from leadline_client.errors import NoController
+from leadline_client.wire import NewTopic
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.idempotency import decode_record
 from leadline_controller.runtime import idempotency
+from leadline_controller.runtime.events import CreateTopic
+from leadline_controller.runtime.guard import Guard, Mark, guard_scope
+from leadline_controller.runtime.idempotency import TakeKey
 from tests.integration.test_controller_spine import audit
 from tests.support.cluster import wait_until
 from tests.support.controller_rig import Rig, create
@@ -179,6 +184,24 @@ async def test_a_controller_that_ends_at_any_write_does_it_once_or_says_that_it_
     assert seen[0] == (504, 201)
     assert seen[-1] == (201, 201)
     assert (504, 409) in seen
+
+
+async def test_a_request_begun_in_one_term_changes_nothing_in_a_later_one(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """The later term takes a record of an earlier one that is not marked for one of no effect."""
+    controller = await rig.up(brokers=1)
+    key, service = KEY["Idempotency-Key"], controller.service
+    mark = await service.ask(TakeKey, key=key, request="slow", what="POST /v1/topics")
+    assert isinstance(mark, Mark)
+    await controller.retire()
+    controller.resume()
+    await rig.settled(controller)
+    new = NewTopic("slow", 1, 1)
+    with guard_scope(Guard(mark=mark)), pytest.raises(NoController):
+        await service.ask(CreateTopic, new=new, dry_run=False)
+    assert await state(zk_session) == "begun"
+    assert await made(zk_session) == []
 
 
 async def test_records_are_forgotten_when_they_are_past_their_time(

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import LeadlineError, NoController, StoreOutcomeUnknown
 from leadline_common.cause import new_cause
 from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
@@ -98,10 +98,17 @@ class Desk:
     def guarded(self, event: Event, check: Callable[[Condition], None]) -> Iterator[None]:
         """Handle an event under its guard: check its condition, and leave its mark.
 
-        Once for each request, though it may ask for several things: the first would
-        change what the second is compared with.
+        The condition once for each request, though it may ask for several things: the
+        first would change what the second is compared with.
+
+        Raises:
+            NoController, StoreOutcomeUnknown: the request was begun in an earlier term.
+            LeadlineError: the condition does not hold.
+
         """
         guard = event.guard if isinstance(event, events.Request) else None
+        if guard is not None and guard.mark is not None:
+            self._check_term(guard.mark.epoch, guard.marked)
         if guard is not None and guard.condition is not None and not guard.checked:
             check(guard.condition)
             guard.checked = True
@@ -110,6 +117,11 @@ class Desk:
             yield
         finally:
             self.writer.guard = None
+
+    def _check_term(self, epoch: int, is_marked: bool) -> None:
+        if epoch != self.office.term.epoch:
+            refusal = StoreOutcomeUnknown if is_marked else NoController
+            raise refusal("this controller lost its office, and won it again, meanwhile")
 
     def refuse_all(self, problem: LeadlineError) -> None:
         """Answer every request that is still queued with `problem`."""

@@ -30,6 +30,18 @@ class Condition:
     etags: frozenset[str] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What notes in a key's record that its request has changed something.
+
+    It is of the controller `epoch` that the request was begun in. In a later one a record
+    without it says that nothing was done, so that nothing may be done then.
+    """
+
+    op: SetOp
+    epoch: int
+
+
 class Guard:
     """The guard of one request.
 
@@ -40,7 +52,7 @@ class Guard:
 
     __slots__ = ("_multis", "checked", "condition", "mark")
 
-    def __init__(self, condition: Condition | None = None, mark: SetOp | None = None) -> None:
+    def __init__(self, condition: Condition | None = None, mark: Mark | None = None) -> None:
         self.condition = condition
         self.checked = False
         self.mark = mark

@@ -27,6 +27,7 @@ from leadline_controller.domain.idempotency import (
 )
 from leadline_controller.runtime import events
 from leadline_controller.runtime.desk import Desk
+from leadline_controller.runtime.guard import Mark
 from leadline_controller.runtime.keeper import Handlers, Keeper
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ MAX_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TakeKey(events.Request[SetOp | KeptAnswer]):
+class TakeKey(events.Request[Mark | KeptAnswer]):
     """A request with a key begins; answered with its mark, or with the answer given before.
 
     `request` is a digest of the request, `what` its method and path.
@@ -123,7 +124,7 @@ class IdempotencyKeeper(Keeper):
             return
         self._under_way[event.key] = record
         mark = encode_record(msgspec.structs.replace(record, state="changed"))
-        event.settle(SetOp(path, mark, ANY_VERSION))
+        event.settle(Mark(SetOp(path, mark, ANY_VERSION), office.term.epoch))
 
     def _judge(self, event: TakeKey, node: ReadNode | None) -> KeptAnswer | None:
         if node is None:

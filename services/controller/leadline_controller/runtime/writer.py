@@ -165,7 +165,7 @@ class Writer:
         guard = self.guard
         if guard is None or guard.mark is None:
             return self._store.submit(ops)
-        answer = self._store.submit([*ops, guard.mark])
+        answer = self._store.submit([*ops, guard.mark.op])
         guard.sent(answer)
         return answer
 
