@@ -154,7 +154,7 @@ class ControllerSettings(ServiceSettings):
         "Partitions of a failed broker that are healed together; chunks run one after another.",
         scope="cluster-wide",
         ge=1,
-        le=5_000,
+        le=500,  # a chunk is one node, which has to hold them whatever their topics are called
     )
     failed_broker_budget_percent: int = setting(
         34,
