@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from leadline_client.errors import ERRORS_BY_CODE
 from leadline_common.cause import HEADER as CAUSE
 from tests.support.cluster import Cluster
-from tests.support.openapi import JSON, TOPIC, Call, Described, operations_of
+from tests.support.openapi import JSON, TOPIC, Call, Described, end_tasks, operations_of
 
 EACH = 30
 """Requests for each operation."""
@@ -55,6 +55,7 @@ def url(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
     with httpx.Client(trust_env=False, timeout=60) as client:
         client.post(topics, json=wanted).raise_for_status()
         yield cluster.url(request.param)
+        end_tasks(client, cluster.url(request.param))
         deleted = client.delete(f"{topics}/{TOPIC}", params={"wait_ms": 60_000})
         assert deleted.status_code == 200, deleted.text
 

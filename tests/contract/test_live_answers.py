@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.support.cluster import Cluster, wait_until
-from tests.support.openapi import Described, as_a_story, broker_to_ask, operations_of
+from tests.support.cluster import Cluster
+from tests.support.openapi import Described, as_a_story, broker_to_ask, end_tasks, operations_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -68,18 +68,4 @@ async def test_every_example_is_answered_as_documented(face: Face) -> None:
             if operation.names is not None and answer.is_success:
                 ids[operation.names] = answer.json()["id"]
         assert answer.json()["complete"], "the next face begins without the topic"
-    await nothing_is_under_way(face)
-
-
-async def nothing_is_under_way(face: Face) -> None:
-    """Cancel the tasks that the examples have begun: an emptied broker is given nothing."""
-
-    async def over() -> bool:
-        tasks = (await face.get("/v1/tasks")).json()["tasks"]
-        left = [task["id"] for task in tasks if task["finished_at_ms"] is None]
-        with client() as asking:
-            for task_id in left:
-                asking.delete(f"{await face.url()}/v1/tasks/{task_id}")
-        return not left
-
-    await wait_until(over, "no task is under way")
+        end_tasks(asking, await face.url())

@@ -181,7 +181,8 @@ async def test_a_controller_that_ends_at_any_write_does_it_once_or_says_that_it_
             assert code(again) == (40961, "unknown")
             assert first.status_code != 201 or not survived
         seen.append((first.status_code, again.status_code))
-    assert seen[0] == (504, 201)
+    # 503 where the first write was one of the controller's own, and the request still queued.
+    assert seen[0] in {(504, 201), (503, 201)}
     assert seen[-1] == (201, 201)
     assert (504, 409) in seen
 

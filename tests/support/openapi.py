@@ -15,6 +15,7 @@ from openapi_schema_validator import OAS31Validator
 from leadline_common.http.operation import INTERNAL
 from tests.support.cluster import Cluster
 from tests.support.contract import METHODS
+from tests.support.up import until
 
 JSON = "application/json"
 TOPIC = "orders"
@@ -174,6 +175,19 @@ def as_a_story(operations: Iterable[Described]) -> list[Described]:
         return (3, 0) if is_later else (1, 0)
 
     return sorted(operations, key=place)
+
+
+def end_tasks(client: httpx.Client, url: str) -> None:
+    """Cancel every task that examples have begun: a broker that is drained is given nothing."""
+
+    def is_over() -> bool:
+        tasks = client.get(f"{url}/v1/tasks").raise_for_status().json()["tasks"]
+        left = [task["id"] for task in tasks if task["finished_at_ms"] is None]
+        for task_id in left:
+            client.delete(f"{url}/v1/tasks/{task_id}")
+        return not left
+
+    until(is_over, "no task is under way")
 
 
 async def broker_to_ask(cluster: Cluster) -> str:

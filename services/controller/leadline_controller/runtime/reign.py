@@ -14,7 +14,7 @@ import asyncio
 import logging
 from functools import partial
 
-from leadline_client.errors import InternalError, LeadlineError, Refused, StoreOutcomeUnknown
+from leadline_client.errors import LeadlineError, NoController, Refused, StoreOutcomeUnknown
 from leadline_common.cause import cause_scope
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
@@ -142,7 +142,7 @@ class Reign:
             for keeper in self._keepers:
                 await keeper.close()
             await self.delivery.close()
-            desk.refuse_all(InternalError("this controller has just lost its office"))
+            desk.refuse_all(NoController("this controller has just lost its office"))
 
     async def _work(self) -> None:
         try:
