@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from leadline_common.zk.ops import MultiResults, Op
+from leadline_common.zk.ops import MultiResults, Op, SetOp
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.facts import Term
@@ -19,12 +19,13 @@ N = TOPICS * PARTITIONS
 
 
 class CountingStore(ZkStore):
-    """A store that remembers how much had been read when it last wrote."""
+    """A store that remembers how much had been read when it last wrote states of partitions."""
 
-    reads_before_last_write = 0
+    reads_before_last_states = 0
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
-        self.reads_before_last_write = self.reads
+        if any(isinstance(op, SetOp) and op.path.endswith("/state") for op in ops):
+            self.reads_before_last_states = self.reads
         return super().submit(ops)
 
 
@@ -49,7 +50,7 @@ async def test_counts_of_creation_failure_and_load(rig: Rig) -> None:
         "every role is acknowledged",
         60,
     )
-    assert store.reads_before_last_write == reads
+    assert store.reads_before_last_states == reads
     assert store.writes - writes <= N / 500 + 3
     for broker, (requests, size) in zip(left, before, strict=True):
         assert len(broker.leader_and_isr) - requests <= 2 + N / 1000
