@@ -96,6 +96,7 @@ async def test_a_partition_tells_why_its_leader_changed(rig: Rig) -> None:
     assert second["why"] == "failed [1]"
     entry = await get(controller, f"/v1/audit/{second['audit_id']}")
     assert entry["cause"] == second["cause"]
+    assert first["time"] <= entry["after"]["noticed_at"] <= entry["time"], "when the news came"
 
 
 async def test_the_past_is_what_was_recorded_live(rig: Rig) -> None:

@@ -46,6 +46,15 @@ def test_a_replica_that_has_caught_up_has_copied_the_rest() -> None:
     assert known.rate("7", 2000) == 1000
 
 
+def test_a_task_is_as_large_as_the_replicas_that_were_heard_of() -> None:
+    known = progress()
+    known.on_heartbeat(1, [row(900), row(400, partition=1, total=500)], 0)
+    known.on_heartbeat(1, [row(100, total=1200), row(70, partition=6, total=70)], 1000)
+    known.on_heartbeat(1, [], 2000)
+    assert known.size_of("7") == 1700
+    assert known.size_of("9") == 0
+
+
 def test_the_estimate_takes_partitions_that_wait_to_be_as_large() -> None:
     known = progress()
     assert known.eta_ms("7", 3, 0) is None

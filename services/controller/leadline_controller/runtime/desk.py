@@ -37,13 +37,14 @@ _WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
 class Desk:
     """The shared means of one term. `cause` is that of the event being handled.
 
-    `configs` are the settings in force: `desk.configs.current()`, at each use.
+    `noticed_at` is when that event happened, in Unix ms, 0 while there is none. `configs` are the settings in force: `desk.configs.current()`, at each use.
     """
 
     def __init__(self, office: Office, image: ClusterImage, gateway: BrokerGateway) -> None:
         self.office = office
         self.image = image
         self.cause = ""
+        self.noticed_at = 0
         self.deposed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.listeners: list[Callable[[Sequence[StateSet]], None]] = []
         self._gateway = gateway
@@ -92,6 +93,8 @@ class Desk:
         event = await self._queue.get()
         self._hinted.discard(type(event))
         self.cause = event.cause
+        clock = self.office.clock
+        self.noticed_at = clock.wall_ms() - max(0, clock.monotonic_ms() - event.at_ms)
         return event
 
     @contextmanager
@@ -179,6 +182,7 @@ class Desk:
         """
         if not decisions:
             return []
+        why = msgspec.structs.replace(why, noticed_at=self.noticed_at)
         with self.delivery.metadata_held():
             written = await self.writer.write(decisions, why, decide or self.decide)
         # One increment for each reason: ten thousand of them cost as much as the decisions.

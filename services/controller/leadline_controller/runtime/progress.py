@@ -77,6 +77,13 @@ class Progress:
         if len(self._sizes) > TASKS_KEPT:
             del self._sizes[next(iter(self._sizes))]
 
+    def size_of(self, task: str) -> int:
+        """Return the bytes of a task's replicas, as far as they were heard of.
+
+        A small one may catch up between two heartbeats.
+        """
+        return sum(self._sizes.get(task, {}).values())
+
     def bytes_left(self, task: str | None = None) -> BytesLeft:
         """Return what is left of a task's replicas that are moving, or of all."""
         return self._sum(said for said in self._said.values() if task in (None, said.task))

@@ -67,11 +67,11 @@ class Reign:
         self._topics = TopicKeeper(self.desk)
         self._configs = ConfigKeeper(self.desk)
         self.reassignments = ReassignmentAgent(self.desk)
-        self.tasks = TaskKeeper(self.desk, self.reassignments)
+        self.progress = Progress(self.reassignments.agenda.task_of)
+        self.tasks = TaskKeeper(self.desk, self.reassignments, self.progress.size_of)
         self.plans = PlanKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.healing = HealingKeeper(self.desk, self.tasks, self.reassignments.agenda)
         self.drains = DrainKeeper(self.desk, self.tasks, self.reassignments.agenda)
-        self.progress = Progress(self.reassignments.agenda.task_of)
         book = self.tasks.book
         self.etags = ETags(self.desk, self.metadata, lambda name: book.find(name).version)
         self._keepers: tuple[Keeper, ...] = (

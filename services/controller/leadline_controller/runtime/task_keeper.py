@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -51,8 +51,9 @@ class Tally(msgspec.Struct, frozen=True):
 class TaskKeeper(Keeper):
     """The handlers of tasks."""
 
-    def __init__(self, desk: Desk, agent: ReassignmentAgent) -> None:
+    def __init__(self, desk: Desk, agent: ReassignmentAgent, size_of: Callable[[str], int]) -> None:
         self._desk = desk
+        self._size_of = size_of
         self._image = desk.image
         self._agent = agent
         self.book = TaskBook(desk, self._look_again)
@@ -357,7 +358,7 @@ class TaskKeeper(Keeper):
             finished_at=self._desk.office.clock.wall_ms(),
             partitions=(),
             topic_ids={},
-            outcome=outcome,
+            outcome=msgspec.structs.replace(outcome, bytes=self._size_of(task.id)),
         )
 
     def _outcome(self, task: Task) -> TaskOutcome:

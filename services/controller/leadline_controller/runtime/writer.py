@@ -32,6 +32,7 @@ from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet, TopicPartition
 from leadline_controller.domain.facts import Term
 from leadline_controller.domain.failover import StateDecision
+from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.guard import Guard
 from leadline_controller.runtime.ports import Store
 
@@ -53,12 +54,17 @@ class StaleView(Exception):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """What goes into the audit entry beside the rows."""
+    """What goes into the audit entry beside the rows.
+
+    `noticed_at` is when the news came that is answered here, in Unix ms: what lies between
+    that and the entry's own time is how long it took to decide. 0 where it is not known.
+    """
 
     cause: str
     actor: str
     kind: str
     reason: str = ""
+    noticed_at: int = 0
 
 
 class Writer:
@@ -224,6 +230,7 @@ class Writer:
             actor=why.actor,
             kind=why.kind,
             reason=why.reason,
+            after={NOTICED_AT: why.noticed_at} if why.noticed_at else None,
             changes=tuple(map(audit_row, decisions)),
         )
 
