@@ -37,7 +37,8 @@ _WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
 class Desk:
     """The shared means of one term. `cause` is that of the event being handled.
 
-    `noticed_at` is when that event happened, in Unix ms, 0 while there is none. `configs` are the settings in force: `desk.configs.current()`, at each use.
+    `noticed_at` is when that event happened, in Unix ms, 0 while there is none.
+    `configs` are the settings in force: `desk.configs.current()`, at each use.
     """
 
     def __init__(self, office: Office, image: ClusterImage, gateway: BrokerGateway) -> None:
