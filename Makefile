@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-MEMBERS := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml cli/pyproject.toml)
+MEMBERS := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml pipeline/pyproject.toml cli/pyproject.toml)
 # Arguments passed through: make unit ARGS="-k epochs", make demo ARGS="--file my.txt".
 ARGS ?=
 
@@ -36,7 +36,7 @@ unit: setup ## Run the tests that start no cluster, two at a time
 	$(BIN)/python -m pytest -n 2 tests/unit tests/simulation $(ARGS)
 
 integration: setup ## Run the tests on real processes, one after another
-	$(BIN)/python -m pytest tests/integration tests/e2e tests/contract \
+	$(BIN)/python -m pytest tests/integration tests/e2e tests/contract tests/spark \
 		$$($(BIN)/python -m tests.support.chromium) $(ARGS)
 
 check: lint types imports drift ## Lint, formatting, types, import rules, drift of generated files
@@ -75,4 +75,4 @@ bench: setup ## Run the benchmarks one after another
 
 clean: ## Remove everything that a target made
 	rm -rf .venv .artifacts .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find libs services cli tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
+	find libs services pipeline cli tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +

@@ -23,6 +23,8 @@ PACKAGES = {
     "leadline_broker": "services/broker",
     "leadline_coordinator": "services/coordinator",
     "leadline_cli": "cli",
+    "leadline_spark": "pipeline",
+    "pyspark_leadline": "pipeline",
 }
 
 
@@ -60,6 +62,8 @@ PLANTS = [
     Plant("pure", "leadline_controller.domain.planted_chance", "random"),
     Plant("pure", "leadline_controller.domain.planted_helper", "leadline_common.planted_impure"),
     Plant("thin-client", "leadline_client.planted_server", "msgspec"),
+    Plant("executors", "leadline_spark.planted_client", "leadline_client.wire"),
+    Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
     Plant("web-framework", "leadline_broker.runtime.planted_request", "fastapi"),
     Plant("checked-models", "leadline_controller.runtime.planted_model", "pydantic"),

@@ -42,7 +42,7 @@ def sources() -> list[Path]:
     return [path for path in tracked(".py") if path.relative_to(ROOT).parts[0] in PRODUCT]
 
 
-PRODUCT = {"libs", "services", "cli"}
+PRODUCT = {"libs", "services", "pipeline", "cli"}
 
 
 def toml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,214 @@
+"""What the cluster says of itself: topics, their ids, leaders, and where partitions begin and end.
+
+Any broker or controller answers about metadata, any broker about the offsets of all partitions. A
+question goes to one address after the other, beginning with the one that answered last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from leadline_spark import transport
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.options import Options
+from leadline_spark.transport import Answer, Refusal, Unreachable
+
+EARLIEST = -2
+LATEST = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a partition: its base URL, None where nobody does, and the leader epoch."""
+
+    url: str | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic's id (32 hexadecimal digits) and its partitions' leaders."""
+
+    topic_id: str
+    partitions: Mapping[int, Leader]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """One snapshot of the cluster; `version` never goes backwards."""
+
+    version: int
+    controller: str | None
+    brokers: Mapping[int, str]
+    topics: Mapping[str, TopicMetadata]
+
+    def leader(self, place: TopicPartition) -> Leader:
+        """Return a partition's leader, a leader without address where there is none."""
+        topic = self.topics.get(place.topic)
+        found = topic.partitions.get(place.partition) if topic else None
+        return found or Leader(None, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The readable range [start, end) of a partition, as its leader knows it.
+
+    `found` is the offset that was asked for by time, None where no record is that new.
+    """
+
+    start: int
+    end: int
+    epoch: int
+    found: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a cluster is reached: small, and pickled into every task."""
+
+    bootstrap: tuple[str, ...]
+    token: str | None = None
+    timeout_s: float = transport.DEFAULT_TIMEOUT_S
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """Read the options. Raises LeadlineSparkError where there is no address."""
+        options.required("bootstrap")
+        addresses = tuple(_url(name) for name in options.names("bootstrap"))
+        timeout_ms = options.number("requestTimeoutMs") or 30_000
+        return cls(addresses, options.text("token"), timeout_ms / 1_000)
+
+
+def _url(address: str) -> str:
+    """Accept `host:port` too, as jobs for Kafka have it."""
+    return (address if "://" in address else f"http://{address}").rstrip("/")
+
+
+class Cluster:
+    """Asks whichever known address answers. Not shared among threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._known = list(connection.bootstrap)
+        self._brokers: list[str] = []
+
+    def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
+        """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
+        names = None if topics is None else ",".join(sorted(topics))
+        answer = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
+        metadata = read_metadata(answer.json())
+        self._brokers = list(metadata.brokers.values())
+        return metadata
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        wait_s: float = 0.0,
+    ) -> Answer:
+        """Ask any known address; `wait_s` is how long the server may hold the answer back.
+
+        Raises LeadlineSparkError: LEADLINE_CLUSTER_UNREACHABLE, LEADLINE_REFUSED.
+        """
+        return self._first_answer(
+            [*self._known, *self._brokers],
+            lambda url: self.call(method, url, path, params=params, body=body, wait_s=wait_s),
+        )
+
+    def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Answer:
+        """Ask any broker: controllers know nothing of logs. Raises as `ask` does."""
+        if not self._brokers:
+            self.metadata(())
+        return self._first_answer(
+            self._brokers, lambda url: self.call(method, url, path, body=body, wait_s=wait_s)
+        )
+
+    def call(
+        self,
+        method: str,
+        url: str,
+        path: str,
+        params: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+    ) -> Answer:
+        """Ask this very address. Raises Refusal and Unreachable."""
+        return transport.request(
+            method,
+            url,
+            path,
+            params=params,
+            body=body,
+            headers=headers,
+            timeout_s=self.connection.timeout_s + wait_s,
+            token=self.connection.token,
+        )
+
+    def _first_answer(self, addresses: list[str], call: Callable[[str], Answer]) -> Answer:
+        failures: list[str] = []
+        last: Refusal | None = None
+        for url in dict.fromkeys(addresses):
+            try:
+                answer = call(url)
+            except Unreachable as failure:
+                failures.append(str(failure))
+            except Refusal as refusal:
+                if not refusal.retriable:
+                    raise refused(url, refusal) from refusal
+                last = refusal
+                failures.append(f"{url}: {refusal}")
+            else:
+                self._prefer(url)
+                return answer
+        told = "; ".join(failures) or "no broker is known"
+        if last is not None:
+            raise LeadlineSparkError("LEADLINE_REFUSED", told) from last
+        hint = "Check the option bootstrap and that the cluster is up."
+        raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", f"{told}. {hint}")
+
+    def _prefer(self, url: str) -> None:
+        """Ask the one that answered first next time."""
+        for addresses in (self._known, self._brokers):
+            if url in addresses:
+                addresses.remove(url)
+                addresses.insert(0, url)
+
+
+def refused(url: str, refusal: Refusal) -> LeadlineSparkError:
+    """Return the error for a refusal that no other address would take back."""
+    told = f"{url} refused: {refusal} (HTTP {refusal.status}, outcome {refusal.outcome})"
+    fields = refusal.details.get("fields")
+    return LeadlineSparkError("LEADLINE_REFUSED", f"{told} {fields}" if fields else told)
+
+
+def read_metadata(document: Any) -> Metadata:
+    """Read the answer of `GET /v1/metadata`."""
+    brokers = {row["id"]: row["url"] for row in document["brokers"]}
+    controller = document.get("controller") or {}
+    topics = {
+        name: TopicMetadata(
+            topic["topic_id"],
+            {
+                number: Leader(brokers.get(leader), epoch)
+                for number, leader, epoch, *_ in topic["partitions"]
+            },
+        )
+        for name, topic in document["topics"].items()
+    }
+    return Metadata(document["version"], controller.get("url"), brokers, topics)

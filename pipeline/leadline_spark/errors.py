@@ -1,0 +1,37 @@
+"""The one error that the data source and the jobs raise, with codes that stay.
+
+A message says which topic, partition and offsets it is about and whom was asked, as Spark shows
+it out of context: in the log of an executor, or as the reason why a query ended.
+"""
+
+from __future__ import annotations
+
+CODES: dict[str, str] = {
+    "LEADLINE_OPTION_UNKNOWN": "An option that the format does not have; the nearest is named.",
+    "LEADLINE_OPTION_INVALID": "An option's value is of the wrong type or out of its range.",
+    "LEADLINE_OPTION_CONFLICT": "Options that exclude each other, or one without its companion.",
+    "LEADLINE_OPTION_MISSING": "A required option was not given.",
+    "LEADLINE_CLUSTER_UNREACHABLE": "None of the bootstrap addresses answered.",
+    "LEADLINE_LEADER_UNREACHABLE": "No leader of a partition answered until the deadline.",
+    "LEADLINE_REFUSED": "The cluster refused a request; the text holds its own code and advice.",
+    "LEADLINE_TOPIC_UNKNOWN": "A topic or partition that the cluster does not have.",
+    "LEADLINE_TOPIC_RECREATED": "A topic was deleted and made again: its offsets start anew.",
+    "LEADLINE_OFFSETS_INVALID": "Offsets that name other partitions than are read, or no range.",
+    "LEADLINE_OFFSET_NOT_FOUND": "No record at or after a timestamp that was to start a read.",
+    "LEADLINE_DATA_LOSS": "Records that were to be read are gone: retention, truncation, deletion.",
+    "LEADLINE_BATCH_CORRUPT": "A record batch that fails its checksum or cannot be decoded.",
+}
+"""Every code, with its meaning. Codes are never renamed: alerts and scripts match them."""
+
+
+class LeadlineSparkError(Exception):
+    """What went wrong, as a stable code and a text that says what to do."""
+
+    def __init__(self, code: str, message: str) -> None:
+        # Both are arguments of the base class, so that the error survives pickling.
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.message}"

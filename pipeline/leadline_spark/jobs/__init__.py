@@ -1,0 +1,1 @@
+"""Jobs for `spark-submit` and `leadline spark`: each module here has a `main(argv)`."""

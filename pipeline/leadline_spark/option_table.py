@@ -1,0 +1,252 @@
+"""Every option of `format("leadline")`, as one table; docs/spark-options.md is made from it.
+
+Names, defaults and meanings are those of Spark's Kafka source and sink wherever it has the option,
+so that a job moves by changing the format and the address.
+"""
+
+from __future__ import annotations
+
+from leadline_spark.options import (
+    BATCH,
+    DOCUMENT,
+    DURATION,
+    FLAG,
+    LIST,
+    NUMBER,
+    STREAM,
+    TEXT,
+    WRITE,
+    Option,
+)
+
+_READ = (BATCH, STREAM)
+_ALL = (BATCH, STREAM, WRITE)
+
+CONNECTION = (
+    Option(
+        "bootstrap",
+        LIST,
+        _ALL,
+        "Addresses of brokers or controllers, separated by commas; any one is enough.",
+        aliases=("kafka.bootstrap.servers",),
+    ),
+    Option("token", TEXT, _ALL, "Bearer token sent with every request."),
+    Option(
+        "requestTimeoutMs",
+        NUMBER,
+        _ALL,
+        "How long one HTTP request may take, in ms.",
+        default="30000",
+        minimum=1,
+        aliases=("kafka.request.timeout.ms",),
+    ),
+)
+
+SUBSCRIPTION = (
+    Option("subscribe", LIST, _READ, "Topics, separated by commas. Exactly one of the three ways."),
+    Option(
+        "subscribePattern",
+        TEXT,
+        _READ,
+        "Regular expression that whole names of topics match (Python's `re`).",
+    ),
+    Option("assign", DOCUMENT, _READ, 'Partitions: `{"topicA":[0,1],"topicB":[2,4]}`.'),
+)
+
+RANGES = (
+    Option(
+        "startingOffsets",
+        TEXT,
+        _READ,
+        "`earliest`, `latest` (streams only), or an offset for each partition: "
+        '`{"topicA":{"0":23,"1":-2}}`, -2 for earliest, -1 for latest. Default: `latest` for '
+        "streams, `earliest` for batch reads. A stream that has a checkpoint goes on from there; "
+        "partitions that are new to it start at earliest.",
+    ),
+    Option(
+        "startingTimestamp",
+        NUMBER,
+        _READ,
+        "Start every partition at its first record at or after this time, in ms since 1970.",
+        minimum=0,
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        DOCUMENT,
+        _READ,
+        'The same for each partition: `{"topicA":{"0":1600000000000}}`. `startingTimestamp` wins.',
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        TEXT,
+        _READ,
+        "What to do where no record is that new: `error`, or start at `latest`.",
+        default="error",
+        choices=("error", "latest"),
+    ),
+    Option(
+        "endingOffsets",
+        TEXT,
+        (BATCH,),
+        '`latest`, or an offset for each partition: `{"topicA":{"0":50,"1":-1}}`. Ends are '
+        "exclusive. Default: `latest`.",
+    ),
+    Option(
+        "endingTimestamp",
+        NUMBER,
+        (BATCH,),
+        "End every partition before its first record at or after this time; at latest where there "
+        "is none.",
+        minimum=0,
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        DOCUMENT,
+        (BATCH,),
+        "The same for each partition. `endingTimestamp` wins.",
+    ),
+    Option(
+        "failOnDataLoss",
+        FLAG,
+        _READ,
+        "Fail where records that were to be read are gone: by retention, truncation or deletion, "
+        "or because the topic was made anew.",
+        default="true",
+    ),
+    Option(
+        "snapshot",
+        TEXT,
+        (BATCH,),
+        "`load`: every action on a DataFrame sees the range that was there when it was loaded; "
+        "`action`: each looks anew, as Kafka's source does.",
+        default="load",
+        choices=("load", "action"),
+    ),
+)
+
+TASKS = (
+    Option(
+        "minPartitions",
+        NUMBER,
+        _READ,
+        "Split large ranges until there are about this many tasks. Default: one a partition.",
+        minimum=1,
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        NUMBER,
+        _READ,
+        "Split ranges that hold more offsets than this.",
+        minimum=1,
+    ),
+    Option(
+        "fetchMaxBytes",
+        NUMBER,
+        _READ,
+        "How much one fetch asks for, in bytes.",
+        default="4194304",
+        minimum=1,
+        aliases=("kafka.max.partition.fetch.bytes",),
+    ),
+    Option(
+        "fetchDeadlineMs",
+        NUMBER,
+        _READ,
+        "How long a task looks for a leader that answers before it fails, in ms.",
+        default="60000",
+        minimum=1,
+        aliases=("kafkaConsumer.pollTimeoutMs",),
+    ),
+    Option(
+        "decoder",
+        TEXT,
+        _READ,
+        "`auto`: the compiled decoder where the extra `fast` is installed; `fast`; `python`.",
+        default="auto",
+        choices=("auto", "fast", "python"),
+    ),
+    Option(
+        "pushFilters",
+        FLAG,
+        (BATCH,),
+        "Let filters on topic, partition, offset and timestamp choose what is read. Needs the "
+        "session setting spark.sql.python.filterPushdown.enabled=true.",
+        default="false",
+    ),
+)
+
+COLUMNS = (
+    Option(
+        "columns",
+        LIST,
+        _READ,
+        "Only these columns, in this order: Spark does not tell Python sources which ones a query "
+        "needs. Default: all, as Kafka's source.",
+    ),
+    Option("includeHeaders", FLAG, _READ, "Add the column headers.", default="false"),
+    Option("includeLeaderEpoch", FLAG, _READ, "Add the column leaderEpoch.", default="false"),
+)
+
+TRIGGERS = (
+    Option(
+        "maxOffsetsPerTrigger",
+        NUMBER,
+        (STREAM,),
+        "Offsets in one micro-batch at most, shared among partitions in proportion to what waits.",
+        minimum=1,
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        NUMBER,
+        (STREAM,),
+        "Begin a micro-batch when as many offsets wait, or after `maxTriggerDelay`.",
+        minimum=1,
+    ),
+    Option(
+        "maxTriggerDelay",
+        DURATION,
+        (STREAM,),
+        "How long `minOffsetsPerTrigger` may hold records back.",
+        default="15m",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        NUMBER,
+        (STREAM,),
+        "About how many stored bytes one micro-batch reads, by the mean size of what was read.",
+        minimum=1,
+    ),
+    Option(
+        "commitGroup",
+        TEXT,
+        (STREAM,),
+        "Report progress as the committed offsets of this consumer group, for monitoring only. The "
+        "group must have no members.",
+    ),
+)
+
+PASSED_OVER = tuple(
+    Option(
+        name,
+        TEXT,
+        _READ,
+        "Accepted so that jobs written for Kafka run unchanged; without effect.",
+    )
+    for name in (
+        "groupIdPrefix",
+        "kafka.group.id",
+        "fetchOffset.numRetries",
+        "fetchOffset.retryIntervalMs",
+    )
+)
+
+OPTIONS: tuple[Option, ...] = (
+    *CONNECTION,
+    *SUBSCRIPTION,
+    *RANGES,
+    *TASKS,
+    *COLUMNS,
+    *TRIGGERS,
+    *PASSED_OVER,
+)
+"""All of them. Names and aliases are unique, whatever their case."""

@@ -1,0 +1,129 @@
+"""A live cluster for tests without an event loop: it runs on a loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from leadline_client.client import AsyncLeadlineClient
+from leadline_client.payloads import OutgoingRecord
+from leadline_client.producer import AsyncProducer, ProducerSettings
+from leadline_client.wire import NewTopic
+from tests.support.cluster import Cluster
+
+T = TypeVar("T")
+DEADLINE_S = 60.0
+
+
+class Live:
+    """A started cluster. What it awaits, it awaits on its own loop."""
+
+    def __init__(self, cluster: Cluster, loop: asyncio.AbstractEventLoop) -> None:
+        self.cluster = cluster
+        self._loop = loop
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers."""
+        return self.cluster.bootstrap
+
+    @property
+    def client(self) -> AsyncLeadlineClient:
+        """A client, to be used through `run`."""
+        return self.cluster.client
+
+    def run(self, work: Coroutine[Any, Any, T], deadline_s: float = DEADLINE_S) -> T:
+        """Await something of the cluster's."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(deadline_s)
+
+    def topic(self, name: str, partitions: int = 1, replicas: int = 3, **configs: str) -> str:
+        """Make a topic whose partitions are led and in sync, and return its name."""
+
+        async def make() -> None:
+            await self.client.create_topic(NewTopic(name, partitions, replicas, configs=configs))
+            await self.cluster.in_sync(name, replicas)
+
+        self.run(make())
+        return name
+
+    def send(
+        self,
+        topic: str,
+        records: Iterable[OutgoingRecord],
+        partition: int | None = None,
+        **settings: Any,
+    ) -> None:
+        """Produce records, acknowledged by all in-sync replicas, with these ProducerSettings."""
+
+        async def produce() -> None:
+            async with AsyncProducer(self.client, ProducerSettings(**settings)) as producer:
+                sent = [
+                    await producer.send(
+                        topic,
+                        record.value,
+                        key=record.key,
+                        partition=partition,
+                        headers=record.headers,
+                        timestamp=record.timestamp,
+                    )
+                    for record in records
+                ]
+                await producer.flush()
+                for place in sent:
+                    place.result()
+
+        self.run(produce())
+
+    def leader_of(self, topic: str, partition: int, *, not_in: Sequence[str] = ()) -> str:
+        """Return the name of a partition's leader."""
+        return self.run(self.cluster.leader_of(topic, partition, not_in=not_in))
+
+    def kill(self, name: str) -> None:
+        """Kill -9 a service."""
+        self.run(self.cluster.kill(name))
+
+    def restart(self, name: str) -> None:
+        """Start a killed service again and wait until it is ready."""
+
+        async def back() -> None:
+            self.cluster.restart(name)
+            await self.cluster.until_ready(name)
+
+        self.run(back())
+
+
+@contextmanager
+def live_cluster(
+    folder: Path, *, brokers: int = 3, settings: Mapping[str, str] | None = None, **options: Any
+) -> Iterator[Live]:
+    """Run a cluster for as long as the block lasts.
+
+    The thread outlives the processes that it starts: they are told to die with it.
+    """
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="live cluster", daemon=True)
+    thread.start()
+
+    def run(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(DEADLINE_S)
+
+    async def start() -> Cluster:
+        return await Cluster(folder, brokers=brokers, settings=settings, **options).__aenter__()
+
+    try:
+        cluster = run(start())
+        try:
+            yield Live(cluster, loop)
+        except BaseException:
+            cluster.print_logs()
+            raise
+        finally:
+            run(cluster.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(DEADLINE_S)
+        loop.close()

@@ -1,0 +1,1 @@
+"""The Spark part without Spark: offsets, plans, the codec, names of files."""
