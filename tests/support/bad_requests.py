@@ -24,6 +24,7 @@ REQUEST_MAX_BYTES = 256 * 1024
 PRODUCER_ID = 7001
 RECORDS = "/v1/topics/t/partitions/0/records"
 OFFSETS = "/v1/topics/t/partitions/0/offsets"
+EPOCHS = "/v1/topics/t/partitions/0/epochs"
 
 
 def batch(
@@ -153,6 +154,29 @@ OTHERS = [
     bad_json("bulk offsets, unknown member", "/v1/offsets", 40050, {"topic": "t"}, says="topic"),
     bad_json("bulk offsets, wrong type", "/v1/offsets", 40050, {"topics": "t"}, says="topics"),
     Bad("bulk offsets, wrong content type", "POST", "/v1/offsets", 41550, b"{}", TEXT),
+    bad_json(
+        "bulk offsets, endless wait",
+        "/v1/offsets",
+        40050,
+        {"topics": ["t"], "wait_ms": 10**6},
+        says="wait_ms",
+    ),
+    bad_json(
+        "bulk offsets after those of another",
+        "/v1/offsets",
+        40050,
+        {"topics": ["t"], "after": {"u": {"0": 1}}},
+        says="u-0",
+    ),
+    bad_json(
+        "bulk offsets, unknown scope",
+        "/v1/offsets",
+        40050,
+        {"topics": ["t"], "scope": "world"},
+        says="scope",
+    ),
+    get("epoch to come", EPOCHS + "/99", 40952, says='"leader"'),
+    get("epoch of no number", EPOCHS + "/first", 40050, says="epoch"),
     get("metadata after no number", "/v1/metadata?after=now", 40050, says="after"),
     get("metadata, endless wait", "/v1/metadata?after=1&wait=forever", 40050, says="wait"),
     get("unknown route", "/v1/nothing", 404),

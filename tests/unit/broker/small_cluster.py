@@ -24,6 +24,7 @@ from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
 from leadline_client.wire import Acks, ControllerInfo, ProduceResult
 from leadline_common import rpc, znodes
+from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
 from leadline_common.clock import SystemClock
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
@@ -194,8 +195,9 @@ async def no_controlled_shutdown(
 class Wire:
     """`Peers` that call other brokers directly, by way of the real encoding."""
 
-    def __init__(self, cluster: SmallCluster) -> None:
+    def __init__(self, cluster: SmallCluster, broker_id: int) -> None:
         self._cluster = cluster
+        self._broker_id = broker_id
         self.heartbeats: list[rpc.HeartbeatRequest] = []
 
     async def fetch(
@@ -222,6 +224,14 @@ class Wire:
     ) -> rpc.ControlledShutdownResponse:
         del url, timeout_ms
         return await self._cluster.on_controlled_shutdown(request)
+
+    async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+        del timeout_ms
+        leader = self._cluster.reachable(url, self._broker_id)
+        sent = msgspec.json.decode(msgspec.json.encode(question), type=BulkQuestion)
+        answer = await leader.engine.offset_finder.answer(sent)
+        self._cluster.reachable(url, self._broker_id)
+        return msgspec.json.decode(msgspec.json.encode(answer), type=BulkAnswer)
 
     async def close(self) -> None:
         return
@@ -269,7 +279,7 @@ class SmallCluster:
                 {"broker_id": number, "log_dir": str(self.root / str(number)), **self.settings}
             )
             store = self.stores[number] = NodeStore(number, self.nodes)
-            wire = self.wires[number] = Wire(self)
+            wire = self.wires[number] = Wire(self, number)
             broker = Broker(
                 settings,
                 store=store,

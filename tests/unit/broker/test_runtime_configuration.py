@@ -147,7 +147,7 @@ async def test_retention_keeps_less(tmp_path: Path, limit: dict[str, int]) -> No
     async with await three(tmp_path, log_segment_bytes=1_024, log_retention_ms=-1) as cluster:
         for _ in range(4):
             await cluster.produce(1, "x" * 1_000)
-        work = cluster.brokers[1]._running().maintenance
+        work = cluster.brokers[1].engine.maintenance
         await work.apply_retention()
         assert cluster.brokers[1].replicas()[0].log_start_offset == 0
 
@@ -158,7 +158,7 @@ async def test_retention_keeps_less(tmp_path: Path, limit: dict[str, int]) -> No
 
 
 async def test_fewer_files_are_held_open(cluster: SmallCluster) -> None:
-    logs = cast("DiskLogs", cluster.brokers[1]._running().logs)
+    logs = cast("DiskLogs", cluster.brokers[1].engine.logs)
     for number in range(40):
         log = logs.open("many", "2" * 32, number)
         log.append(batch_at_0())
@@ -302,7 +302,7 @@ async def test_a_topics_setting_that_comes_with_the_role_again_takes_effect(
 
     cluster.brokers[1].leader_and_isr(late)
 
-    partition = cluster.brokers[1]._running().replicas.named(TOPIC, 0)
+    partition = cluster.brokers[1].engine.replicas.named(TOPIC, 0)
     assert partition is not None
     assert partition.settings.max_message_bytes == 3_000, "it was overtaken"
 

@@ -50,7 +50,7 @@ def moving(cluster: SmallCluster, leader: int = 1) -> list[rpc.MovingRow]:
 async def throttled(cluster: SmallCluster, bytes_per_s: int) -> None:
     """Set the throttle, and wait until every broker has heard of it."""
     cluster.moving_bytes_per_s = bytes_per_s
-    engines = [broker._running() for broker in cluster.brokers.values()]
+    engines = [broker.engine for broker in cluster.brokers.values()]
     await cluster.until(
         lambda: all(
             side.bytes_per_s == bytes_per_s and not side.held
@@ -117,7 +117,7 @@ async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
 
     assert cluster.brokers[4].replicas() == []
     assert not (cluster.root / "4" / "t-0").exists()
-    led = cluster.brokers[1]._running().replicas.named("t", 0)
+    led = cluster.brokers[1].engine.replicas.named("t", 0)
     assert led is not None
     assert {session.broker_id for session in led.subscribers or ()} <= {2, 3}
 
@@ -147,7 +147,7 @@ async def test_a_leader_that_drops_a_follower_within_the_epoch_sends_it_nothing_
     await throttled(cluster, 0)
     await cluster.produce(1, "a")
     expand(cluster)
-    led = cluster.brokers[1]._running().replicas.named("t", 0)
+    led = cluster.brokers[1].engine.replicas.named("t", 0)
     assert led is not None
 
     cluster.grant(1, 2, 3)
@@ -219,13 +219,13 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
 async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, side: str) -> None:
     """The controller tells both; one that has not heard yet must not make the other useless."""
     broker = cluster.brokers[1 if side == "sending" else 4]
-    throttle = getattr(broker._running().throttle, side)
+    throttle = getattr(broker.engine.throttle, side)
     await cluster.produce(1, "a")
     throttle.set_rate(0)
     broker._heartbeats._heard = lambda _: None
 
     expand(cluster)
-    broker._running().throttle._hold(held=False)
+    broker.engine.throttle._hold(held=False)
     await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
@@ -239,7 +239,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     """Its order to add a replica is quicker than the answer to a heartbeat."""
     broker = cluster.brokers[1]
     heartbeats, heard = broker._heartbeats, broker._heard
-    throttle = broker._running().throttle
+    throttle = broker.engine.throttle
     heartbeats._heard = lambda _: None
     await cluster.produce(1, "a")
     throttle.asking()
@@ -262,10 +262,10 @@ async def test_the_throttle_of_a_deposed_controller_is_not_heard(cluster: SmallC
     broker = cluster.brokers[1]
 
     broker._heard(rpc.HeartbeatResponse(0, 6, 1_000))
-    assert broker._running().throttle.bytes_per_s == rpc.NO_THROTTLE
+    assert broker.engine.throttle.bytes_per_s == rpc.NO_THROTTLE
 
     broker._heard(rpc.HeartbeatResponse(0, 7, 1_000))
-    assert broker._running().throttle.bytes_per_s == 1_000
+    assert broker.engine.throttle.bytes_per_s == 1_000
 
 
 async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:

@@ -84,11 +84,11 @@ async def test_a_grant_makes_no_files_and_no_tasks_of_its_own(cluster: SmallClus
 async def test_settled_partitions_are_not_looked_at_for_isr_changes(
     cluster: SmallCluster,
 ) -> None:
-    assert len(cluster.brokers[1]._running().replicas.unsettled) == 0
+    assert len(cluster.brokers[1].engine.replicas.unsettled) == 0
 
 
 async def test_the_digest_sums_up_every_role(cluster: SmallCluster) -> None:
-    replicas = cluster.brokers[1]._running().replicas
+    replicas = cluster.brokers[1].engine.replicas
     expected = rpc.digest_of(
         (topic_id(topic), number, 0)
         for topic in range(PARTITIONS // PER_TOPIC)

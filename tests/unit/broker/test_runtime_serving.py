@@ -261,7 +261,7 @@ async def test_offsets_wait_for_what_the_predecessor_committed(cluster: SmallClu
     await cluster.produce(1, "v")
     assert cluster.brokers[1].offsets(TOPIC, 0).high_watermark == 1
     cluster.cut = {1, 3}
-    cluster.brokers[2]._running().replicas.all()[0].replica.state.high_watermark = 0
+    cluster.brokers[2].engine.replicas.all()[0].replica.state.high_watermark = 0
     cluster.publish(2, 1, (1, 2, 3))
     cluster.grant(2)
 

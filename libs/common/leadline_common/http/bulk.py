@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError, UnsupportedFormat
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.edge import limit_body
+from leadline_common.http.errors import read_only
 from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
 from leadline_common.rpc import JSON, MSGPACK
 
@@ -44,11 +45,13 @@ def bulk_route(
     max_body_bytes: int = DEFAULT_MAX_BULK_BYTES,
     request_example: RequestT | None = None,
     response_example: ResponseT | None = None,
+    changes_nothing: bool = False,
 ) -> None:
     """Serve POST `path`: decode a `request_type`, await `handler`, encode its answer.
 
     Raises nothing itself; a body that does not decode is answered 400 / 40050
-    and reaches no handler. `name` is the operation id in OpenAPI.
+    and reaches no handler. `name` is the operation id in OpenAPI. Where it
+    `changes_nothing`, a fault is a refusal.
     """
     media_type = JSON if encoding == "json" else MSGPACK
     operation = Operation(
@@ -64,6 +67,8 @@ def bulk_route(
         errors=[BodyTooLarge, UnsupportedFormat, *errors],
     )
     endpoint = _BulkEndpoint(handler, request_type, encoding, media_type, max_body_bytes)
+    if changes_nothing:
+        read_only(endpoint)
     app.add_asgi_route(operation, endpoint)
 
 

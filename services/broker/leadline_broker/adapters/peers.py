@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from leadline_client.errors import ConnectionLost, error_from_body
+from leadline_common.bulk_offsets import OFFSETS_PATH, BulkAnswer, BulkQuestion
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,
     HEARTBEAT_PATH,
@@ -60,6 +61,7 @@ class HttpPeers:
         self._fetched = msgspec.msgpack.Decoder(ReplicaFetchResponse)
         self._heard = msgspec.json.Decoder(HeartbeatResponse)
         self._relieved = msgspec.json.Decoder(ControlledShutdownResponse)
+        self._ends = msgspec.json.Decoder(BulkAnswer)
         self._msgpack = msgspec.msgpack.Encoder()
 
     async def fetch(
@@ -85,6 +87,12 @@ class HttpPeers:
         body = msgspec.json.encode(request)
         content = await self._post(url + CONTROLLED_SHUTDOWN_PATH, body, JSON, timeout_ms)
         return _decoded(self._relieved.decode, content)
+
+    async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+        """Ask a leader where partitions begin and end."""
+        body = msgspec.json.encode(question)
+        content = await self._post(url + OFFSETS_PATH, body, JSON, timeout_ms)
+        return _decoded(self._ends.decode, content)
 
     async def close(self) -> None:
         """Close all connections."""

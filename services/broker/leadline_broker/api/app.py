@@ -8,7 +8,7 @@ from leadline_broker.api import fetch, produce
 from leadline_broker.api.cluster import cluster_routes
 from leadline_broker.api.forwarded import forwarded_routes
 from leadline_broker.api.internal import add_internal_routes
-from leadline_broker.api.offsets import offsets_routes
+from leadline_broker.api.offsets import add_bulk_offsets, offsets_routes
 from leadline_broker.runtime.broker import Broker
 from leadline_common.api import administration
 from leadline_common.clock import Clock, SystemClock
@@ -61,5 +61,6 @@ def build_app(
     app.include_router(offsets_routes(broker))
     app.include_router(cluster_routes(broker))
     app.include_router(forwarded_routes(broker, app.forwarder))
+    add_bulk_offsets(app, broker)
     add_internal_routes(app, broker)
     return app

@@ -1,27 +1,38 @@
-"""Where partitions begin and end: one by one, in bulk, and by timestamp."""
+"""Where partitions begin and end: one by one, in bulk, and by timestamp or leader epoch."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel
 
 from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import (
     BrokerFenced,
-    LeadlineError,
     NotLeader,
     OffsetNotAvailable,
+    UnknownLeaderEpoch,
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_client.wire import PartitionOffsets
 from leadline_common.api.models import example
-from leadline_common.http.errors import LeaderBody, error_responses, read_only
+from leadline_common.bulk_offsets import (
+    OFFSETS_PATH,
+    BulkAnswer,
+    BulkQuestion,
+    LeaderRow,
+    PartitionAnswer,
+    PartitionEnds,
+    PartitionQuestion,
+)
+from leadline_common.http.app import ServiceApp
+from leadline_common.http.bulk import bulk_route
+from leadline_common.http.errors import error_responses
 
 TAG = "records"
-_MAX_BULK = 100_000
+_TOPIC = Path(description="The topic's name", examples=["orders"])
+_PARTITION = Path(ge=0, description="The partition's number", examples=[0])
 _OFFSETS = {
     "log_start_offset": 0,
     "high_watermark": 42,
@@ -49,68 +60,22 @@ class OffsetsAnswer(BaseModel):
     timestamp: int | None = None
 
 
-class PartitionQuestion(BaseModel):
-    """One partition to look up, optionally by a timestamp in Unix ms."""
+class EpochEndAnswer(BaseModel):
+    """Where a leader epoch ends in the log of the present leader.
 
-    model_config = ConfigDict(extra="forbid")
-
-    topic: str
-    partition: int = Field(ge=0)
-    timestamp: int | None = None
-
-
-class BulkQuestion(BaseModel):
-    """Name whole topics, single partitions, or both."""
-
-    model_config = example({"partitions": [{"topic": "orders", "partition": 0, "timestamp": None}]})
-
-    topics: list[str] = Field(default_factory=list, max_length=_MAX_BULK)
-    partitions: list[PartitionQuestion] = Field(default_factory=list, max_length=_MAX_BULK)
-
-    @model_validator(mode="after")
-    def _asks_something(self) -> BulkQuestion:
-        if not self.topics and not self.partitions:
-            raise ValueError("name topics or partitions")
-        return self
-
-
-class PartitionAnswer(BaseModel):
-    """The offsets of one partition, or why this broker cannot say: `error_code` is 0 for success.
-
-    On 42150 ask the broker in `leader`.
+    `epoch` is the latest one not above the epoch asked for, -1 where the log begins
+    later; `end_offset` is exclusive, and the log end for the present epoch.
     """
 
-    topic: str
-    partition: int
-    error_code: int = 0
-    message: str | None = None
-    leader: LeaderBody | None = None
-    offsets: OffsetsAnswer | None = None
+    model_config = example({"epoch": 3, "end_offset": 42, "leader_epoch": 5})
 
-
-class BulkAnswer(BaseModel):
-    """One answer for each partition asked for, in order."""
-
-    model_config = example(
-        {
-            "partitions": [
-                {
-                    "topic": "orders",
-                    "partition": 0,
-                    "error_code": 0,
-                    "message": None,
-                    "leader": None,
-                    "offsets": _OFFSETS,
-                }
-            ]
-        }
-    )
-
-    partitions: list[PartitionAnswer]
+    epoch: int
+    end_offset: int
+    leader_epoch: int
 
 
 def offsets_routes(broker: Broker) -> APIRouter:
-    """Return the routes that tell offsets."""
+    """Return the routes that tell offsets of one partition."""
     router = APIRouter(prefix="/v1", tags=[TAG])
 
     @router.get(
@@ -121,10 +86,14 @@ def offsets_routes(broker: Broker) -> APIRouter:
         ),
     )
     async def partition_offsets(
-        topic: Annotated[str, Path(description="The topic's name", examples=["orders"])],
-        partition: Annotated[int, Path(ge=0, description="The partition's number", examples=[0])],
+        topic: Annotated[str, _TOPIC],
+        partition: Annotated[int, _PARTITION],
         timestamp: Annotated[
-            int | None, Query(description="Find the first record at or after this, in Unix ms")
+            int | None,
+            Query(
+                description="Find the first record at or after this, in Unix ms; -2 is the log "
+                "start, -1 the high watermark"
+            ),
         ] = None,
     ) -> OffsetsAnswer:
         """Ask the leader; another broker refuses with 421 and says who leads.
@@ -134,52 +103,75 @@ def offsets_routes(broker: Broker) -> APIRouter:
         """
         return _look_up(broker, topic, partition, timestamp)
 
-    @router.post("/offsets", summary="Tell where many partitions begin and end")
-    @read_only
-    async def bulk_offsets(question: BulkQuestion) -> BulkAnswer:
-        """Answer for each partition on its own: a refusal of one does not spoil the others.
+    @router.get(
+        "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
+        summary="Tell where a leader epoch ends",
+        responses=error_responses(
+            UnknownTopic, UnknownPartition, NotLeader, BrokerFenced, UnknownLeaderEpoch
+        ),
+    )
+    async def epoch_end(
+        topic: Annotated[str, _TOPIC],
+        partition: Annotated[int, _PARTITION],
+        epoch: Annotated[int, Path(ge=0, description="The leader epoch", examples=[0])],
+    ) -> EpochEndAnswer:
+        """Ask the leader whether records that were read in an epoch are still in the log (KIP-320).
 
-        A topic named whole stands for all its partitions.
+        Who has read up to an offset beyond `end_offset`, in `epoch` or before, has read
+        records that an unclean election has since removed.
         """
-        asked = [*_whole_topics(broker, question.topics), *question.partitions]
-        return BulkAnswer(partitions=[_answer(broker, one) for one in asked])
+        found = broker.engine.serving.epoch_end(topic, partition, epoch)
+        return EpochEndAnswer.model_validate(found, from_attributes=True)
 
     return router
 
 
-def _whole_topics(broker: Broker, topics: list[str]) -> list[PartitionQuestion]:
-    asked: list[PartitionQuestion] = []
-    for topic in topics:
-        partitions = broker.metadata.partition_numbers(topic) or [0]
-        asked += [PartitionQuestion(topic=topic, partition=number) for number in partitions]
-    return asked
+def add_bulk_offsets(app: ServiceApp, broker: Broker) -> None:
+    """Add the route that tells offsets of many partitions, of the whole cluster."""
 
+    async def bulk_offsets(question: BulkQuestion) -> BulkAnswer:
+        return await broker.engine.offset_finder.answer(question)
 
-def _answer(broker: Broker, one: PartitionQuestion) -> PartitionAnswer:
-    try:
-        found = _look_up(broker, one.topic, one.partition, one.timestamp)
-    except LeadlineError as error:
-        hint = error.leader
-        return PartitionAnswer(
-            topic=one.topic,
-            partition=one.partition,
-            error_code=error.code,
-            message=error.message,
-            leader=LeaderBody(id=hint.id, url=hint.url, epoch=hint.epoch) if hint else None,
-        )
-    return PartitionAnswer(topic=one.topic, partition=one.partition, offsets=found)
+    row = PartitionAnswer(
+        "orders",
+        0,
+        leader=LeaderRow(2, "http://127.0.0.1:9092", 3),
+        offsets=PartitionEnds(0, 42, 42, 3),
+    )
+    bulk_route(
+        app,
+        OFFSETS_PATH,
+        bulk_offsets,
+        BulkQuestion,
+        BulkAnswer,
+        tag=TAG,
+        name="bulk_offsets",
+        summary="Tell where many partitions begin and end",
+        description=(
+            "Ask any broker: it answers for what it leads, and asks the other leaders for the "
+            "rest, unless the scope is `local`. A topic named whole stands for all its "
+            "partitions. Each partition is answered on its own: a refusal of one does not spoil "
+            "the others.\n\n"
+            "With `wait_ms` and `after` this is a long poll: the answer comes as soon as a high "
+            "watermark is beyond its offset in `after`."
+        ),
+        errors=[BrokerFenced],
+        request_example=BulkQuestion(partitions=[PartitionQuestion("orders", 0)]),
+        response_example=BulkAnswer([row]),
+        changes_nothing=True,
+    )
 
 
 def _look_up(broker: Broker, topic: str, partition: int, timestamp: int | None) -> OffsetsAnswer:
-    ends: PartitionOffsets = broker.offsets(topic, partition)
-    found = (
-        broker.offset_for_timestamp(topic, partition, timestamp) if timestamp is not None else None
-    )
+    ends = broker.offsets(topic, partition)
+    offset, found = None, None
+    if timestamp is not None:
+        offset, found = broker.engine.serving.offset_for_timestamp(topic, partition, timestamp)
     return OffsetsAnswer(
         log_start_offset=ends.log_start_offset,
         high_watermark=ends.high_watermark,
         log_end_offset=ends.log_end_offset,
         leader_epoch=ends.leader_epoch,
-        offset=found[0] if found else None,
-        timestamp=found[1] if found else None,
+        offset=offset,
+        timestamp=found,
     )

@@ -211,7 +211,9 @@ class Broker:
         if self._engine is not None:
             self._engine.fence_all()
 
-    def _running(self) -> Engine:
+    @property
+    def engine(self) -> Engine:
+        """What runs on its logs; raises BrokerFenced while it starts."""
         if self._engine is None:
             raise BrokerFenced("the broker is starting")
         return self._engine
@@ -256,7 +258,7 @@ class Broker:
         return known.url if known else ""
 
     def _describe(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
-        engine = self._running()
+        engine = self.engine
         engine.throttle.asking()
         return HeartbeatRequest(
             broker_id=self.broker_id,
@@ -272,7 +274,7 @@ class Broker:
 
     def _heard(self, answer: HeartbeatResponse) -> None:
         """Do as the controller says; a deposed one that still answers says nothing."""
-        engine = self._running()
+        engine = self.engine
         if answer.controller_epoch >= engine.commands.controller_epoch:
             engine.throttle.heard(answer.moving_bytes_per_s)
 
@@ -299,7 +301,7 @@ class Broker:
             outcome is unknown.
 
         """
-        return await self._running().serving.produce(
+        return await self.engine.serving.produce(
             topic, partition, data, acks=acks, timeout_ms=timeout_ms, leader_epoch=leader_epoch
         )
 
@@ -328,7 +330,7 @@ class Broker:
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
 
         """
-        return await self._running().serving.fetch(
+        return await self.engine.serving.fetch(
             topic,
             partition,
             offset,
@@ -341,30 +343,25 @@ class Broker:
 
     def offsets(self, topic: str, partition: int) -> PartitionOffsets:
         """Return the ends of a partition that this broker leads (OffsetNotAvailable: KIP-207)."""
-        return self._running().serving.offsets(topic, partition)
-
-    def offset_for_timestamp(
-        self, topic: str, partition: int, timestamp_ms: int
-    ) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first committed record at or after a time."""
-        return self._running().serving.offset_for_timestamp(topic, partition, timestamp_ms)
+        return self.engine.serving.offsets(topic, partition)
 
     def replicas(self) -> list[ReplicaInfo]:
         """Return every local replica, by topic and partition."""
-        partitions = self._running().replicas.all()
+        partitions = self.engine.replicas.all()
         rows = [partition.describe() for partition in partitions]
         return sorted(rows, key=lambda row: (row.topic, row.partition))
 
     async def allocate_producer_id(self) -> tuple[int, int]:
         """Return a producer id that nobody else has, and its first epoch."""
-        self._running()
+        if self._engine is None:
+            raise BrokerFenced("the broker is starting")
         return await self._producer_ids.allocate()
 
     # -- what other services ask -----------------------------------------------
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
         """Take the roles that the controller grants; see `Commands`."""
-        granted, engine = self.granted, self._running()
+        granted, engine = self.granted, self.engine
         moves = any(row.adding for topic in request.topics for row in topic.partitions)
         if moves:
             engine.throttle.begin()
@@ -375,7 +372,7 @@ class Broker:
 
     def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
         """Stop replicas, and delete their logs if told to; see `Commands`."""
-        return self._running().commands.stop_replica(request)
+        return self.engine.commands.stop_replica(request)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Take the cluster's metadata from the controller.
@@ -386,14 +383,14 @@ class Broker:
             StaleVersion: see `MetadataCache.apply`.
 
         """
-        commands = self._running().commands
+        commands = self.engine.commands
         self._standing.require_addressed(request.broker_id, request.incarnation)
         commands.obey(request.controller.epoch)
         version = self.metadata.apply(request)
-        self._running().take_configs(request.topics)
+        self.engine.take_configs(request.topics)
         self._standing.learn(request.brokers)
         return UpdateMetadataResponse(commands.controller_epoch, version)
 
     async def replica_fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
         """Serve a follower; see `FetchSessions`."""
-        return await self._running().sessions.fetch(request, self.incarnation)
+        return await self.engine.sessions.fetch(request, self.incarnation)

@@ -25,6 +25,7 @@ from leadline_broker.runtime.isr_writer import IsrWriter
 from leadline_broker.runtime.maintenance import Maintenance
 from leadline_broker.runtime.metadata import MetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
+from leadline_broker.runtime.offset_finder import OffsetFinder
 from leadline_broker.runtime.partition import Partition, PartitionSettings
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.replica_manager import ReplicaManager
@@ -113,6 +114,7 @@ class Engine:
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
         self.commands = self._commands()
         self.serving = self._serving()
+        self.offset_finder = self._offset_finder()
         self.maintenance = self._maintenance()
         self.shutdown = ControlledShutdown(
             peers=means.peers,
@@ -162,6 +164,16 @@ class Engine:
             acks=self.acks,
             metrics=self._means.metrics,
             carrier=self._carrier,
+            clock=self._means.clock,
+        )
+
+    def _offset_finder(self) -> OffsetFinder:
+        return OffsetFinder(
+            standing=self._means.standing,
+            metadata=self._means.metadata,
+            replicas=self.replicas,
+            serving=self.serving,
+            peers=self._means.peers,
             clock=self._means.clock,
         )
 

@@ -150,14 +150,22 @@ class Partition:
     async def changed(self) -> None:
         """Wait until the high watermark or the role changes."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._waiting is None:
-            self._waiting = []
-        self._waiting.append(waiting)
+        self.watch(waiting)
         try:
             await waiting
         finally:
-            if self._waiting and waiting in self._waiting:
-                self._waiting.remove(waiting)
+            self.unwatch(waiting)
+
+    def watch(self, waiting: asyncio.Future[None]) -> None:
+        """Resolve `waiting` at the next change; it may wait for several partitions."""
+        if self._waiting is None:
+            self._waiting = []
+        self._waiting.append(waiting)
+
+    def unwatch(self, waiting: asyncio.Future[None]) -> None:
+        """Let go of somebody who waits no more."""
+        if self._waiting and waiting in self._waiting:
+            self._waiting.remove(waiting)
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, None

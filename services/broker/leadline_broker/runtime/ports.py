@@ -16,6 +16,7 @@ from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.state import LogView, PublishedState
 from leadline_client.batches import Buffer
 from leadline_client.wire import ControllerInfo
+from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
 from leadline_common.rpc import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -228,6 +229,9 @@ class Peers(Protocol):
         self, url: str, request: ControlledShutdownRequest, timeout_ms: int
     ) -> ControlledShutdownResponse:
         """Ask the controller to let others lead."""
+
+    async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+        """Ask a leader where partitions begin and end."""
 
     async def close(self) -> None:
         """Close all connections."""

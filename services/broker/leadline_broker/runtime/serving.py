@@ -15,7 +15,7 @@ from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.standing import Standing
-from leadline_broker.runtime.views import FetchedData
+from leadline_broker.runtime.views import EpochEnd, FetchedData
 from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp, validate
 from leadline_client.errors import (
     BodyTooLarge,
@@ -34,6 +34,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_client.wire import NO_LEADER, Acks, PartitionOffsets, ProduceResult
+from leadline_common.bulk_offsets import EARLIEST, LATEST
 from leadline_common.clock import Clock
 
 
@@ -282,13 +283,34 @@ class Serving:
 
     def offset_for_timestamp(
         self, topic: str, number: int, timestamp_ms: int
-    ) -> tuple[int, int] | None:
-        """Return (offset, timestamp) of the first committed record at or after a time."""
+    ) -> tuple[int | None, int | None]:
+        """Return (offset, timestamp) of the first committed record at or after a time.
+
+        Both are None where there is none. `EARLIEST` and `LATEST` give the ends,
+        without a timestamp.
+        """
         partition = self._led(topic, number, None)
-        found = partition.log.offset_for_timestamp(timestamp_ms)
-        if found is None or found[0] >= partition.replica.state.high_watermark:
-            return None
-        return found
+        log, high_watermark = partition.log, partition.replica.state.high_watermark
+        if timestamp_ms == EARLIEST:
+            return log.log_start_offset, None
+        if timestamp_ms == LATEST:
+            return high_watermark, None
+        found = log.offset_for_timestamp(timestamp_ms)
+        return found if found is not None and found[0] < high_watermark else (None, None)
+
+    def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
+        """Return where a leader epoch ends, for a reader that was there in that epoch (KIP-320).
+
+        Raises:
+            UnknownLeaderEpoch: the epoch is yet to come; besides, see `_led`.
+
+        """
+        partition = self._led(topic, number, None)
+        current, log = partition.replica.state.leader_epoch, partition.log
+        if epoch > current:
+            self._require_epoch(epoch, current, self._standing.broker_id)
+        found, end = log.epochs.end_of(epoch, log.log_end_offset)
+        return EpochEnd(found, end, current)
 
 
 def _require_size(headers: list[BatchHeader], limit: int) -> None:

@@ -22,6 +22,19 @@ class FetchedData:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Where a leader epoch ends in the log of the present leader.
+
+    `epoch` is the latest one not above the epoch asked for, -1 where the log knows
+    of none; `end_offset` is exclusive, and the log end for the present epoch.
+    """
+
+    epoch: int
+    end_offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaInfo:
     """One local replica as `GET replicas` shows it; `isr` is known to the leader only.
 
