@@ -37,6 +37,7 @@ HIGH_WATERMARK_HEADER = "X-Leadline-High-Watermark"
 LOG_START_HEADER = "X-Leadline-Log-Start-Offset"
 LEADER_EPOCH_HEADER = "X-Leadline-Leader-Epoch"
 NEXT_OFFSET_HEADER = "X-Leadline-Next-Offset"
+TOPIC_ID_HEADER = "X-Leadline-Topic-Id"
 _MIB = 1024 * 1024
 _MAX_FETCH_BYTES = 64 * _MIB
 _MAX_WAIT_MS = 60_000
@@ -169,6 +170,12 @@ OPERATION = Operation(
         _number(LOG_START_HEADER, "Octets only: the first offset kept"),
         _number(LEADER_EPOCH_HEADER, "Octets only: the leader epoch of the answer"),
         _number(NEXT_OFFSET_HEADER, "Octets only: where to read on"),
+        Parameter(
+            TOPIC_ID_HEADER,
+            "Octets only: the topic's id; another one than before means a topic made anew",
+            {"type": "string"},
+            "header",
+        ),
     ],
     errors=[
         UnknownTopic,
@@ -220,6 +227,7 @@ def _facts(data: FetchedData) -> list[tuple[bytes, bytes]]:
         (LOG_START_HEADER, data.log_start_offset),
         (LEADER_EPOCH_HEADER, data.leader_epoch),
         (NEXT_OFFSET_HEADER, data.next_offset),
+        (TOPIC_ID_HEADER, data.topic_id),
     )
     return [(name.lower().encode(), str(value).encode()) for name, value in facts]
 

@@ -247,6 +247,7 @@ class Serving:
             partition.log.log_start_offset,
             state.leader_epoch,
             next_offset,
+            partition.topic_id,
         )
 
     @staticmethod

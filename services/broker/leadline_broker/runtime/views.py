@@ -19,6 +19,7 @@ class FetchedData:
     log_start_offset: int
     leader_epoch: int
     next_offset: int
+    topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
