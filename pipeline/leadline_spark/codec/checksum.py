@@ -1,0 +1,130 @@
+"""CRC-32C, the checksum of record batches: by google-crc32c where it is, else by folding.
+
+The standard library has no CRC-32C, and a table takes a step of Python for every byte. Folding
+takes few for all of them. Some multiple of the CRC's polynomial has few terms and leaves no
+remainder, so that x^6777 may be replaced by x^484 + x^100 + 1, for thousands of bits at a time.
+Squaring doubles the exponents in GF(2): the same holds of 64 times each of them, which folds words
+instead of bits. Arrow's kernels fold large batches, Python's integers what is left, a table the
+last bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leadline_spark.errors import LeadlineSparkError
+
+Buffer = bytes | bytearray | memoryview
+Checksum = Callable[[Buffer], int]
+
+_compiled: Callable[[bytes], int] | None
+try:
+    from google_crc32c import value as _value
+except ImportError:  # the extra `fast` is not installed
+    _compiled = None
+else:
+    _compiled = _value
+
+_REFLECTED_POLYNOMIAL = 0x82F63B78
+_ALL_ONES = 0xFFFFFFFF
+_WORD_BYTES = 8
+
+# Exponents of multiples of the polynomial. The wider the gap after the first, the more a fold
+# removes; of those with four terms this one is among the lowest that have a wide gap.
+_FEW_TERMS = (6777, 484, 100, 0)
+_LOW_DEGREE = (290, 136, 113, 107, 32, 0)
+# Below this many words the kernels cost more than they save.
+_LEAST_WORDS = 2 * _FEW_TERMS[0]
+
+
+def crc32c(data: Buffer) -> int:
+    """Return the CRC-32C of `data`."""
+    return folded_crc32c(data) if _compiled is None else _compiled(bytes(data))
+
+
+def checksum(decoder: str) -> Checksum:
+    """Return what computes it: `fast` is the library, `python` is none, `auto` what there is.
+
+    Raises LeadlineSparkError: LEADLINE_OPTION_INVALID where `fast` is not installed.
+    """
+    if decoder == "fast" and _compiled is None:
+        told = "decoder is fast, but google-crc32c is not here: pip install 'leadline-spark[fast]'"
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+    return folded_crc32c if decoder == "python" else crc32c
+
+
+def folded_crc32c(data: Buffer) -> int:
+    """Return the same without a library made for it."""
+    if len(data) * 8 <= _LOW_DEGREE[0]:
+        return _by_table(data, _ALL_ONES) ^ _ALL_ONES
+    # Bit 0 is the highest power of x; zeros before it change nothing.
+    padding = -len(data) % _WORD_BYTES
+    words = bytearray(padding) + data
+    for position in range(padding, padding + 4):
+        words[position] ^= 0xFF
+    left = _fold_words(words)
+    bits = len(left) * 8
+    folded = int.from_bytes(left, "little")
+    for exponents in (_FEW_TERMS, _LOW_DEGREE):
+        folded, bits = _fold_bits(folded, bits, exponents)
+    size = (bits + 7) // 8
+    return _by_table((folded << size * 8 - bits).to_bytes(size, "little"), 0) ^ _ALL_ONES
+
+
+def _fold_words(data: bytearray) -> memoryview:
+    """Return fewer bytes of the same remainder; `data` is written to."""
+    start, count = 0, len(data) // _WORD_BYTES
+    view = memoryview(data)
+    words = pa.Array.from_buffers(pa.uint64(), count, [None, pa.py_buffer(data)])
+    while count > _LEAST_WORDS:
+        scale, step = _next_fold(count, _FEW_TERMS)
+        top = words.slice(start, step)
+        for exponent in _FEW_TERMS[1:]:
+            place = start + (_FEW_TERMS[0] - exponent) * scale
+            folded = pc.bit_wise_xor(words.slice(place, step), top)
+            octets = memoryview(folded.buffers()[1]).cast("B")[: step * _WORD_BYTES]
+            view[place * _WORD_BYTES : (place + step) * _WORD_BYTES] = octets
+        start, count = start + step, count - step
+    return view[start * _WORD_BYTES :]
+
+
+def _fold_bits(data: int, bits: int, exponents: tuple[int, ...]) -> tuple[int, int]:
+    """Return a polynomial of the same remainder that has no more bits than the first exponent.
+
+    The highest powers of x are cut off, and added again below, once for each other exponent.
+    """
+    degree, *others = exponents
+    while bits > degree:
+        scale, step = _next_fold(bits, exponents)
+        top = data & ((1 << step) - 1)
+        data >>= step
+        for exponent in others:
+            data ^= top << (degree - exponent) * scale - step
+        bits -= step
+    return data, bits
+
+
+def _next_fold(count: int, exponents: tuple[int, ...]) -> tuple[int, int]:
+    """Return the power of two to multiply the exponents with, and how many bits or words go."""
+    degree, second = exponents[:2]
+    scale = 1 << max((count // degree).bit_length() - 2, 0)
+    return scale, min((degree - second) * scale, count - degree * scale)
+
+
+def _by_table(data: Buffer, state: int) -> int:
+    table = _TABLE
+    for byte in data:
+        state = table[(state ^ byte) & 0xFF] ^ (state >> 8)
+    return state
+
+
+def _table_row(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (_REFLECTED_POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_TABLE = tuple(_table_row(byte) for byte in range(256))

@@ -1,0 +1,251 @@
+"""From stored record batches to Arrow, by pyarrow and the standard library alone.
+
+Python finds where each record begins, as that depends on the record before. Everything after that
+is done for thousands of records at once by Arrow's kernels (`varints`), and keys and values are
+copied once, from the fetched bytes to their column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leadline_spark.codec.checksum import Buffer, Checksum, crc32c
+from leadline_spark.codec.columns import Columns, schema
+from leadline_spark.codec.compression import UnreadableSection, decompress
+from leadline_spark.codec.frames import (
+    CODEC_BITS,
+    HEADER_BYTES,
+    Frame,
+    corrupt,
+    frames,
+    verify,
+)
+from leadline_spark.codec.headers import NO_HEADERS, read_headers
+from leadline_spark.codec.varints import Cursors, Unreadable, record_starts
+
+MOST_ROWS = 10_000
+MOST_BYTES = 3 << 20
+"""A record batch for Spark ends before it has more than either; only one record may be larger."""
+
+_ATTRIBUTES = pa.scalar(1, pa.int64())
+_ABSENT = pa.scalar(-1, pa.int64())
+_NONE = pa.scalar(0, pa.int64())
+_HALF_WORD = pa.scalar(32, pa.int64())
+_MICROSECONDS = pa.scalar(1000, pa.int64())
+
+
+def decode(
+    data: Buffer,
+    start: int,
+    end: int,
+    wanted: Columns,
+    topic: str,
+    partition: int,
+    crc: Checksum = crc32c,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records with `start <= offset < end` of whole batches, checksums verified.
+
+    Control batches hold no records, and offsets that were compacted away are left out; `frames`
+    tells what the batches cover.
+
+    Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT, whatever the bytes are.
+    """
+    view = memoryview(data).cast("B")
+    group = _Group(start, end, wanted, topic, partition)
+    for frame in frames(view):
+        if frame.last_offset < start or frame.base_offset >= end:
+            continue
+        verify(view, frame, crc)
+        if frame.is_control or frame.record_count == 0:
+            continue
+        section = _section(view, frame)
+        if group.would_overflow(frame, section):
+            yield from group.flush()
+        group.add(frame, section)
+    yield from group.flush()
+
+
+def _section(view: memoryview, frame: Frame) -> pa.Buffer:
+    packed = view[frame.position + HEADER_BYTES : frame.position + frame.size]
+    try:
+        return decompress(packed, frame.attributes & CODEC_BITS)
+    except UnreadableSection as failure:
+        told = f"the records of the batch at offset {frame.base_offset} cannot be unpacked"
+        raise corrupt(f"{told}: {failure}") from failure
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Where the parts of records lie in their section, and what their numbers are."""
+
+    timestamp_deltas: pa.Int64Array
+    offset_deltas: pa.Int64Array
+    key: tuple[pa.Int64Array, pa.Int64Array]
+    value: tuple[pa.Int64Array, pa.Int64Array]
+    header_counts: pa.Int64Array
+    headers_at: pa.Int64Array
+
+
+class _Group:
+    """Batches that become one record batch, or several where one alone is large."""
+
+    def __init__(self, start: int, end: int, wanted: Columns, topic: str, partition: int) -> None:
+        self._range = (start, end)
+        self._wanted = tuple(wanted)
+        self._topic = topic
+        self._partition = partition
+        self._frames: list[Frame] = []
+        self._sections: list[pa.Buffer] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def would_overflow(self, frame: Frame, section: pa.Buffer) -> bool:
+        """Tell whether the group has to be emptied before this batch is added."""
+        rows, size = self._rows + frame.record_count, self._bytes + section.size
+        return self._rows > 0 and (rows > MOST_ROWS or size > MOST_BYTES)
+
+    def add(self, frame: Frame, section: pa.Buffer) -> None:
+        """Take a batch into the group."""
+        self._frames.append(frame)
+        self._sections.append(section)
+        self._rows += frame.record_count
+        self._bytes += section.size
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records of the group, and empty it."""
+        if not self._frames:
+            return
+        try:
+            batch = self._decoded()
+        except (Unreadable, pa.ArrowException, IndexError, OverflowError) as failure:
+            first = self._frames[0].base_offset
+            raise corrupt(
+                f"the batches at offsets {first} to {self._frames[-1].last_offset} have the right "
+                f"checksums, but their records cannot be read: {failure}"
+            ) from failure
+        rows = min(MOST_ROWS, max(1, self._rows * MOST_BYTES // max(self._bytes, 1)))
+        self._frames, self._sections, self._rows, self._bytes = [], [], 0, 0
+        for position in range(0, batch.num_rows, rows):
+            yield batch.slice(position, rows)
+
+    def _decoded(self) -> pa.RecordBatch:
+        octets = b"".join(self._sections)
+        section = pa.py_buffer(octets)
+        starts = self._starts(octets)
+        rows = _parse(Cursors(section, pa.array(starts, pa.int64())), len(octets))
+        offsets = pc.add(self._each("base_offset"), rows.offset_deltas)
+        columns = {
+            "key": lambda: _gather(section, *rows.key),
+            "value": lambda: _gather(section, *rows.value),
+            "topic": lambda: pa.repeat(pa.scalar(self._topic, pa.string()), self._rows),
+            "partition": lambda: pa.repeat(pa.scalar(self._partition, pa.int32()), self._rows),
+            "offset": lambda: offsets,
+            "timestamp": lambda: self._timestamps(rows.timestamp_deltas),
+            "timestampType": lambda: self._timestamp_types().cast(pa.int32()),
+            "headers": lambda: self._headers(rows, octets),
+            "leaderEpoch": lambda: self._each("leader_epoch").cast(pa.int32()),
+        }
+        arrays = [columns[name]() for name in self._wanted]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema(self._wanted))
+        start, end = self._range
+        if self._frames[0].base_offset < start or self._frames[-1].last_offset >= end:
+            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+            return batch.filter(inside)
+        return batch
+
+    def _starts(self, octets: bytes) -> list[int]:
+        """Return where every record begins; each batch has to end with its last record."""
+        starts: list[int] = []
+        position = 0
+        for frame, section in zip(self._frames, self._sections, strict=True):
+            finish = position + section.size
+            position = record_starts(octets, position, frame.record_count, starts)
+            if position != finish:
+                raise Unreadable(f"{frame.record_count} records do not fill {section.size} bytes")
+        return starts
+
+    def _timestamps(self, deltas: pa.Int64Array) -> pa.Array:
+        """Return Unix times; where the log's clock counts, a batch has one for all its records."""
+        times = pc.add(self._each("first_timestamp"), deltas)
+        if any(frame.has_append_time for frame in self._frames):
+            by_log = self._timestamp_types().cast(pa.bool_())
+            times = pc.if_else(by_log, self._each("max_timestamp"), times)
+        return pc.multiply_checked(times, _MICROSECONDS).view(pa.timestamp("us", "UTC"))
+
+    def _timestamp_types(self) -> pa.Int64Array:
+        return self._spread([int(frame.has_append_time) for frame in self._frames])
+
+    def _headers(self, rows: _Rows, octets: bytes) -> pa.Array:
+        if pc.max(rows.header_counts).as_py() == 0:
+            return pa.repeat(NO_HEADERS, self._rows)
+        counts = rows.header_counts.to_pylist()
+        return read_headers(octets, rows.headers_at.to_pylist(), counts)
+
+    def _each(self, field: str) -> pa.Int64Array:
+        """Return a number of the batch's header for every record of the batch."""
+        return self._spread([getattr(frame, field) for frame in self._frames])
+
+    def _spread(self, values: list[int]) -> pa.Array:
+        if len(values) == 1:
+            return pa.repeat(values[0], self._rows)
+        ends, rows = [], 0
+        for frame in self._frames:
+            rows += frame.record_count
+            ends.append(rows)
+        runs = pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
+        return pc.run_end_decode(runs)
+
+
+def _parse(cursors: Cursors, size: int) -> _Rows:
+    """Read the numbers of all records, and check that every part lies within its record."""
+    lengths = _checked(cursors.varint(), 0, size)
+    ends = pc.add(cursors.positions, lengths)
+    cursors.skip(_ATTRIBUTES)
+    timestamp_deltas = cursors.varint()
+    offset_deltas = cursors.varint()
+    key = _part(cursors, size)
+    value = _part(cursors, size)
+    header_counts = _checked(cursors.varint(), 0, size)
+    bare = pc.equal(header_counts, _NONE)
+    over = pc.if_else(
+        bare, pc.not_equal(cursors.positions, ends), pc.greater(cursors.positions, ends)
+    )
+    if pc.any(over).as_py():
+        raise Unreadable("the parts of a record are not as long as the record")
+    return _Rows(timestamp_deltas, offset_deltas, key, value, header_counts, cursors.positions)
+
+
+def _part(cursors: Cursors, size: int) -> tuple[pa.Int64Array, pa.Int64Array]:
+    """Pass over a key or a value: where it begins, and its length, -1 for none."""
+    lengths = _checked(cursors.varint(), -1, size)
+    begins = cursors.positions
+    cursors.skip(pc.if_else(pc.equal(lengths, _ABSENT), _NONE, lengths))
+    return begins, lengths
+
+
+def _checked(numbers: pa.Int64Array, least: int, most: int) -> pa.Int64Array:
+    found = pc.min_max(numbers).as_py()
+    if found["min"] < least or found["max"] > most:
+        raise Unreadable(f"a length of {found['min']} or {found['max']} bytes")
+    return numbers
+
+
+def _gather(section: pa.Buffer, begins: pa.Int64Array, lengths: pa.Int64Array) -> pa.BinaryArray:
+    """Copy pieces of the section into a column, null where the length is -1.
+
+    Begin and end of each piece, side by side, are the offsets of a column over the whole section
+    whose every second element is a piece and every other one what lies between.
+    """
+    absent = pc.equal(lengths, _ABSENT)
+    ends = pc.add(begins, pc.if_else(absent, _NONE, lengths))
+    bounds = pc.bit_wise_or(begins, pc.shift_left(ends, _HALF_WORD))
+    count = 2 * len(begins) - 1
+    pieces = pa.Array.from_buffers(pa.binary(), count, [None, bounds.buffers()[1], section])
+    every_second = pa.arange(0, count, 2)
+    if pc.any(absent).as_py():
+        every_second = pc.if_else(absent, None, every_second)
+    return pieces.take(every_second)

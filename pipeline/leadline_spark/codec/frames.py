@@ -1,0 +1,108 @@
+"""The 61 bytes before the records of a batch, and the walk from batch to batch.
+
+Positions and sizes are in bytes. Kafka's RecordBatch, format v2; nothing of the records is read
+here but their bytes, for the checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from leadline_spark.codec.checksum import Buffer, Checksum
+from leadline_spark.errors import LeadlineSparkError
+
+HEADER_BYTES = 61
+CRC_POSITION = 17
+CRC_RANGE_START = 21
+HEADER = struct.Struct(">qiibIhiqqqhii")
+MAGIC = 2
+SIZE_PREFIX = 12
+CODEC_BITS = 0x07
+APPEND_TIME_BIT = 0x08
+CONTROL_BIT = 0x20
+
+
+class Frame(NamedTuple):
+    """The header of a batch, and where the batch lies in what was read (`position`, `size`)."""
+
+    position: int
+    size: int
+    base_offset: int
+    leader_epoch: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record, or where it was before the log was compacted."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def has_append_time(self) -> bool:
+        """Whether its records have the time of the log's clock, `max_timestamp`."""
+        return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether it marks the end of a transaction: such a batch holds no records for readers."""
+        return bool(self.attributes & CONTROL_BIT)
+
+
+def frames(data: Buffer) -> Iterator[Frame]:
+    """Yield the header of every batch in `data`, which holds whole batches; checks no CRC.
+
+    Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT.
+    """
+    view = memoryview(data).cast("B")
+    position = 0
+    while position < len(view):
+        frame = _frame_at(view, position)
+        yield frame
+        position += frame.size
+
+
+def last_offset_of(data: Buffer) -> int:
+    """Return the last offset that the batches in `data` cover, or -1 for no batch."""
+    last = -1
+    for frame in frames(data):
+        last = frame.last_offset
+    return last
+
+
+def verify(view: memoryview, frame: Frame, crc: Checksum) -> None:
+    """Raise LEADLINE_BATCH_CORRUPT unless the bytes of the batch are those that were written."""
+    found = crc(view[frame.position + CRC_RANGE_START : frame.position + frame.size])
+    if found != frame.crc:
+        raise corrupt(
+            f"the batch at offset {frame.base_offset} has the checksum {found:#010x}, its header "
+            f"says {frame.crc:#010x}"
+        )
+
+
+def corrupt(what: str) -> LeadlineSparkError:
+    """Return the error for bytes that are no batch."""
+    return LeadlineSparkError("LEADLINE_BATCH_CORRUPT", what)
+
+
+def _frame_at(view: memoryview, position: int) -> Frame:
+    left = len(view) - position
+    if left < HEADER_BYTES:
+        raise corrupt(f"{left} bytes are too few for the header of a batch")
+    base_offset, length, leader_epoch, magic, *rest = HEADER.unpack_from(view, position)
+    frame = Frame(position, length + SIZE_PREFIX, base_offset, leader_epoch, *rest)
+    if magic != MAGIC:
+        raise corrupt(f"the batch at offset {base_offset} has format {magic}, not {MAGIC}")
+    if not HEADER_BYTES <= frame.size <= left:
+        raise corrupt(f"a batch of {frame.size} bytes is not in the {left} bytes that are left")
+    if frame.record_count < 0 or frame.last_offset_delta < 0 or base_offset < 0:
+        raise corrupt(f"the batch at offset {base_offset} counts {frame.record_count} records")
+    return frame

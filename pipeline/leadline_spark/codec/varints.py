@@ -1,0 +1,111 @@
+"""Varints of many records at once: Arrow's kernels do for a column what a loop does for a number.
+
+A kernel costs about a nanosecond for each row, a step of Python fifty. Numbers are written least
+significant seven bits first, and zigzag: 0, -1, 1, -2 are 0, 1, 2, 3 (as in Protocol Buffers).
+Constants are Arrow scalars: a number of Python's would be turned into one at every call, which
+takes longer than the call.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_MOST_BYTES = 10
+
+_ONE = pa.scalar(1, pa.int64())
+_ZERO = pa.scalar(0, pa.uint64())
+_LOW_BIT = pa.scalar(1, pa.uint64())
+_SEVEN_BITS = pa.scalar(0x7F, pa.uint64())
+_NOTHING = pa.scalar(0, pa.uint8())
+_ANYWHERE = pa.scalar(0, pa.int64())
+_CONTINUED = pa.scalar(0x80, pa.uint8())
+_SHIFTS = tuple(pa.scalar(7 * index, pa.uint64()) for index in range(_MOST_BYTES))
+
+
+class Unreadable(ValueError):
+    """Bytes that are no varint, or a position outside of what was read."""
+
+
+class Cursors:
+    """One reading position for each record of a section, all moved in step."""
+
+    def __init__(self, section: pa.Buffer, positions: pa.Int64Array) -> None:
+        self._bytes = pa.Array.from_buffers(pa.uint8(), section.size, [None, section])
+        self.positions = positions
+
+    def skip(self, count: pa.Scalar | pa.Int64Array) -> None:
+        """Move on by so many bytes."""
+        self.positions = pc.add(self.positions, count)
+
+    def varint(self) -> pa.Int64Array:
+        """Read one number at every position, and move behind it.
+
+        Raises Unreadable.
+        """
+        try:
+            return self._varint()
+        except IndexError as outside:
+            raise Unreadable("a record ends in the middle of a number") from outside
+
+    def _varint(self) -> pa.Int64Array:
+        octets = self._bytes.take(self.positions)
+        self.skip(_ONE)
+        number = octets.cast(pa.uint64())
+        more = pc.greater_equal(octets, _CONTINUED)
+        if pc.any(more).as_py():
+            number = self._continued(pc.bit_wise_and(number, _SEVEN_BITS), more)
+        sign = pc.subtract(_ZERO, pc.bit_wise_and(number, _LOW_BIT))
+        return pc.bit_wise_xor(pc.shift_right(number, _LOW_BIT), sign).view(pa.int64())
+
+    def _continued(self, number: pa.UInt64Array, more: pa.BooleanArray) -> pa.UInt64Array:
+        """Add the bytes after the first, where there are any."""
+        for shift in _SHIFTS[1:]:
+            # Where nothing follows, the position may be behind the last byte: look at another.
+            octets = self._bytes.take(pc.if_else(more, self.positions, _ANYWHERE))
+            octets = pc.if_else(more, octets, _NOTHING)
+            part = pc.bit_wise_and(octets.cast(pa.uint64()), _SEVEN_BITS)
+            number = pc.bit_wise_or(number, pc.shift_left(part, shift))
+            self.skip(more.cast(pa.int64()))
+            more = pc.greater_equal(octets, _CONTINUED)
+            if not pc.any(more).as_py():
+                return number
+        raise Unreadable("a number has more than ten bytes")
+
+
+def varint_at(octets: bytes, position: int) -> tuple[int, int]:
+    """Read one number; return it and the position behind it.
+
+    Raises Unreadable and IndexError.
+    """
+    number = shift = 0
+    while shift < 7 * _MOST_BYTES:
+        octet = octets[position]
+        position += 1
+        number |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+    raise Unreadable("a number has more than ten bytes")
+
+
+def record_starts(octets: bytes, position: int, count: int, starts: list[int]) -> int:
+    """Append where each of `count` records begins; return where the last one ends.
+
+    The sign of a length is not looked at here: whoever reads the records does. Raises IndexError
+    and Unreadable.
+    """
+    append = starts.append
+    for _ in range(count):
+        append(position)
+        low = octets[position]
+        if low < 0x80:
+            position += 1 + (low >> 1)
+            continue
+        high = octets[position + 1]
+        if high < 0x80:
+            position += 2 + ((high << 7 | low & 0x7F) >> 1)
+        else:
+            length, position = varint_at(octets, position)
+            position += max(length, 0)
+    return position
