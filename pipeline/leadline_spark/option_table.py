@@ -161,7 +161,8 @@ TASKS = (
         "decoder",
         TEXT,
         _READ,
-        "`auto`: the compiled decoder where the extra `fast` is installed; `fast`; `python`.",
+        "How checksums are computed: `fast` by the compiled library of the extra `fast`, `python` "
+        "without it, `auto` by what there is.",
         default="auto",
         choices=("auto", "fast", "python"),
     ),
