@@ -14,6 +14,7 @@ from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
 from leadline_common import rpc
 from tests.support.bad_configs import CONFIGS
+from tests.support.bad_exports import EXPORTS
 from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
 from tests.support.bad_operations import OPERATIONS
 from tests.support.bad_plans import PLANS
@@ -360,7 +361,7 @@ ADMINISTRATION = [
     Bad("wrong method", "PUT", TOPICS, 405),
 ]
 
-ADMINISTRATION += CONFIGS + OPERATIONS + PLANS + REASSIGNMENTS
+ADMINISTRATION += CONFIGS + EXPORTS + OPERATIONS + PLANS + REASSIGNMENTS
 
 HEARTBEAT = [
     command("malformed heartbeat", rpc.HEARTBEAT_PATH, 40050, b"{"),

@@ -31,6 +31,7 @@ from leadline_common.api import (
     brokers,
     configs,
     events,
+    exports,
     failed_brokers,
     models,
     partitions,
@@ -59,6 +60,7 @@ TAGS = (
     *events.TAGS,
     *failed_brokers.TAGS,
     *audit.TAGS,
+    *exports.TAGS,
 )
 _DRY_RUN = models.CreatedTopic(
     name="orders",
@@ -105,6 +107,7 @@ class Administration(
     brokers.BrokerAdministration,
     configs.ConfigAdministration,
     events.EventAdministration,
+    exports.ExportAdministration,
     failed_brokers.HealingAdministration,
     partitions.PartitionAdministration,
     plans.PlanAdministration,
@@ -163,6 +166,7 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     plans.add_routes(router)
     reassignments.add_routes(router)
     audit.add_routes(router)
+    exports.add_routes(router)
     tasks.add_routes(router)
     what_if.add_routes(router)
     configs.add_routes(router)

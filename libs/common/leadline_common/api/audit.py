@@ -262,8 +262,10 @@ class AuditAdministration(Protocol):
     async def audit_entry(self, audit_id: int) -> AuditEntry:
         """Return one entry with all its changes."""
 
-    async def export_audit(self, after: int) -> Export:
-        """Return all entries beyond an id, as lines."""
+    async def export_audit(
+        self, after: int, before: int | None = None, limit: int | None = None
+    ) -> Export:
+        """Return the entries between two ids, at most so many of them, as lines."""
 
     async def partition_history(
         self, topic: str, partition: int, after: int, page_size: int
@@ -281,21 +283,22 @@ Cursor = Annotated[
 ]
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Entries in a page, at most")]
 _ERRORS = error_responses(NoController, HistoryUnavailable)
-_LINE = '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n'
+ENTRY_LINE = '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n'
+EXPORT_HEADERS: dict[str, Any] = {
+    HEAD_HEADER: {
+        "description": "The newest id that is stored; -1 for none",
+        "schema": {"type": "integer"},
+    },
+    OLDEST_HEADER: {
+        "description": "The oldest id that is still stored",
+        "schema": {"type": "integer"},
+    },
+}
 _EXPORTED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One entry on each line, in order of ids",
-        "content": {NDJSON: {"schema": {"type": "string"}, "example": _LINE}},
-        "headers": {
-            HEAD_HEADER: {
-                "description": "The newest id that is stored; -1 for none",
-                "schema": {"type": "integer"},
-            },
-            OLDEST_HEADER: {
-                "description": "The oldest id that is still stored",
-                "schema": {"type": "integer"},
-            },
-        },
+        "content": {NDJSON: {"schema": {"type": "string"}, "example": ENTRY_LINE}},
+        "headers": EXPORT_HEADERS,
     }
 }
 

@@ -31,7 +31,7 @@ class Document:
 
     def answer(self, request: Request) -> Response:
         """Answer the document: 304 where the caller has it, compressed where accepted."""
-        compressed = len(self.body) >= _WORTH_COMPRESSING and _accepts_gzip(request)
+        compressed = len(self.body) >= _WORTH_COMPRESSING and accepts_gzip(request)
         headers = {"ETag": self.etag(compressed=compressed), "Vary": "Accept-Encoding"}
         if self._is_known(request):
             return Response(status_code=304, headers=headers)
@@ -55,7 +55,8 @@ class Document:
         return False
 
 
-def _accepts_gzip(request: Request) -> bool:
+def accepts_gzip(request: Request) -> bool:
+    """Tell whether the caller takes compressed answers."""
     for offered in request.headers.get("accept-encoding", "").split(","):
         coding, _, parameters = offered.strip().partition(";")
         if coding.strip().lower() in ("gzip", "*"):

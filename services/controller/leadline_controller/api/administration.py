@@ -9,6 +9,7 @@ from leadline_controller.api.audit import AuditAnswers
 from leadline_controller.api.brokers import BrokerAnswers
 from leadline_controller.api.configs import ConfigAnswers
 from leadline_controller.api.events import EventAnswers
+from leadline_controller.api.exports import ExportAnswers
 from leadline_controller.api.failed_brokers import HealingAnswers
 from leadline_controller.api.partitions import PartitionAnswers
 from leadline_controller.api.plans import PlanAnswers
@@ -23,6 +24,7 @@ class ControllerAdministration(
     BrokerAnswers,
     ConfigAnswers,
     EventAnswers,
+    ExportAnswers,
     HealingAnswers,
     PartitionAnswers,
     PlanAnswers,

@@ -47,21 +47,27 @@ class AuditAnswers(Answers):
             raise NotFound(f"there is no audit entry {audit_id}")
         return _entry(found[0], len(found[0].entry.changes))
 
-    async def export_audit(self, after: int) -> models.Export:
-        """Return all entries beyond an id, as lines."""
+    async def export_audit(
+        self, after: int, before: int | None = None, limit: int | None = None
+    ) -> models.Export:
+        """Return the entries between two ids, at most so many of them, as lines."""
         history = await self._controller.history()
         oldest, head = await history.ids()
+        last = head if before is None else min(head, before - 1)
 
         async def lines() -> AsyncIterator[bytes]:
-            cursor = after
-            while cursor < head:
-                page = await history.find(
-                    AuditQuery(), cursor=cursor, newest_first=False, limit=_EXPORT_PAGE
+            cursor, left = after, limit
+            while cursor < last and left != 0:
+                wanted = _EXPORT_PAGE if left is None else min(left, _EXPORT_PAGE)
+                found = await history.find(
+                    AuditQuery(), cursor=cursor, newest_first=False, limit=wanted
                 )
+                page = [record for record in found if record.id <= last]
                 if not page:
                     return
                 yield encode_lines(exported(r.id, r.zxid, r.entry) for r in page)
                 cursor = page[-1].id
+                left = None if left is None else left - len(page)
 
         return models.Export(lines(), head, oldest)
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from leadline_client.errors import BodyTooLarge, LeadlineError
+from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http import Forwarder, error_response
 from leadline_common.rpc import CONTROLLED_SHUTDOWN_PATH, HEARTBEAT_PATH
 from leadline_controller.runtime.service import ControllerService
@@ -18,7 +19,7 @@ TIMEOUT_S = 75.0
 """Longer than the longest poll."""
 
 _OWN = ("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH)
-_OWN_AREAS = ("/v1/what-if/", "/v1/audit")
+_OWN_AREAS = ("/v1/what-if/", "/v1/audit", AUDIT_TABLE)
 _PAST = "/history"
 _API = "/v1/"
 

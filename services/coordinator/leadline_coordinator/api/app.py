@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from starlette.middleware import Middleware
 
 from leadline_client.errors import CoordinatorNotAvailable
+from leadline_common.api.exports import TAGS as EXPORT_TAGS
 from leadline_common.http import Forwarder, Problem, ServiceApp, create_app
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
 from leadline_coordinator.api.commit import add_commit_route
+from leadline_coordinator.api.exports import export_routes
 from leadline_coordinator.api.gate import StandbyGate
 from leadline_coordinator.api.groups import TAG as GROUPS_TAG
 from leadline_coordinator.api.groups import group_routes
@@ -37,6 +39,7 @@ _TAGS = (
     {"name": about.TAG, "description": "Which process is active."},
     {"name": GROUPS_TAG, "description": "Consumer groups and their members."},
     {"name": OFFSETS_TAG, "description": "How far groups have come."},
+    *EXPORT_TAGS,
     *WHAT_IF_TAGS,
 )
 
@@ -61,6 +64,7 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
     app.include_router(about.coordinator_routes(coordinator))
     app.include_router(group_routes(coordinator))
     app.include_router(offset_routes(coordinator))
+    app.include_router(export_routes(coordinator))
     add_commit_route(app, coordinator)
     app.include_router(what_if_routes())
     app.router.routes.append(channel_route(coordinator))

@@ -52,7 +52,7 @@ def _add_reading(router: APIRouter, coordinator: CoordinatorService) -> None:
     )
     async def read_group(group: GroupName) -> models.GroupBody:
         """Read a group's state, its members, who owns what, and what it is doing."""
-        return _body(coordinator.desk(group), coordinator.epoch)
+        return group_view(coordinator.desk(group), coordinator.epoch)
 
 
 def _add_changes(router: APIRouter, coordinator: CoordinatorService) -> None:
@@ -66,7 +66,7 @@ def _add_changes(router: APIRouter, coordinator: CoordinatorService) -> None:
 
         Where the present one is what the assignor gives, nobody is stopped.
         """
-        return _body(coordinator.rebalance(group), coordinator.epoch)
+        return group_view(coordinator.rebalance(group), coordinator.epoch)
 
     @router.delete(
         "/groups/{group}",
@@ -125,7 +125,8 @@ def _summary(desk: GroupDesk) -> models.GroupSummary:
     )
 
 
-def _body(desk: GroupDesk, epoch: int) -> models.GroupBody:
+def group_view(desk: GroupDesk, epoch: int) -> models.GroupBody:
+    """Show a group whole."""
     group = desk.group
     parts = group.parts()
     members = [group.members[name] for name in sorted(group.members)]

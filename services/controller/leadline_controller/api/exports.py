@@ -1,0 +1,92 @@
+"""The cluster as tables: the past from this controller's history, the present from its image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.api.exports import AuditHead, TableExport
+from leadline_common.export_tables import PartitionRow, Row, StateTable, encode_rows
+from leadline_controller.api import views
+from leadline_controller.api.answers import Answers
+from leadline_controller.api.reassignments import ReassignmentAnswers
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage
+from leadline_controller.domain.history import AuditQuery
+from leadline_controller.runtime.commands import is_visible
+
+
+class ExportAnswers(Answers):
+    """Answers `leadline_common.api.exports.ExportAdministration`, with `AuditAnswers`."""
+
+    async def audit_head(self) -> AuditHead:
+        """Tell how far the audit reaches."""
+        history = await self._controller.history()
+        newest = await history.find(AuditQuery(), cursor=None, newest_first=True, limit=1)
+        if not newest:
+            return AuditHead(oldest=-1, head=-1, head_time=None)
+        oldest, _ = await history.ids()
+        return AuditHead(oldest=oldest, head=newest[0].id, head_time=newest[0].entry.time)
+
+    def export_table(self, table: StateTable) -> TableExport:
+        """Return a table of the present; nothing of it changes while it is sent."""
+        image = self._controller.image()
+        rows: Iterable[Row]
+        if table == "partitions":
+            rows = partition_rows(image)
+        elif table == "brokers":
+            rows = list(broker_rows(image))
+        else:
+            rows = list(self._reassignment_rows(image.version))
+        return TableExport(encode_rows(rows), image.version)
+
+    def _reassignment_rows(self, version: int) -> Iterator[dict[str, Any]]:
+        shown = ReassignmentAnswers(self._controller).reassignments(None)
+        for row in shown.reassignments:
+            yield {"metadata_version": version, **row.model_dump()}
+
+
+def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
+    """Yield the live brokers, by id."""
+    brokers = [image.brokers[number] for number in sorted(image.brokers)]
+    for broker in views.broker_views(image, brokers):
+        yield {
+            "metadata_version": image.version,
+            **broker.model_dump(),
+            "draining": broker.id in image.draining,
+            "stopping": broker.id in image.stopping,
+        }
+
+
+def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
+    """Return the partitions as they are now, each made into its row when it is asked for.
+
+    What is kept until then are partitions as the image holds them, which never change: to
+    make a hundred thousand rows at once would keep the engine waiting.
+    """
+    version = image.version
+    kept = [
+        (topic.name, topic.topic_id, image.min_insync_replicas(topic), dict(topic.standing))
+        for _, topic in sorted(image.topics.items())
+        if is_visible(topic)
+    ]
+    return (
+        _partition_row((version, name, topic_id, number), partition, floor)
+        for name, topic_id, floor, partitions in kept
+        for number, partition in partitions.items()
+    )
+
+
+def _partition_row(
+    place: tuple[int, str, str, int], partition: PartitionImage, floor: int
+) -> PartitionRow:
+    state = partition.state
+    return PartitionRow(
+        *place,
+        leader=state.leader if state else NO_LEADER,
+        leader_epoch=state.leader_epoch if state else -1,
+        isr=state.isr if state else (),
+        replicas=partition.replicas,
+        eligible=state.eligible if state else (),
+        min_insync_replicas=floor,
+    )
