@@ -12,22 +12,9 @@ from typing import Any, Self
 
 from leadline_spark import transport
 from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.offsets import TopicPartition
 from leadline_spark.options import Options
 from leadline_spark.transport import Answer, Refusal, Unreachable
-
-EARLIEST = -2
-LATEST = -1
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +58,19 @@ class PartitionOffsets:
 
     start: int
     end: int
-    epoch: int
+    leader: Leader
     found: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """Why a partition's offsets could not be told, for now: `message`, with the leader's code."""
+
+    error_code: int
+    message: str
+
+
+OffsetsAnswer = dict[TopicPartition, PartitionOffsets | Untold]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +111,11 @@ class Cluster:
         self._brokers = list(metadata.brokers.values())
         return metadata
 
+    def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
+        """Ask `POST /v1/offsets`, of any broker for all partitions; see its documentation."""
+        body = {**question, "wait_ms": round(wait_s * 1_000)}
+        return read_offsets(self.ask_broker("POST", "/v1/offsets", body, wait_s).json())
+
     def ask(
         self,
         method: str,
@@ -133,7 +136,7 @@ class Cluster:
     def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Answer:
         """Ask any broker: controllers know nothing of logs. Raises as `ask` does."""
         if not self._brokers:
-            self.metadata(())
+            self._brokers = list(self.metadata(["-"]).brokers.values())
         return self._first_answer(
             self._brokers, lambda url: self.call(method, url, path, body=body, wait_s=wait_s)
         )
@@ -212,3 +215,23 @@ def read_metadata(document: Any) -> Metadata:
         for name, topic in document["topics"].items()
     }
     return Metadata(document["version"], controller.get("url"), brokers, topics)
+
+
+def read_offsets(document: Any) -> OffsetsAnswer:
+    """Read the answer of `POST /v1/offsets`."""
+    return {
+        TopicPartition(row["topic"], row["partition"]): _ends(row) for row in document["partitions"]
+    }
+
+
+def _ends(row: Any) -> PartitionOffsets | Untold:
+    ends = row.get("offsets")
+    if row["error_code"] or ends is None:
+        return Untold(row["error_code"], row.get("message") or "no reason given")
+    leader = row.get("leader") or {}
+    return PartitionOffsets(
+        ends["log_start_offset"],
+        ends["high_watermark"],
+        Leader(leader.get("url") or None, ends["leader_epoch"]),
+        ends.get("offset"),
+    )
