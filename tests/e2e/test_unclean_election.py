@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
 from tests.support.cluster import wait_until
 from tests.support.faults import expired, kill
@@ -46,7 +47,10 @@ async def only_the_stale_replica_is_up(
 
 async def leaders_told(running: Scenario, name: str) -> list[int]:
     """Return the leaders that a service tells clients."""
-    document = (await running.cluster.get(name, "/v1/metadata")).raise_for_status().json()
+    answer = await running.cluster.get(name, "/v1/metadata")
+    if answer.status_code == NoController("").status:
+        return []  # it was just started, and not told yet
+    document = answer.raise_for_status().json()
     return [row[1] for row in document["topics"][running.topic]["partitions"]]
 
 

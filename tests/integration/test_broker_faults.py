@@ -8,8 +8,10 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
+from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
 from tests.support.cluster import Cluster, wait_until
 
@@ -99,6 +101,30 @@ async def test_a_restart_before_the_session_ends_is_a_new_incarnation(cluster: C
     row = (await cluster.client.describe(TOPIC)).partitions[0]
     assert row.leader_epoch > epoch
     assert await read(cluster, f"broker-{row.leader}") == ["before"]
+
+
+async def test_a_broker_that_was_told_nothing_yet_does_not_say_that_there_is_nothing(
+    cluster: Cluster,
+) -> None:
+    await cluster.kill("controller-1")
+    await cluster.kill("broker-1")
+    cluster.restart("broker-1")
+
+    async def answer() -> httpx.Response | None:
+        try:
+            return await cluster.get("broker-1", "/v1/metadata")
+        except httpx.TransportError:
+            return None  # not up yet
+
+    first = await wait_until(answer, "the broker answers")
+    assert (first.status_code, first.json()["error_code"]) == (503, NoController.code)
+    cluster.restart("controller-1")
+
+    async def is_told() -> bool:
+        known = await cluster.get("broker-1", "/v1/metadata")
+        return known.status_code == 200 and TOPIC in known.json()["topics"]
+
+    await wait_until(is_told, "the broker is told")
 
 
 async def test_a_clean_stop_leaves_nothing_to_recover(cluster: Cluster) -> None:

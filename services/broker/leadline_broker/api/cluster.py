@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from leadline_broker.runtime.broker import Broker
-from leadline_client.errors import BrokerFenced, StoreOutcomeUnknown
+from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
 from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.metadata import MetadataBroker, metadata_routes
@@ -104,9 +104,12 @@ def cluster_routes(broker: Broker) -> APIRouter:
     async def read(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
         if after is not None:
             await broker.metadata.wait_newer(after, wait_ms)
+        if not broker.metadata.version:
+            # An empty document would say that no topic exists.
+            raise NoController("no controller has told this broker of the cluster yet: ask again")
         return Document(broker.metadata.document(names), str(broker.metadata.version))
 
-    router = metadata_routes(CLUSTER_TAG, read)
+    router = metadata_routes(CLUSTER_TAG, read, NoController)
     _add_consult(router, broker)
     _add_broker(router, broker)
     return router
