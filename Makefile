@@ -35,9 +35,11 @@ test: unit integration ## Run every test but the long fault runs
 unit: setup ## Run the tests that start no cluster, two at a time
 	$(BIN)/python -m pytest -n 2 tests/unit tests/simulation $(ARGS)
 
-integration: setup ## Run the tests on real processes, one after another
-	$(BIN)/python -m pytest tests/integration tests/e2e tests/contract tests/spark \
-		$$($(BIN)/python -m tests.support.chromium) $(ARGS)
+# The longest first, and what shares a cluster together (tests/conftest.py).
+integration: setup ## Run the tests on real processes, two files at a time
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder \
+		$$($(BIN)/python -m tests.support.chromium) \
+		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 
 check: lint types imports drift ## Lint, formatting, types, import rules, drift of generated files
 

@@ -1,14 +1,12 @@
 """Swagger UI on a running cluster, used as a person would: open, try out, execute.
 
-Each operation is tried with what the page fills in by itself. Screenshots of the
-answers go to the test's temporary folder (pytest --basetemp keeps them in sight).
+Each operation is tried with what the page fills in by itself.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
 import httpx
 import pytest
@@ -51,14 +49,18 @@ def block_of(page: Page, operation: Described) -> Locator:
 
 @pytest.mark.parametrize("face", FACES)
 async def test_every_operation_tells_what_it_does_and_works_as_it_is_filled_in(
-    face: str, cluster: Cluster, tmp_path: Path
+    face: str, cluster: Cluster
 ) -> None:
     create, *others = await described(await url_of(face, cluster))
-    await try_out([create], await url_of(face, cluster), tmp_path)
-    await try_out(others, await url_of(face, cluster), tmp_path)
+    await try_out([create], await url_of(face, cluster))
+    if face == "controller":
+        # A broker's page has the administration as well, and it was tried there.
+        theirs = {one.id for one in await described(cluster.url("broker-1"))}
+        others = [one for one in others if one.id not in theirs or one.id == "delete_topic"]
+    await try_out(others, await url_of(face, cluster))
 
 
-async def try_out(operations: list[Described], url: str, screenshots: Path) -> None:
+async def try_out(operations: list[Described], url: str) -> None:
     """Try operations one after another on one page, as they are filled in."""
     ids: dict[str, str] = {}
     async with open_page(url) as (page, wrong):
@@ -67,7 +69,6 @@ async def try_out(operations: list[Described], url: str, screenshots: Path) -> N
             block = block_of(page, operation)
             await check_words(block, operation)
             status, body = await execute(block, ids)
-            await page.screenshot(path=screenshots / f"{operation.id}.png")
             what = f"{operation.method} {operation.path}: {status} {body}"
             if operation.may_be_refused and not status.startswith("2"):
                 wrong.clear()  # the browser complains of every status that is none of success
