@@ -8,15 +8,20 @@ takes longer than the call.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _MOST_BYTES = 10
+_TWO_BYTES = 1 << 14
 
 _ONE = pa.scalar(1, pa.int64())
 _ZERO = pa.scalar(0, pa.uint64())
 _LOW_BIT = pa.scalar(1, pa.uint64())
 _SEVEN_BITS = pa.scalar(0x7F, pa.uint64())
+# Arrow does not shift signed numbers by all 63 bits; none here has more than 62.
+_SIGN = pa.scalar(62, pa.int64())
 _NOTHING = pa.scalar(0, pa.uint8())
 _ANYWHERE = pa.scalar(0, pa.int64())
 _CONTINUED = pa.scalar(0x80, pa.uint8())
@@ -109,3 +114,36 @@ def record_starts(octets: bytes, position: int, count: int, starts: list[int]) -
             length, position = varint_at(octets, position)
             position += max(length, 0)
     return position
+
+
+def varint(number: int) -> bytes:
+    """Return one number as it is stored."""
+    return _stored((number << 1) ^ (number >> 63))
+
+
+def varints(numbers: pa.Int64Array | pa.Int64Scalar) -> pa.BinaryArray | pa.BinaryScalar:
+    """Return numbers as they are stored; looked up, as most fit into two bytes."""
+    if isinstance(numbers, pa.Scalar):
+        return pa.scalar(varint(numbers.as_py()), pa.binary())
+    sign = pc.shift_right(numbers, _SIGN)
+    codes = pc.bit_wise_xor(pc.shift_left(numbers, _ONE), sign).view(pa.uint64())
+    if len(codes) and pc.max(codes).as_py() < _TWO_BYTES:
+        return _two_bytes().take(codes)
+    values = pc.unique(codes)
+    stored = pa.array([_stored(code) for code in values.to_pylist()], pa.binary())
+    return stored.take(pc.index_in(codes, values))
+
+
+@lru_cache(maxsize=1)
+def _two_bytes() -> pa.BinaryArray:
+    """Return all numbers of at most two bytes, by their zigzag code."""
+    return pa.array([_stored(code) for code in range(_TWO_BYTES)], pa.binary())
+
+
+def _stored(code: int) -> bytes:
+    octets = bytearray()
+    while code >= 0x80:
+        octets.append(code & 0x7F | 0x80)
+        code >>= 7
+    octets.append(code)
+    return bytes(octets)

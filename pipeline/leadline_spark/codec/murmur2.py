@@ -1,0 +1,81 @@
+"""Which partition a key belongs to: Kafka's rule, so that all writers of a topic agree.
+
+MurmurHash2 with Kafka's seed, made positive, modulo the number of partitions. Many keys are hashed
+side by side, four bytes of each at a time; long keys one by one.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SEED = 0x9747B28C
+_MIX = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_POSITIVE = 0x7FFFFFFF
+_WORD_BYTES = 4
+_LONGEST = 64
+"""Keys of more bytes than this are rare, and padding the others to their length is dear."""
+
+
+def _word(value: int) -> pa.Scalar:
+    return pa.scalar(value, pa.uint32())
+
+
+_MIX_WORD, _SHIFT_24, _SHIFT_13, _SHIFT_15 = (_word(value) for value in (_MIX, 24, 13, 15))
+_POSITIVE_WORD = _word(_POSITIVE)
+
+
+def murmur2(key: bytes) -> int:
+    """Return the 32-bit hash of one key, unsigned."""
+    size = len(key)
+    state = (_SEED ^ size) & _MASK
+    whole = size - size % _WORD_BYTES
+    for start in range(0, whole, _WORD_BYTES):
+        word = int.from_bytes(key[start : start + _WORD_BYTES], "little") * _MIX & _MASK
+        word = (word ^ word >> 24) * _MIX & _MASK
+        state = state * _MIX & _MASK ^ word
+    if whole < size:
+        state = (state ^ int.from_bytes(key[whole:], "little")) * _MIX & _MASK
+    state = (state ^ state >> 13) * _MIX & _MASK
+    return state ^ state >> 15
+
+
+def partitions_of(keys: pa.BinaryArray, count: int) -> pa.Int32Array:
+    """Return the partition of each key of a topic with `count` partitions; null for no key."""
+    positive = pc.bit_wise_and(_hashes(keys), _POSITIVE_WORD)
+    # Arrow has no modulo; what is left after whole multiples is that.
+    divisor = _word(count)
+    multiples = pc.multiply(pc.divide(positive, divisor), divisor)
+    return pc.subtract(positive, multiples).cast(pa.int32())
+
+
+def _hashes(keys: pa.BinaryArray) -> pa.UInt32Array:
+    longest = pc.max(pc.binary_length(keys)).as_py() or 0
+    if longest <= _LONGEST:
+        return _side_by_side(keys, longest)
+    hashes = [None if key is None else murmur2(key) for key in keys.to_pylist()]
+    return pa.array(hashes, pa.uint32())
+
+
+def _side_by_side(keys: pa.BinaryArray, longest: int) -> pa.UInt32Array:
+    """Hash keys padded with zeros: a last word that is not whole is padded by the rule itself."""
+    sizes = pc.binary_length(keys).cast(pa.uint32())
+    padding = pa.scalar(bytes(longest + _WORD_BYTES), pa.binary())
+    padded = pc.binary_join_element_wise(keys.fill_null(b""), padding, pa.scalar(b"", pa.binary()))
+    state = pc.bit_wise_xor(sizes, _word(_SEED))
+    for start in range(0, longest, _WORD_BYTES):
+        octets = pc.binary_slice(padded, start, start + _WORD_BYTES)
+        word = pa.Array.from_buffers(pa.uint32(), len(keys), [None, octets.buffers()[2]])
+        whole = pc.greater_equal(sizes, _word(start + _WORD_BYTES))
+        last = pc.and_(pc.greater(sizes, _word(start)), pc.invert(whole))
+        rest = pc.multiply(pc.bit_wise_xor(state, word), _MIX_WORD)
+        state = pc.if_else(whole, _mixed(state, word), pc.if_else(last, rest, state))
+    state = pc.multiply(pc.bit_wise_xor(state, pc.shift_right(state, _SHIFT_13)), _MIX_WORD)
+    return pc.bit_wise_xor(state, pc.shift_right(state, _SHIFT_15))
+
+
+def _mixed(state: pa.UInt32Array, word: pa.UInt32Array) -> pa.UInt32Array:
+    word = pc.multiply(word, _MIX_WORD)
+    word = pc.multiply(pc.bit_wise_xor(word, pc.shift_right(word, _SHIFT_24)), _MIX_WORD)
+    return pc.bit_wise_xor(pc.multiply(state, _MIX_WORD), word)
