@@ -20,6 +20,10 @@ CODES: dict[str, str] = {
     "LEADLINE_OFFSET_NOT_FOUND": "No record at or after a timestamp that was to start a read.",
     "LEADLINE_DATA_LOSS": "Records that were to be read are gone: retention, truncation, deletion.",
     "LEADLINE_BATCH_CORRUPT": "A record batch that fails its checksum or cannot be decoded.",
+    "LEADLINE_ARCHIVE_GAP": "An archive's next file would leave offsets out.",
+    "LEADLINE_ARCHIVE_CONFLICT": "An archive holds these offsets already, or those of a namesake.",
+    "LEADLINE_ARCHIVE_DAMAGED": "An archive's files are not as its manifests say.",
+    "LEADLINE_REPLAY_CONFLICT": "The topic to be filled from an archive holds something else.",
 }
 """Every code, with its meaning. Codes are never renamed: alerts and scripts match them."""
 

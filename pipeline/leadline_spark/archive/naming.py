@@ -1,0 +1,101 @@
+"""Names of an archive's files: they say which offsets a file holds, so that nobody must open it.
+
+    topic=orders/partition=3/00000000000000000000-00000000000000099999.parquet
+    _manifests/0001/00000000000000000012.json
+
+Both ends of a range are inclusive. Directories are in Hive's manner, so that every reader of
+Parquet finds the columns topic and partition; names that begin with `_` or `.` are passed over by
+all of them. Pure: paths are text, relative to the archive's directory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+MANIFESTS = "_manifests"
+DIGITS = 20
+RUN_DIGITS = 4
+
+_DATA = re.compile(
+    r"topic=(?P<topic>[A-Za-z0-9._-]+)/partition=(?P<partition>0|[1-9]\d*)/"
+    rf"(?P<first>\d{{{DIGITS}}})-(?P<last>\d{{{DIGITS}}})\.parquet"
+)
+_MANIFEST = re.compile(
+    rf"{MANIFESTS}/(?P<run>\d{{{RUN_DIGITS},}})/(?P<number>\d{{{DIGITS}}})\.json"
+)
+_TEMPORARY = re.compile(r"(?:.*/)?\.[^/]+\.tmp")
+
+
+class DataName(NamedTuple):
+    """What the name of a data file says: a partition's records from `first` to `last`."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def path(self) -> str:
+        """The file's path within the archive."""
+        folder = partition_folder(self.topic, self.partition)
+        return f"{folder}/{self.first:0{DIGITS}}-{self.last:0{DIGITS}}.parquet"
+
+    @property
+    def end(self) -> int:
+        """The offset after the last one."""
+        return self.last + 1
+
+
+class ManifestName(NamedTuple):
+    """The place of a manifest: its run (1 and up), and its number within the run."""
+
+    run: int
+    number: int
+
+    @property
+    def path(self) -> str:
+        """The manifest's path within the archive."""
+        return f"{run_folder(self.run)}/{self.number:0{DIGITS}}.json"
+
+
+def topic_folder(topic: str) -> str:
+    """Return the directory of a topic."""
+    return f"topic={topic}"
+
+
+def partition_folder(topic: str, partition: int) -> str:
+    """Return the directory of a partition."""
+    return f"{topic_folder(topic)}/partition={partition}"
+
+
+def run_folder(run: int) -> str:
+    """Return the directory of a run's manifests."""
+    return f"{MANIFESTS}/{run:0{RUN_DIGITS}}"
+
+
+def data_name(path: str) -> DataName | None:
+    """Read the path of a data file; None for any other, and for one whose ends are reversed."""
+    match = _DATA.fullmatch(path)
+    if match is None:
+        return None
+    name = DataName(
+        match["topic"], int(match["partition"]), int(match["first"]), int(match["last"])
+    )
+    return name if name.first <= name.last else None
+
+
+def manifest_name(path: str) -> ManifestName | None:
+    """Read the path of a manifest; None for any other."""
+    match = _MANIFEST.fullmatch(path)
+    return ManifestName(int(match["run"]), int(match["number"])) if match else None
+
+
+def temporary_path(folder: str, mark: str) -> str:
+    """Return where a file of a folder is written until it is whole; `mark` tells them apart."""
+    return f"{folder}/.{mark}.tmp" if folder else f".{mark}.tmp"
+
+
+def is_temporary(path: str) -> bool:
+    """Tell whether a file was never finished: who wrote it died, or still writes."""
+    return _TEMPORARY.fullmatch(path) is not None

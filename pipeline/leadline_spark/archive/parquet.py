@@ -1,0 +1,241 @@
+"""One data file: a partition's consecutive records as Parquet, compressed with zstd.
+
+Its bytes follow from the records alone, not from how they arrived: row groups are cut by counts of
+rows and bytes, and nothing in the file tells when or by whom it was written. So whoever writes the
+same range again, with the same pyarrow, writes the same file, and may do so at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.naming import DataName, partition_folder
+from leadline_spark.archive.storage import Store
+from leadline_spark.errors import LeadlineSparkError
+
+ROW_GROUP_ROWS = 65_536
+ROW_GROUP_BYTES = 16 << 20
+"""A row group ends with the record that reaches either. A replay holds one in memory, and
+publishes it at once."""
+
+SCHEMA = pa.schema(
+    [
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("timestampType", pa.int32(), nullable=False),
+        pa.field("leaderEpoch", pa.int32(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(
+            "headers",
+            pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+        ),
+    ]
+)
+"""Topic and partition are in the path; with them it is all that a record has."""
+
+_WRITER_OPTIONS: dict[str, Any] = {
+    "compression": "zstd",
+    "use_dictionary": ["key", "timestampType", "leaderEpoch"],
+    "column_encoding": {"offset": "DELTA_BINARY_PACKED", "timestamp": "DELTA_BINARY_PACKED"},
+    "write_page_checksum": True,
+    "store_schema": False,
+}
+
+
+class _Hashing:
+    """A file that is written from its beginning to its end, and its SHA-256 meanwhile."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        """Write on."""
+        self._digest.update(data)
+        self.size += len(data)
+        self._file.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self.size
+
+    def flush(self) -> None:
+        """Leave that to whoever opened the file."""
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+class RowGroups:
+    """Cuts a stream of records into tables, each of which becomes one row group."""
+
+    def __init__(self, rows: int = ROW_GROUP_ROWS, size: int = ROW_GROUP_BYTES) -> None:
+        self._max_rows = rows
+        self._max_bytes = size
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Take records in, and yield the row groups that they complete."""
+        sizes = pc.cumulative_sum(row_bytes(batch))
+        begin = taken = 0
+        while begin < batch.num_rows:
+            rows = self._rows_until_full(sizes, begin, taken)
+            part = batch.slice(begin, rows)
+            begin += part.num_rows
+            total = sizes[begin - 1].as_py()
+            self._waiting.append(part)
+            self._rows += part.num_rows
+            self._bytes += total - taken
+            taken = total
+            if self._rows >= self._max_rows or self._bytes >= self._max_bytes:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[pa.Table]:
+        """Yield what is left."""
+        if self._waiting:
+            yield pa.Table.from_batches(self._waiting).combine_chunks()
+        self._waiting, self._rows, self._bytes = [], 0, 0
+
+    def _rows_until_full(self, sizes: pa.Array, begin: int, taken: int) -> int:
+        """Return how many rows from `begin` on complete the row group, or more than there are."""
+        by_rows = self._max_rows - self._rows
+        full = pc.greater_equal(sizes.slice(begin), taken + self._max_bytes - self._bytes)
+        by_bytes = pc.index(full, True).as_py()
+        return by_rows if by_bytes < 0 else min(by_rows, int(by_bytes) + 1)
+
+
+def row_bytes(batch: pa.RecordBatch) -> pa.Array:
+    """Return the size of each record's key and value. Headers are small, and slow to measure."""
+    lengths = (
+        pc.fill_null(pc.cast(pc.binary_length(batch.column(name)), pa.int64()), 0)
+        for name in ("key", "value")
+    )
+    return pc.add(*lengths)
+
+
+class FileWriter:
+    """Writes one file of records that follow each other; its name comes with the last of them.
+
+    Without `finish`, `discard` leaves nothing behind; after it, it does nothing.
+    """
+
+    def __init__(self, store: Store, topic: str, partition: int, topic_id: str) -> None:
+        self.place = (topic, partition)
+        self._topic_id = topic_id
+        self._groups = RowGroups()
+        self._spans: list[_Span] = []
+        self._pending = store.begin(partition_folder(topic, partition))
+        self._file = _Hashing(self._pending.file)
+        self._parquet = pq.ParquetWriter(pa.PythonFile(self._file, "w"), SCHEMA, **_WRITER_OPTIONS)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record so far."""
+        return self._spans[-1].last + 1 if self._spans else 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in records with ascending offsets, in the columns of SCHEMA.
+
+        Raises LEADLINE_ARCHIVE_CONFLICT where they do not ascend: then something has shuffled them.
+        """
+        if not batch.num_rows:
+            return
+        span = _span_of(batch)
+        offsets = batch.column("offset")
+        ascending = pc.all(pc.greater(offsets.slice(1), offsets.slice(0, batch.num_rows - 1)))
+        if span.first < self.end or ascending.as_py() is False:
+            topic, partition = self.place
+            raise LeadlineSparkError(
+                "LEADLINE_ARCHIVE_CONFLICT",
+                f"{topic}-{partition}: offsets {span.first} to {span.last} come after offset "
+                f"{self.end - 1}, or out of order: nothing may stand between source and archive",
+            )
+        self._spans.append(span)
+        for table in self._groups.add(batch):
+            self._write(table)
+
+    def finish(self) -> Entry:
+        """Let the file appear, and describe it. There has to be a record in it."""
+        for table in self._groups.rest():
+            self._write(table)
+        self._parquet.close()
+        name = DataName(*self.place, self._spans[0].first, self._spans[-1].last)
+        self._pending.finish(name.path)
+        spans = self._spans
+        return Entry(
+            path=name.path,
+            rows=sum(span.rows for span in spans),
+            bytes=self._file.size,
+            sha256=self._file.sha256,
+            topic_id=self._topic_id,
+            first_epoch=min(span.first_epoch for span in spans),
+            last_epoch=max(span.last_epoch for span in spans),
+            min_time_ms=min(span.min_time_ms for span in spans),
+            max_time_ms=max(span.max_time_ms for span in spans),
+        )
+
+    def discard(self) -> None:
+        """Forget the file, unless it is finished."""
+        with suppress(OSError, pa.lib.ArrowException):
+            self._parquet.close()
+        self._pending.discard()
+
+    def _write(self, table: pa.Table) -> None:
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+
+
+class _Span(NamedTuple):
+    """What the records of a batch span."""
+
+    rows: int
+    first: int
+    last: int
+    first_epoch: int
+    last_epoch: int
+    min_time_ms: int
+    max_time_ms: int
+
+
+def _span_of(batch: pa.RecordBatch) -> _Span:
+    offsets = batch.column("offset")
+    epochs = pc.min_max(batch.column("leaderEpoch")).as_py()
+    times = pc.min_max(pc.cast(batch.column("timestamp"), pa.int64())).as_py()
+    return _Span(
+        batch.num_rows,
+        offsets[0].as_py(),
+        offsets[-1].as_py(),
+        epochs["min"],
+        epochs["max"],
+        times["min"] // 1_000,
+        times["max"] // 1_000,
+    )
+
+
+def read_row_groups(store: Store, path: str, start: int = 0) -> Iterator[pa.Table]:
+    """Yield the row groups of a file from the one with the number `start` on."""
+    with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        for number in range(start, parquet.num_row_groups):
+            yield parquet.read_row_group(number, use_threads=False)
+
+
+def row_group_rows(store: Store, path: str) -> list[int]:
+    """Return how many records each row group of a file has."""
+    with store.open(path) as file, pq.ParquetFile(file) as parquet:
+        metadata = parquet.metadata
+        return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
