@@ -1,0 +1,136 @@
+"""When brokers were up, when and why they were down, and how long that lasts on average.
+
+`brokers_changed` entries list who is live. A broker that was asked to stop, or is being drained,
+is down by plan: such an outage is no failure, and counts neither as up nor as down.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.spans import length
+
+
+def broker_spans(history: History) -> DataFrame:
+    """Return the spans for which each broker was up or down, from when it was first seen up.
+
+    `state`: `up`, `planned` or `failed`. A restart within a session is no span: nobody saw it go.
+    """
+    told = _transitions(history).join(_plans(history), "broker", "left")
+    # A plan counts for the first outage after it, so it must be later than the last return.
+    is_planned = (sf.col("plan_id") > sf.col("before_id")) & (sf.col("plan_id") <= sf.col("id"))
+    rows = told.groupBy("broker", "id", "at", "is_up").agg(
+        sf.max(sf.coalesce(is_planned, sf.lit(False))).alias("_planned")
+    )
+    in_order = Window.partitionBy("broker").orderBy("id")
+    following = sf.lead("at").over(in_order)
+    state = sf.when(sf.col("is_up"), "up").when(sf.col("_planned"), "planned").otherwise("failed")
+    return rows.select(
+        "broker",
+        state.alias("state"),
+        sf.col("at").alias("started_at"),
+        sf.coalesce(following, sf.lit(history.until_ms)).alias("ended_at"),
+        following.isNull().alias("censored"),
+    ).withColumn("duration_ms", length())
+
+
+def broker_figures(spans: DataFrame, restarted: DataFrame) -> DataFrame:
+    """Return for each broker how often it failed, and the means between and to repair, in ms.
+
+    mtbf = time up / failures; mttr = time down by failure / repairs. Open spans count in the
+    times and not in the counts, which is the maximum-likelihood estimate with censoring. Null
+    where there is nothing to divide by.
+    """
+    failed, up = sf.col("state") == "failed", sf.col("state") == "up"
+    figures = spans.groupBy("broker").agg(
+        *aggregates(),
+        sf.max(sf.when(sf.col("censored"), sf.col("state"))).alias("state_now"),
+        sf.min("started_at").alias("first_seen_at"),
+        sf.max(sf.when(failed, sf.col("duration_ms"))).alias("longest_outage_ms"),
+        sf.max(sf.when(up, sf.col("duration_ms"))).alias("longest_up_ms"),
+    )
+    restart_count = sf.coalesce("restarts", sf.lit(0)).alias("restarts")
+    figures = figures.join(restarted, "broker", "left").select(*figures.columns, restart_count)
+    return with_means(figures)
+
+
+def aggregates() -> list[Column]:
+    """Return the counts and times of spans that means are made from."""
+    state, lasted = sf.col("state"), sf.col("duration_ms")
+    failed = state == "failed"
+    return [
+        sf.count_if(failed).alias("failures"),
+        sf.count_if(failed & ~sf.col("censored")).alias("repairs"),
+        sf.count_if(state == "planned").alias("planned_stops"),
+        sf.coalesce(sf.sum(sf.when(state == "up", lasted)), sf.lit(0)).alias("up_ms"),
+        sf.coalesce(sf.sum(sf.when(failed, lasted)), sf.lit(0)).alias("failed_ms"),
+        sf.coalesce(sf.sum(sf.when(state == "planned", lasted)), sf.lit(0)).alias("planned_ms"),
+    ]
+
+
+def with_means(figures: DataFrame) -> DataFrame:
+    """Add mtbf_ms and mttr_ms."""
+    return figures.withColumn(
+        "mtbf_ms", sf.try_divide(sf.col("up_ms"), sf.col("failures"))
+    ).withColumn("mttr_ms", sf.try_divide(sf.col("failed_ms"), sf.col("repairs")))
+
+
+def _transitions(history: History) -> DataFrame:
+    """Return when each broker came up or went down, and the id of the transition before."""
+    live = sf.from_json(sf.get_json_object("after", "$.brokers"), "array<int>")
+    told = history.entries.where(sf.col("kind") == "brokers_changed")
+    told = told.select("id", sf.col("time").alias("at"), live.alias("live"))
+    brokers = told.select(sf.explode("live").alias("broker")).distinct()
+    rows = told.crossJoin(brokers).withColumn("is_up", sf.array_contains("live", sf.col("broker")))
+    rows = rows.select("broker", "id", "at", "is_up").unionAll(_seen_to_fail(history))
+    by_broker = Window.partitionBy("broker").orderBy("id")
+    rows = rows.withColumn("at", sf.max("at").over(by_broker))
+    # Before it was first seen up nothing is known of a broker.
+    rows = rows.withColumn("was_up", sf.lag("is_up", 1, False).over(by_broker))
+    rows = rows.where(sf.col("is_up") != sf.col("was_up"))
+    return rows.select(
+        "broker", "id", "at", "is_up", sf.lag("id", 1, -1).over(by_broker).alias("before_id")
+    )
+
+
+def _seen_to_fail(history: History) -> DataFrame:
+    """Return when a controller acted on a failure: earlier than it tells who is live.
+
+    Much earlier where it was deposed in between.
+    """
+    return _named(history, "failed").select("broker", "id", "at", sf.lit(False).alias("is_up"))
+
+
+def restarts(history: History) -> DataFrame:
+    """Return how often a broker was back as a new incarnation before anybody saw it go."""
+    found = _named(history, "bounced")
+    return found.groupBy("broker").agg(sf.count("*").cast("int").alias("restarts"))
+
+
+def _named(history: History, word: str) -> DataFrame:
+    """Return the brokers after a word in the reasons of `broker_change`: `failed [1, 3]; …`."""
+    numbers = sf.regexp_extract("reason", rf"\b{word} (\[[\d, ]*\])", 1)
+    return history.entries.where(sf.col("kind") == "broker_change").select(
+        sf.explode(sf.from_json(numbers, "array<int>")).alias("broker"),
+        "id",
+        sf.col("time").alias("at"),
+    )
+
+
+def _plans(history: History) -> DataFrame:
+    """Return which brokers were asked to stop, or to be emptied, and in which entry."""
+    stops = history.entries.where(sf.col("kind") == "controlled_shutdown").select(
+        sf.regexp_extract("actor", r"^broker-(\d+)$", 1).try_cast("int").alias("broker"),
+        sf.col("id").alias("plan_id"),
+    )
+    details = sf.get_json_object("after", "$.details.broker").try_cast("int")
+    is_drain = sf.get_json_object("resource", "$.kind") == "drain"
+    drains = history.entries.where(is_drain & sf.col("kind").startswith("task_")).select(
+        details.alias("broker"),
+        sf.col("id").alias("plan_id"),
+        sf.get_json_object("after", "$.state").alias("state"),
+    )
+    drains = drains.where(~sf.col("state").isin("cancelled", "cancelling", "failed"))
+    return stops.unionAll(drains.drop("state")).where(sf.col("broker").isNotNull())

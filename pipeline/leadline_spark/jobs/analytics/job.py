@@ -1,0 +1,98 @@
+"""Analyse the audit history of a cluster: Parquet tables, summary.json and report.html.
+
+leadline spark analytics --out DIR                      # the cluster that runs here
+spark-submit …/analytics/job.py --bootstrap URL --out DIR
+spark-submit …/analytics/job.py --history audit.ndjson --out DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from leadline_spark.jobs.analytics.history import History, read_cluster, read_files, take_history
+from leadline_spark.jobs.analytics.partitions import DEFAULT_MIN_INSYNC
+from leadline_spark.jobs.analytics.report.data import collect_report
+from leadline_spark.jobs.analytics.report.page import render
+from leadline_spark.jobs.analytics.summary import summarise
+from leadline_spark.jobs.analytics.tables import make_tables
+from leadline_spark.registration import register
+
+TITLE = "Cluster report"
+SUMMARY, REPORT = "summary.json", "report.html"
+
+
+def analyse(
+    history: History,
+    out: Path,
+    *,
+    title: str = TITLE,
+    default_min_insync: int = DEFAULT_MIN_INSYNC,
+) -> dict[str, Any]:
+    """Write everything about a history below `out`, and return the summary.
+
+    `default_min_insync` is min.insync.replicas of topics for which the history does not say it.
+    """
+    tables = make_tables(history, default_min_insync)
+    summary = summarise(history, tables)
+    page = render(collect_report(history, tables, summary), title)
+    out.mkdir(parents=True, exist_ok=True)
+    tables.write(str(out / "tables"))
+    (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    (out / REPORT).write_text(page, encoding="utf-8")
+    return summary
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what understands the command line."""
+    told = argparse.ArgumentParser(prog="analytics", description=__doc__.partition("\n")[0])
+    source = told.add_mutually_exclusive_group(required=True)
+    source.add_argument("--bootstrap", metavar="URL[,URL]", help="addresses of a live cluster")
+    source.add_argument(
+        "--history",
+        metavar="FILE",
+        nargs="+",
+        help="files of `GET /v1/audit/export` (NDJSON, also .gz)",
+    )
+    told.add_argument("--token", help="bearer token for the cluster")
+    told.add_argument("--out", required=True, type=Path, help="directory to write to")
+    told.add_argument("--until", type=int, metavar="MS", help="snapshot time in Unix ms")
+    told.add_argument("--title", default=TITLE, help="heading of the report")
+    told.add_argument(
+        "--min-insync-replicas",
+        type=int,
+        default=DEFAULT_MIN_INSYNC,
+        metavar="N",
+        help="where the history does not say it (default: %(default)s)",
+    )
+    return told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job in the session that there is, or in one of its own."""
+    asked = parser().parse_args(argv)
+    spark = SparkSession.builder.appName("leadline-analytics").getOrCreate()
+    if asked.history:
+        entries = read_files(spark, asked.history)
+    else:
+        register(spark)
+        options = {"bootstrap": asked.bootstrap} | ({"token": asked.token} if asked.token else {})
+        entries = read_cluster(spark, options)
+    analyse(
+        take_history(entries, asked.until),
+        asked.out,
+        title=asked.title,
+        default_min_insync=asked.min_insync_replicas,
+    )
+    sys.stdout.write(f"{asked.out / REPORT}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The drawings: lanes over time, curves, stacked columns. Pure: rows in, SVG out.
+
+Colours come from the page's style by class (`wrong-…`, `cause-…`, `state-…`), so that one drawing
+serves light and dark. Nothing is told by colour alone: spans have words under the pointer, and
+each drawing stands beside a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from leadline_spark.jobs.analytics.report.scales import LinearScale, TimeScale
+from leadline_spark.jobs.analytics.report.svg import WIDTH, box, drawing, joined, line, tag, text
+
+LEFT, RIGHT = 132.0, WIDTH - 12.0
+AXIS = 26.0
+"""The height of the time axis."""
+_LANE, _BAR = 24.0, 14.0
+_CURVE = 150.0
+_COLUMNS = 170.0
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """The time that a drawing spans, in Unix ms."""
+
+    since: int
+    until: int
+
+    @property
+    def scale(self) -> TimeScale:
+        """Where times lie in a drawing with labels at its left."""
+        return TimeScale(self.since, self.until, LEFT, RIGHT)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A span in a lane; `kind` is its class, `told` what shows when the pointer rests on it."""
+
+    started_at: int
+    ended_at: int
+    kind: str
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A row of a drawing over time."""
+
+    label: str
+    bars: Sequence[Bar]
+
+
+def lanes(key: str, title: str, described: str, period: Period, rows: Sequence[Lane]) -> Markup:
+    """Draw rows of spans over time."""
+    height = _LANE * len(rows)
+    parts = [time_axis(period, 0, height), *_lanes(period, rows, 0)]
+    return drawing(key, title, described, height + AXIS, *parts)
+
+
+def overview(
+    key: str,
+    title: str,
+    described: str,
+    period: Period,
+    curves: Mapping[str, Sequence[int]],
+    rows: Sequence[Lane],
+) -> Markup:
+    """Draw curves of counts above rows of spans, over one time axis."""
+    top, gap = 14.0, 18.0
+    bottom = top + _CURVE
+    height = bottom + gap + _LANE * len(rows)
+    most = max((max(curve, default=0) for curve in curves.values()), default=0)
+    scale = LinearScale(most, bottom, top)
+    areas = [_area(curve, scale, f"wrong-{name}") for name, curve in curves.items()]
+    parts = [
+        time_axis(period, top, height),
+        _count_axis(scale),
+        text(LEFT - 8, top - 4, "partitions", "small", "end"),
+        *areas,
+        *_lanes(period, rows, bottom + gap),
+    ]
+    return drawing(key, title, described, height + AXIS, *parts)
+
+
+def columns(
+    key: str,
+    title: str,
+    described: str,
+    period: Period,
+    series: Mapping[str, Sequence[int]],
+    below: Mapping[str, Sequence[int]] | None = None,
+) -> Markup:
+    """Draw stacked columns of counts over time; `below` hang down from the same line."""
+    top = 10.0
+    bottom = top + _COLUMNS
+    up, down = _highest(series), _highest(below or {})
+    middle = bottom if not below else top + _COLUMNS * max(up, 1) / (max(up, 1) + max(down, 1))
+    upward = LinearScale(up, middle, top)
+    parts = [time_axis(period, top, bottom), _count_axis(upward)]
+    parts += _stacked(series, upward)
+    if below:
+        # One unit is as long below as above.
+        unit = (middle - top) / upward.end
+        downward = LinearScale(down, middle, middle + unit * LinearScale(down, 0, 1).end)
+        parts += [_count_axis(downward, skip_zero=True), *_stacked(below, downward)]
+        bottom = max(bottom, downward(downward.end))
+        parts[0] = time_axis(period, top, bottom)
+    parts.append(line(LEFT, middle, RIGHT, middle, "axis"))
+    return drawing(key, title, described, bottom + AXIS, *parts)
+
+
+def time_axis(period: Period, top: float, bottom: float) -> Markup:
+    """Draw a line and a label for each round time."""
+    parts = []
+    for x, label in period.scale.ticks():
+        parts.append(line(x, top, x, bottom))
+        anchor = "end" if x > RIGHT - 30 else "middle"
+        parts.append(text(x, bottom + 17, label, "tick", anchor))
+    parts.append(line(LEFT, bottom, RIGHT, bottom, "axis"))
+    return joined(parts)
+
+
+def _count_axis(scale: LinearScale, *, skip_zero: bool = False) -> Markup:
+    parts = []
+    for y, label in scale.ticks():
+        if skip_zero and label == "0":
+            continue
+        parts += [line(LEFT, y, RIGHT, y), text(LEFT - 8, y + 4, label, "tick", "end")]
+    return joined(parts)
+
+
+def _lanes(period: Period, rows: Sequence[Lane], top: float) -> list[Markup]:
+    parts, scale = [], period.scale
+    for number, lane in enumerate(rows):
+        y = top + number * _LANE
+        middle = y + _LANE / 2
+        parts.append(text(LEFT - 8, middle + 4, _short(lane.label), "lane", "end"))
+        parts.append(box(LEFT, middle - _BAR / 2, RIGHT - LEFT, _BAR, "track", round_=2))
+        for bar in lane.bars:
+            x, end = scale(bar.started_at), scale(bar.ended_at)
+            # What was short is seen too: no span is thinner than a hair.
+            width = max(end - x, 1.5)
+            x = min(x, RIGHT - width)
+            parts.append(box(x, middle - _BAR / 2, width, _BAR, bar.kind, bar.told))
+    return parts
+
+
+def _short(label: str, most: int = 18) -> str:
+    """Cut the middle of a long name: its ends tell it from others."""
+    if len(label) <= most:
+        return label
+    return f"{label[: most // 2 - 1]}…{label[-(most // 2) :]}"
+
+
+def _area(curve: Sequence[int], scale: LinearScale, kind: str) -> Markup:
+    """Draw an area under steps; nothing where nothing is counted."""
+    if not any(curve):
+        return Markup("")
+    width = (RIGHT - LEFT) / len(curve)
+    path = [f"M{LEFT:.1f} {scale(0):.1f}"]
+    for number, value in enumerate(curve):
+        path.append(f"V{scale(value):.1f}H{LEFT + (number + 1) * width:.1f}")
+    path.append(f"V{scale(0):.1f}Z")
+    return tag("path", d="".join(path), class_=f"area {kind}")
+
+
+def _highest(series: Mapping[str, Sequence[int]]) -> int:
+    return max((sum(stack) for stack in zip(*series.values(), strict=True)), default=0)
+
+
+def _stacked(series: Mapping[str, Sequence[int]], scale: LinearScale) -> list[Markup]:
+    names = list(series)
+    stacks = list(zip(*series.values(), strict=True))
+    if not stacks:
+        return []
+    width = (RIGHT - LEFT) / len(stacks)
+    parts = []
+    for number, stack in enumerate(stacks):
+        begun = 0
+        for name, value in zip(names, stack, strict=True):
+            if value:
+                y, y_end = sorted((scale(begun), scale(begun + value)))
+                told = f"{name.replace('_', ' ')}: {value}"
+                x = LEFT + number * width
+                parts.append(box(x + 1, y, width - 2, y_end - y, f"cause-{name}", told))
+            begun += value
+    return parts

@@ -1,0 +1,117 @@
+"""What the report shows, collected from the tables: small, whatever the size of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as sf
+
+from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.spans import bucket_of, counted, merged
+from leadline_spark.jobs.analytics.summary import WRONGS
+from leadline_spark.jobs.analytics.tables import LIFE, Tables
+
+FINE = 320
+"""Buckets of the curves."""
+COARSE = 48
+"""Buckets of the columns."""
+MOST_ROWS = 24
+"""Rows of a table or of a drawing with lanes; the Parquet tables have all."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """The figures, and the rows that are drawn. Rows have the columns of the tables."""
+
+    summary: Mapping[str, Any]
+    curves: dict[str, list[int]]
+    broker_spans: Sequence[Row]
+    controller_terms: Sequence[Row]
+    partitions: Sequence[Row]
+    partition_spans: Sequence[Row]
+    leaders_by_time: Sequence[Row]
+    handovers: Sequence[Row]
+    isr_by_time: Sequence[Row]
+    gaps: Sequence[Row]
+    unclean: Sequence[Row]
+    outages: Sequence[Row]
+    tasks: Sequence[Row]
+
+
+def collect_report(history: History, tables: Tables, summary: Mapping[str, Any]) -> ReportData:
+    """Collect what is shown; where there is too much, the worst, the longest or the latest."""
+    worst = _worst_partitions(tables)
+    gaps, outages = tables.unavailable_spans, tables.broker_spans.where("state = 'failed'")
+    unclean = tables.leader_changes.where("change_cause = 'unclean'")
+    return ReportData(
+        summary=summary,
+        curves={name: _curve(tables.partition_spans, name, history) for name in WRONGS},
+        broker_spans=_rows(tables.broker_spans.orderBy("broker", "started_at")),
+        controller_terms=_rows(tables.controller_terms.orderBy("term")),
+        partitions=worst,
+        partition_spans=_spans_of(tables.partition_spans, worst),
+        leaders_by_time=_by_time(tables.leader_changes, history, "change_cause"),
+        handovers=_rows(tables.leader_changes.groupBy("from_leader", "to_leader").count()),
+        isr_by_time=_by_time(tables.isr_changes, history, "direction", "change_cause"),
+        gaps=_rows(gaps.orderBy(sf.desc("duration_ms"), *LIFE).limit(MOST_ROWS)),
+        unclean=_rows(unclean.orderBy(sf.desc("audit_id")).limit(MOST_ROWS)),
+        outages=_rows(outages.orderBy(sf.desc("duration_ms")).limit(MOST_ROWS)),
+        tasks=_rows(tables.tasks.orderBy(sf.desc("started_at"), "task").limit(MOST_ROWS)),
+    )
+
+
+def _rows(table: DataFrame) -> list[Row]:
+    return [row.asDict(recursive=True) for row in table.collect()]
+
+
+def _curve(spans: DataFrame, flag: str, history: History) -> list[int]:
+    """Return how many partitions something was wrong with: in each bucket the most at a time."""
+    told = counted(merged(spans.where(flag), LIFE), history, FINE)
+    found = {row["bucket"]: row for row in told.collect()}
+    curve, last = [], 0
+    for bucket in range(FINE):
+        row = found.get(bucket)
+        curve.append(last if row is None else max(last, row["peak"]))
+        last = last if row is None else row["last"]
+    return curve
+
+
+def severity() -> Column:
+    """Return the worst that is wrong in a span of a partition, null where nothing is."""
+    found = sf.when(sf.lit(False), None)
+    for name in WRONGS:
+        found = found.when(sf.col(name), name)
+    return found
+
+
+def _worst_partitions(tables: Tables) -> list[Row]:
+    """Return the partitions that were longest without leader, then short of replicas."""
+    length = sf.col("duration_ms")
+    times = [sf.sum(sf.when(sf.col(name), length).otherwise(0)).alias(name) for name in WRONGS]
+    spans = tables.partition_spans.groupBy("topic", "partition").agg(*times)
+    churn = tables.leader_changes.groupBy("topic", "partition").agg(
+        sf.count_if(sf.col("to_leader") >= 0).alias("leader_changes")
+    )
+    rows = spans.join(churn, ["topic", "partition"], "left").fillna(0, ["leader_changes"])
+    order = [sf.desc(name) for name in (*WRONGS, "leader_changes")]
+    return _rows(rows.orderBy(*order, "topic", "partition").limit(MOST_ROWS))
+
+
+def _spans_of(spans: DataFrame, partitions: Iterable[Row]) -> list[Row]:
+    """Return when what was wrong with these partitions, without touching spans of one kind."""
+    wanted = sf.lit(False)
+    for row in partitions:
+        is_it = (sf.col("topic") == row["topic"]) & (sf.col("partition") == row["partition"])
+        wanted = wanted | is_it
+    bad = spans.where(wanted).withColumn("wrong", severity()).where("wrong is not null")
+    return _rows(merged(bad, [*LIFE, "wrong"]).orderBy("started_at"))
+
+
+def _by_time(changes: DataFrame, history: History, *columns: str) -> list[Row]:
+    bucket = bucket_of(sf.col("at"), history, COARSE).alias("bucket")
+    return _rows(changes.groupBy(bucket, *columns).count())

@@ -1,0 +1,185 @@
+"""The page: the drawings, tables and sentences of a report, put into its template."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from leadline_spark.jobs.analytics.changes import EXPANSION_CAUSES, LEADER_CAUSES, SHRINK_CAUSES
+from leadline_spark.jobs.analytics.report import charts, sentences, words
+from leadline_spark.jobs.analytics.report.charts import Bar, Lane, Period
+from leadline_spark.jobs.analytics.report.data import COARSE, ReportData, Row
+from leadline_spark.jobs.analytics.report.sentences import CAUSES, DEFINITIONS, STATES, WRONG
+
+_PLACE = "leadline_spark.jobs.analytics.report"
+
+
+def render(data: ReportData, title: str) -> str:
+    """Return the page. It asks for nothing else: style and drawings are in it, and no script."""
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "words": words,
+        "causes": CAUSES,
+        "wrong": WRONG,
+        "states": STATES,
+        "definitions": DEFINITIONS,
+        "style": Markup(_source("page.css")),  # noqa: S704 - our own file
+    }
+    return environment.get_template("page.html.jinja").render(_context(data, title))
+
+
+def _source(name: str) -> str:
+    return files(_PLACE).joinpath(name).read_text(encoding="utf-8")
+
+
+def _context(data: ReportData, title: str) -> dict[str, Any]:
+    figures = data.summary
+    period = Period(figures["period"]["since"], figures["period"]["until"])
+    return {
+        "title": title,
+        "data": data,
+        "s": figures,
+        "verdict": sentences.verdict(figures),
+        "tiles": sentences.tiles(figures),
+        "overview": _overview(data, period),
+        "partitions": _partitions(data, period),
+        "leaders": _leaders(data, period),
+        "handovers": handover_table(data.handovers),
+        "isr": _isr(data, period),
+        "tasks": _tasks(data, period),
+    }
+
+
+# -- drawings ------------------------------------------------------------------
+
+
+def _overview(data: ReportData, period: Period) -> Markup:
+    rows = [
+        Lane(f"broker {broker}", [_state_bar(row) for row in spans])
+        for broker, spans in _grouped(data.broker_spans, "broker").items()
+    ]
+    rows.append(Lane("active controller", [_term_bar(row) for row in data.controller_terms]))
+    # The mildest first: the worse is drawn over it.
+    curves = dict(reversed(data.curves.items()))
+    described = (
+        "Above, how many partitions had a replica missing, too few in-sync replicas, or no leader. "
+        "Below, when each broker was up or down, and which controller was active."
+    )
+    title = "Partitions in trouble, brokers and controllers over time"
+    return charts.overview("overview", title, described, period, curves, rows)
+
+
+def _state_bar(row: Row) -> Bar:
+    told = f"broker {row['broker']}: {STATES[row['state']]}, {_when(row)}"
+    return Bar(row["started_at"], row["ended_at"], f"state-{row['state']}", told)
+
+
+def _term_bar(row: Row) -> Bar:
+    told = f"controller {row['controller']}, term {row['term']}: {_when(row)}"
+    kind = f"term-{row['term'] % 2}"
+    return Bar(row["started_at"], row["ended_at"], kind, told)
+
+
+def _partitions(data: ReportData, period: Period) -> Markup:
+    spans = _grouped(data.partition_spans, "topic", "partition")
+    rows = []
+    for row in data.partitions:
+        name = (row["topic"], row["partition"])
+        label = f"{name[0]}-{name[1]}"
+        bars = [
+            Bar(
+                one["started_at"],
+                one["ended_at"],
+                f"wrong-{one['wrong']}",
+                f"{label}: {WRONG[one['wrong']]}, {_when(one)}",
+            )
+            for one in spans.get(name, [])
+        ]
+        rows.append(Lane(label, bars))
+    described = "One row for each partition; coloured where something was wrong with it."
+    return charts.lanes("strips", "Partitions over time", described, period, rows)
+
+
+def _leaders(data: ReportData, period: Period) -> Markup:
+    series = _series(data.leaders_by_time, LEADER_CAUSES)
+    described = "How many leaders changed in each part of the period, by cause."
+    return charts.columns("leaders", "Leader changes over time", described, period, series)
+
+
+def _isr(data: ReportData, period: Period) -> Markup:
+    rows = _grouped(data.isr_by_time, "direction")
+    up = _series(rows.get(("expansion",), []), EXPANSION_CAUSES)
+    down = _series(rows.get(("shrink",), []), SHRINK_CAUSES)
+    described = "Expansions above the line, shrinks below it, by cause."
+    return charts.columns("isr", "ISR changes over time", described, period, up, down)
+
+
+def _tasks(data: ReportData, period: Period) -> Markup:
+    rows = [
+        Lane(
+            f"{row['task_kind']} {row['task'].lstrip('0') or '0'}",
+            [
+                Bar(
+                    row["started_at"],
+                    row["ended_at"],
+                    f"task-{row['state'] if row['state'] in _ENDS else 'open'}",
+                    f"{row['task_kind']} {row['task']}: {row['state']}, {_when(row)}",
+                )
+            ],
+        )
+        for row in sorted(data.tasks, key=lambda row: (row["started_at"] or 0, row["task"]))
+    ]
+    described = "One row for each task that moved replicas, from its acceptance to its end."
+    return charts.lanes("tasks", "Tasks over time", described, period, rows)
+
+
+_ENDS = ("done", "cancelled", "failed")
+
+
+def _when(row: Row) -> str:
+    length = words.duration(row["ended_at"] - row["started_at"])
+    begun = words.moment(row["started_at"], with_date=False)
+    return f"{length} from {begun}" + (", still so at the end" if row["censored"] else "")
+
+
+def _series(rows: Iterable[Row], names: Sequence[str]) -> dict[str, list[int]]:
+    """Return the counts of each name in each bucket; only names that there are."""
+    found = {name: [0] * COARSE for name in names}
+    for row in rows:
+        found[row["change_cause"]][row["bucket"]] += row["count"]
+    return {name: counts for name, counts in found.items() if any(counts)} or {
+        names[0]: [0] * COARSE
+    }
+
+
+def _grouped(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
+    groups: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        key = tuple(row[column] for column in columns)
+        groups[key if len(columns) > 1 or columns == ("direction",) else key[0]].append(row)
+    return dict(groups)
+
+
+def handover_table(rows: Iterable[Row]) -> dict[str, Any]:
+    """Return from whom leadership went to whom, as rows and columns of brokers; -1 is nobody."""
+    counts: Mapping[tuple[int, int], int] = {
+        (row["from_leader"], row["to_leader"]): row["count"] for row in rows
+    }
+    givers = sorted({giver for giver, _ in counts})
+    takers = sorted({taker for _, taker in counts})
+    return {
+        "takers": takers,
+        "most": max(counts.values(), default=1),
+        "rows": [(giver, [counts.get((giver, taker), 0) for taker in takers]) for giver in givers],
+    }

@@ -1,0 +1,81 @@
+"""Axes: where on a drawing a time or a number lies, and which ticks are worth a label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+_STEPS_MS = (
+    *(n * _SECOND for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _MINUTE for n in (1, 2, 5, 10, 15, 30)),
+    *(n * _HOUR for n in (1, 2, 3, 6, 12)),
+    *(n * _DAY for n in (1, 2, 7, 14, 30, 90, 365)),
+)
+_MOST_TICKS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class TimeScale:
+    """Maps Unix ms from `since` to `until` onto x from `left` to `right`."""
+
+    since: int
+    until: int
+    left: float
+    right: float
+
+    def __call__(self, at: float) -> float:
+        """Return the x of a time, within the drawing."""
+        part = (at - self.since) / max(1, self.until - self.since)
+        return self.left + min(1.0, max(0.0, part)) * (self.right - self.left)
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Yield x and label of round times, in UTC; the first, and each new day, has its date."""
+        length = max(1, self.until - self.since)
+        step = next((s for s in _STEPS_MS if length / s <= _MOST_TICKS), _STEPS_MS[-1])
+        at = -(-self.since // step) * step
+        day = ""
+        while at <= self.until:
+            told = datetime.fromtimestamp(at / 1_000, UTC)
+            date = told.strftime("%d %b").lstrip("0")
+            if step >= _DAY:
+                label = date
+            else:
+                label = told.strftime("%H:%M:%S" if step < _MINUTE else "%H:%M")
+                label = label if date == day else f"{label} {date}"
+            day = date
+            yield self(at), label
+            at += step
+
+
+@dataclass(frozen=True, slots=True)
+class LinearScale:
+    """Maps numbers from 0 to `most`, or a little more, onto `bottom` to `top`."""
+
+    most: float
+    bottom: float
+    top: float
+
+    def __call__(self, value: float) -> float:
+        """Return where a number lies."""
+        return self.bottom + (self.top - self.bottom) * value / self.end
+
+    @property
+    def step(self) -> float:
+        """The distance of ticks: 1, 2 or 5 times a power of ten, and for counts at least 1."""
+        rough = max(self.most, 1) / 4
+        power: float = 10 ** math.floor(math.log10(rough))
+        return max(1.0, next(power * n for n in (1, 2, 5, 10) if power * n >= rough))
+
+    @property
+    def end(self) -> float:
+        """The number at the far end: a whole count of steps."""
+        return max(1, math.ceil(self.most / self.step)) * self.step
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """Yield position and label of round numbers."""
+        for number in range(round(self.end / self.step) + 1):
+            value = number * self.step
+            yield self(value), f"{value:,.0f}".replace(",", "\u2009")

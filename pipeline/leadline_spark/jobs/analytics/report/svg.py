@@ -1,0 +1,83 @@
+"""SVG as text that is safe to put into a page: every value is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from markupsafe import Markup, escape
+
+WIDTH = 960.0
+"""All drawings are as wide, in units of their own; the page scales them."""
+
+
+def tag(name: str, *children: object, **attributes: object) -> Markup:
+    """Return an element. `class_` is `class`; underscores in names become dashes; None is left out.
+
+    Numbers are written with one decimal: that is a tenth of a pixel.
+    """
+    told = Markup("").join(
+        Markup(' {}="{}"').format(_name(key), _value(value))
+        for key, value in attributes.items()
+        if value is not None
+    )
+    opened = Markup("<") + Markup(name) + told  # noqa: S704 - names are ours, values are escaped
+    if not children:
+        return opened + Markup("/>")
+    inner = Markup("").join(escape(child) for child in children)
+    return opened + Markup(">") + inner + Markup("</") + Markup(name) + Markup(">")  # noqa: S704 - as above
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    """Return elements after one another."""
+    return Markup("").join(parts)
+
+
+def drawing(key: str, title: str, described: str, height: float, *parts: Markup) -> Markup:
+    """Return a whole drawing, with the words that a screen reader says instead of it."""
+    return tag(
+        "svg",
+        tag("title", title, id=f"{key}-title"),
+        tag("desc", described, id=f"{key}-desc"),
+        *parts,
+        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
+        role="img",
+        aria_labelledby=f"{key}-title {key}-desc",
+        class_="drawing",
+    )
+
+
+def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> Markup:
+    """Return words at a place."""
+    return tag("text", words, x=x, y=y, class_=kind or None, text_anchor=anchor)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> Markup:
+    """Return a straight line."""
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+
+
+def box(
+    x: float, y: float, width: float, height: float, kind: str, told: str = "", round_: float = 0
+) -> Markup:
+    """Return a rectangle; `told` shows when the pointer rests on it."""
+    inner = (tag("title", told),) if told else ()
+    return tag(
+        "rect",
+        *inner,
+        x=x,
+        y=y,
+        width=max(0.0, width),
+        height=max(0.0, height),
+        class_=kind,
+        rx=round_ or None,
+    )
+
+
+def _name(key: str) -> str:
+    if key == "viewBox":
+        return key
+    return key.rstrip("_").replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
