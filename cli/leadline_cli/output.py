@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from rich.console import Console
@@ -44,6 +44,9 @@ from leadline_client.errors import (
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNKNOWN: Final = 3
+
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+"""For what cannot be undone."""
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -105,14 +108,24 @@ def print_error(error: LeadlineError, *, as_json: bool) -> None:
         err.print(f"  what to do: {advice}", markup=False)
 
 
+def confirmed(question: str, *, yes: bool) -> None:
+    """Ask before what cannot be undone, unless `yes` was said already; end with 1 on a no."""
+    if not yes:
+        typer.confirm(question, abort=True)
+
+
 def print_json(document: Any) -> None:
     """Print one line of JSON."""
     out.print(json.dumps(document), markup=False)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows for people."""
-    out.print(table_of(title, columns, rows))
+    """Print rows for people; one line where there are none."""
+    table = table_of(title, columns, rows)
+    if table.row_count:
+        out.print(table)
+    else:
+        out.print(f"{title}: none", markup=False)
 
 
 def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:

@@ -51,7 +51,7 @@ def test_a_cluster_is_used_loses_a_broker_gets_it_back_and_resumes(tmp_path: Pat
         assert up.document["cluster_id"] == up.file()["cluster_id"]
         assert [row["id"] for row in up.document["brokers"]] == [1, 2, 3]
         assert up.run("consume", "t", "--partition", "0").stdout == lines
-        assert up.run("topics", "delete", "t").returncode == 0
+        assert up.run("topics", "delete", "t", "--yes").returncode == 0
         until(lambda: up.ask("topics", "list") == {"topics": []}, "the topic is gone")
 
 
@@ -67,7 +67,7 @@ def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(small: Up) -> None
     assert json.loads(many.stderr)["error_code"] == 40002
     assert small.run("topics", "create", "t").returncode == 0
     assert small.run("topics", "create", "t").returncode == 1
-    assert small.run("topics", "delete", "nowhere").returncode == 1
+    assert small.run("topics", "delete", "nowhere", "--yes").returncode == 1
     beyond = small.run("consume", "t", "--from", "5", "--follow", "--json")
     assert beyond.returncode == 1
     assert json.loads(beyond.stderr)["error_code"] == 41650
@@ -94,6 +94,26 @@ def test_settings_are_changed_and_shown_with_their_source(small: Up) -> None:
     assert refused.returncode == 1
     assert "is read-only" in refused.stderr
     assert small.run("configs", "describe", "--cluster", "--broker", "1").returncode == 2
+    misspelt = small.run("configs", "describe", "log.retention.mss")
+    assert misspelt.returncode == 2
+    assert "did you mean log.retention.ms?" in " ".join(misspelt.stderr.replace("│", " ").split())
+
+
+def test_what_has_happened_is_told_with_who_and_why(small: Up) -> None:
+    assert small.run("topics", "create", "told").returncode == 0
+    assert small.run("topics", "create", "told").returncode == 1
+    newest, _, why = small.run("audit", "--topic", "told", "--limit", "1").stdout.partition("\n")
+    assert newest.endswith("create_topic  topic told")
+    assert why.strip().startswith("refused by operator: ")
+    explained = small.run("explain", "told-0").stdout
+    assert "leader 1, epoch 0, in sync 1" in explained
+    assert explained == small.run("explain", "told", "0").stdout
+    assert small.run("explain", "told").returncode == 2
+    assert small.run("explain", "never", "0").stdout == "nothing is known of never-0\n"
+    assert small.run("audit", "--topic", "never").stdout == "no entry is like that\n"
+    assert small.run("brokers", "list").stdout == small.run("brokers").stdout
+    failed = small.run("failed-brokers").stdout
+    assert failed == "Brokers that are down or being healed: none\n"
 
 
 def test_partitions_come_and_go_and_brokers_are_taken_out_with_care(small: Up) -> None:
@@ -102,8 +122,8 @@ def test_partitions_come_and_go_and_brokers_are_taken_out_with_care(small: Up) -
     assert added["added"] == {"1": [1], "2": [1]}
     given = small.ask("partitions", "add", "growing", "4", "--from", "3", "--assignment", "1")
     assert given["added"] == {"3": [1]}
-    assert small.run("partitions", "remove", "growing", "1").returncode == 1
-    removed = small.run("partitions", "remove", "growing", "2", "3")
+    assert small.run("partitions", "remove", "growing", "1", "--yes").returncode == 1
+    removed = small.run("partitions", "remove", "growing", "2", "3", "--yes")
     assert removed.stdout == "removed growing 3 2\n"
     assert small.ask("elect", "preferred", "growing-0", "--dry-run")["elected"] == []
     stop = small.run("brokers", "can-stop", "1")

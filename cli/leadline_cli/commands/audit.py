@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
+from leadline_cli.commands.cluster import topic_partition
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import numbers, out, print_json, print_table, reported
+from leadline_cli.output import numbers, out, print_json, reported
 from leadline_client.client import LeadlineClient
 
 _PAGE = 1000
@@ -52,19 +54,25 @@ def audit(
         for entry in entries:
             print_json(entry)
         return
-    columns = ("id", "time (UTC)", "what", "about", "outcome", "by", "reason", "cause")
-    print_table("Audit", columns, [_row(entry) for entry in entries])
+    for entry in entries:
+        out.print(_entry_lines(entry), markup=False)
+    if not entries:
+        out.print("no entry is like that", markup=False)
 
 
 def explain(
-    topic: Annotated[str, typer.Argument()],
-    partition: Annotated[int, typer.Argument(min=0)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Or TOPIC-0, as in other tables.")],
+    partition: Annotated[
+        int | None, typer.Argument(metavar="PARTITION", min=0, help="Unless TOPIC-0 was given.")
+    ] = None,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Say why a partition's leader is who it is: every change with its reason and cause."""
-    path = f"/v1/topics/{topic}/partitions/{partition}/history"
+    if partition is None:
+        topic, partition = topic_partition(topic)
+    path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/history"
     changes: list[dict[str, Any]] = []
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         cursor: str | None = ""
@@ -76,10 +84,10 @@ def explain(
     if as_json:
         print_json({"topic": topic, "partition": partition, "changes": changes})
         return
-    columns = ("time (UTC)", "leader", "epoch", "in sync", "reason", "event", "by", "cause")
-    print_table(f"{topic}-{partition}", columns, [_change_row(change) for change in changes])
+    for change in changes:
+        out.print(_change_lines(change), markup=False)
     if not changes:
-        out.print("nothing is known of this partition", markup=False)
+        out.print(f"nothing is known of {topic}-{partition}", markup=False)
 
 
 def _entries(
@@ -97,17 +105,11 @@ def _entries(
         cursor = page["next_cursor"]
 
 
-def _row(entry: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        entry["id"],
-        _time(entry["time"]),
-        entry["kind"],
-        _about(entry),
-        entry["outcome"],
-        entry["actor"],
-        entry["reason"],
-        entry["cause"],
-    )
+def _entry_lines(entry: dict[str, Any]) -> str:
+    """Say what changed, and below it how it ended, by whom and why."""
+    what = f"{entry['id']}  {_time(entry['time'])}  {entry['kind']}  {_about(entry)}".rstrip()
+    why = f": {entry['reason']}" if entry["reason"] else ""
+    return f"{what}\n    {entry['outcome']} by {entry['actor']}{why} (cause {entry['cause']})"
 
 
 def _about(entry: dict[str, Any]) -> str:
@@ -123,18 +125,16 @@ def _about(entry: dict[str, Any]) -> str:
     )
 
 
-def _change_row(change: dict[str, Any]) -> tuple[object, ...]:
+def _change_lines(change: dict[str, Any]) -> str:
+    """Say who led and who was in sync, and below it why and by whom that was changed."""
     before, after = change["before"], change["after"]
-    event = f"{change['kind']}: {change['why']}" if change["why"] else change["kind"]
+    leader = _moved(before and before["leader"], after["leader"])
+    in_sync = _moved(before and numbers(before["isr"]), numbers(after["isr"]))
+    event = f"{change['kind']}, {change['why']}" if change["why"] else change["kind"]
     return (
-        _time(change["time"]),
-        _moved(before and before["leader"], after["leader"]),
-        after["leader_epoch"],
-        _moved(before and numbers(before["isr"]), numbers(after["isr"])),
-        change["reason"],
-        event,
-        change["actor"],
-        change["cause"],
+        f"{_time(change['time'])}  leader {leader}, epoch {after['leader_epoch']}, "
+        f"in sync {in_sync}\n"
+        f"    {change['reason']}: {event}; by {change['actor']} (cause {change['cause']})"
     )
 
 

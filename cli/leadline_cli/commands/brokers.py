@@ -33,8 +33,15 @@ def brokers(
     as_json: Json = False,
 ) -> None:
     """List the live brokers and what each leads and follows."""
-    if context.invoked_subcommand is not None:
-        return
+    if context.invoked_subcommand is None:
+        list_brokers(bootstrap, data_dir, as_json)
+
+
+@app.command("list")
+def list_brokers(
+    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
+) -> None:
+    """List the live brokers and what each leads and follows: as `leadline brokers` does."""
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         metadata = client.metadata()
     rows = _broker_rows(metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
 
@@ -27,7 +28,7 @@ DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only check."
 @app.command()
 def describe(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these settings.")
     ] = None,
     *,
     topic: Topic = None,
@@ -44,6 +45,7 @@ def describe(
     path = _path(topic, broker, cluster=cluster)
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         found = client.administer("GET", path)
+    _check_names(names or [], found["configs"])
     found["configs"] = [row for row in found["configs"] if _is_wanted(row, names, changed=changed)]
     if as_json:
         print_json(found)
@@ -56,7 +58,7 @@ def describe(
 
 @app.command("set")
 def set_configs(
-    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...")],
+    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE")],
     *,
     topic: Topic = None,
     broker: Broker = None,
@@ -76,7 +78,7 @@ def set_configs(
 
 @app.command()
 def unset(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME")],
     *,
     topic: Topic = None,
     broker: Broker = None,
@@ -113,6 +115,21 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals:
         raise typer.BadParameter(f"takes name=value, not {text!r}", param_hint="NAME=VALUE")
     return name.strip(), value.strip()
+
+
+def _check_names(names: list[str], rows: list[dict[str, Any]]) -> None:
+    """Refuse names that no setting of this level has.
+
+    Raises:
+        typer.BadParameter: one of them is not known here.
+
+    """
+    known = {name for row in rows for name in (row["name"], *row["aliases"])}
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, sorted(known), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise typer.BadParameter(f"there is no setting {name} here{hint}", param_hint="NAME")
 
 
 def _is_wanted(row: dict[str, Any], names: list[str] | None, *, changed: bool) -> bool:

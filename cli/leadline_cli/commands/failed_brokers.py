@@ -50,6 +50,11 @@ def _print_failed(found: dict[str, Any]) -> None:
         for row in found["brokers"]
     ]
     print_table("Brokers that are down or being healed", columns, rows)
+    if any(row["partitions"] and not row["chunks"] for row in found["brokers"]):
+        out.print(
+            "partitions that are in no chunk wait: for the time to come, for a leader to copy"
+        )
+        out.print("from, or for a broker that has none of them yet")
     if found["suspended"]:
         out.print("healing is suspended: more brokers are down than the budget allows")
     if found["interval_ms"] < 0:
@@ -64,13 +69,20 @@ def _print_history(failures: list[dict[str, Any]]) -> None:
             _time(row["failed_at"]),
             row["outcome"],
             _time(row["returned_at"]),
-            f"{row['chunks_over']}/{row['chunks']}",
-            f"{row['partitions_moved']}/{row['partitions']}",
+            _share(row, "chunks_over", "chunks"),
+            _share(row, "partitions_moved", "partitions"),
             "" if row["healing_ms"] is None else f"{row['healing_ms'] / 1000:.1f}",
         )
         for row in failures
     ]
     print_table("Failures of brokers", columns, rows)
+
+
+def _share(row: dict[str, Any], done: str, total: str) -> str:
+    """Show how much of all is done; how much that is stands fast when all of it is queued."""
+    if row["queued_at"] is not None:
+        return f"{row[done]}/{row[total]}"
+    return f"{row[done]} so far" if row[done] else ""
 
 
 def _time(unix_ms: int | None) -> str:

@@ -12,7 +12,16 @@ from rich.live import Live
 from rich.table import Table
 
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import err, out, print_json, print_table, reported, table_of
+from leadline_cli.output import (
+    Yes,
+    confirmed,
+    err,
+    out,
+    print_json,
+    print_table,
+    reported,
+    table_of,
+)
 from leadline_client.client import LeadlineClient
 from leadline_client.groups import ResetTo
 from leadline_client.membership import TopicPartition
@@ -117,15 +126,14 @@ def reset(
     ] = None,
     topic: Annotated[list[str] | None, typer.Option(help="Only these topics; repeatable.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Put a group's committed offsets elsewhere; it must have no members."""
     where = _where(to, offset, topic)
-    if not (dry_run or yes):
-        typer.confirm(f"Put the committed offsets of group {group} elsewhere?", abort=True)
+    confirmed(f"Put the committed offsets of group {group} elsewhere?", yes=yes or dry_run)
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         answer = client.reset_offsets(group, where, dry_run=dry_run)
     if as_json:
@@ -150,14 +158,13 @@ def rebalance(
 @app.command()
 def delete(
     group: str,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Forget a group and its committed offsets; it must have no members."""
-    if not yes:
-        typer.confirm(f"Delete group {group} with its committed offsets?", abort=True)
+    confirmed(f"Delete group {group} with its committed offsets?", yes=yes)
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         answer = client.delete_group(group)
     _say(answer, f"group {group} is deleted", as_json=as_json)
@@ -193,7 +200,9 @@ def _watch_lag(client: LeadlineClient, group: str, interval_s: float, *, as_json
 
 def _lag_table(group: str, found: Mapping[str, Any]) -> Table:
     rows = [_cells(row, _LAG_COLUMNS) for row in found["partitions"]]
-    return table_of(f"Lag of {group}: {found['total']} records", _LAG_COLUMNS, rows)
+    unknown = sum(row.get("lag") is None for row in found["partitions"])
+    more = f", and what {unknown} partitions without a committed offset have" if unknown else ""
+    return table_of(f"Lag of {group}: {found['total']} records{more}", _LAG_COLUMNS, rows)
 
 
 def _member_row(member: Mapping[str, Any]) -> tuple[object, ...]:

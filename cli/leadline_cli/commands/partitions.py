@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import numbers, out, print_json, print_table, reported
+from leadline_cli.output import Yes, confirmed, numbers, out, print_json, print_table, reported
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Add partitions to a topic, or remove some."
@@ -59,11 +59,14 @@ def remove(
     partition: Annotated[list[int], typer.Argument(help="The highest ones; at least one stays.")],
     *,
     dry_run: DryRun = False,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Remove partitions of a topic with all their records."""
+    question = f"Remove partitions {numbers(partition)} of {topic} with all their records?"
+    confirmed(question, yes=yes or dry_run)
     body = {"partitions": partition, "dry_run": dry_run}
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         path = f"/v1/topics/{topic}/partitions"

@@ -18,7 +18,7 @@ def plan(
     brokers: Annotated[
         list[int] | None,
         typer.Argument(
-            metavar="[BROKER]...",
+            metavar="BROKER",
             help="Those to balance over, to expand to, or to drain. Unnamed: all live ones; for "
             "expand those without replicas.",
         ),

@@ -26,7 +26,7 @@ app = typer.Typer(
 def start(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="Kafka's reassignment JSON; - is standard input."),
+        typer.Argument(metavar="FILE", help="Kafka's reassignment JSON; - is standard input."),
     ] = None,
     *,
     partition: Annotated[

@@ -45,7 +45,7 @@ _STDIN = cast("typer.FileBinaryRead", "-")
 def produce(
     topic: str,
     file: Annotated[
-        typer.FileBinaryRead, typer.Argument(metavar="[FILE|-]", help="Lines to send; - is stdin.")
+        typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="Lines to send; - is stdin.")
     ] = _STDIN,
     key_separator: Annotated[
         str | None, typer.Option(help="What comes before it in a line is the key.")

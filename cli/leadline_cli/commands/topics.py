@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import numbers, out, print_json, print_table, reported
+from leadline_cli.output import Yes, confirmed, numbers, out, print_json, print_table, reported
 from leadline_client.wire import NO_LEADER, NewTopic, PartitionInfo, TopicInfo
 
 app = typer.Typer(
@@ -85,11 +85,13 @@ def create(
 @app.command()
 def delete(
     topic: str,
+    yes: Yes = False,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Delete a topic with all its records."""
+    confirmed(f"Delete topic {topic} with all its records?", yes=yes)
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         answer = client.delete_topic(topic)
     if as_json:

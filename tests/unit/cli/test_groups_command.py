@@ -26,9 +26,17 @@ def test_a_reset_to_nowhere_is_a_usage_error(words: tuple[str, ...], complaint: 
     assert complaint in " ".join(ended.stderr.replace("│", " ").split())
 
 
-@pytest.mark.parametrize("words", [("reset", "g", "--to", "latest"), ("delete", "g")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("groups", "reset", "g", "--to", "latest"),
+        ("groups", "delete", "g"),
+        ("topics", "delete", "t"),
+        ("partitions", "remove", "t", "3"),
+    ],
+)
 def test_what_cannot_be_undone_is_asked_for_first(words: tuple[str, ...]) -> None:
-    words = ("groups", *words, "--bootstrap", "http://127.0.0.1:1")
+    words = (*words, "--bootstrap", "http://127.0.0.1:1")
     refused = CliRunner().invoke(app, list(words), input="n\n")
     assert refused.exit_code == 1
     assert "[y/N]" in refused.output
