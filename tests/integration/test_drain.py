@@ -129,10 +129,16 @@ async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: 
     assert refused["error_code"] == 40002
     task = await drain(controller, 1)
     await until(lambda: led(rig, by=1) == 0, "its leaders leave all the same")
-    assert (await get(controller, f"/v1/tasks/{task['id']}"))["state"] == "preparing"
+    path = f"/v1/tasks/{task['id']}"
+    book = controller.service.reign().tasks.book
+    await until(lambda: "waits_for" in book.find(task["id"]).node.details, "it says why it waits")
+    waiting = await get(controller, path)
+    assert waiting["state"] == "preparing"
+    assert "has nowhere to go" in waiting["details"]["waits_for"]
     await rig.add_brokers(4)
     async with Followers(rig, zk_session):
         await over(controller, task["id"])
+    assert "waits_for" not in (await get(controller, path))["details"]
     assert controller.service.image().hosted_by(1) == {}
 
 

@@ -129,6 +129,8 @@ def show_task(task: dict[str, Any], *, as_json: bool) -> None:
         out.print(f"  {_speed(task)}", markup=False)
     if task["reason"]:
         out.print(f"  {task['reason']}", markup=False)
+    if task["state"] == "preparing" and "waits_for" in task["details"]:
+        out.print(f"  waits: {task['details']['waits_for']}", markup=False)
 
 
 def _read(client: LeadlineClient, task_id: str) -> dict[str, Any]:

@@ -41,6 +41,8 @@ DRAIN = "drain"
 """The kind of these tasks."""
 MAX_PARTITIONS = 5_000
 """So many partitions, or as many as its node holds, go with one task; the rest with a later one."""
+_WAITS = "waits_for"
+"""The detail of a task that says why it is still `preparing`."""
 PAUSE_S = 0.2
 """How long changes of the cluster are gathered before the leaders are looked at again."""
 
@@ -224,8 +226,15 @@ class DrainKeeper(Keeper):
         elif isinstance(event.rows, LeadlineError):
             self._refused[task.id] = event.question
             _log.warning("broker %d cannot be emptied: %s", _broker(task), event.rows.message)
+            await self._say_what_it_waits_for(task, event.rows.message)
         else:
             await self._launch(task, event.rows)
+
+    async def _say_what_it_waits_for(self, task: Task, why: str) -> None:
+        """Keep with the task why it does not go on, for whoever looks at it."""
+        if task.node.details.get(_WAITS) != why:
+            with contextlib.suppress(MultiFailed):  # somebody else has changed the task
+                await self._tasks.note(task, "drain_waits", {_WAITS: why})
 
     async def _launch(self, task: Task, rows: tuple[TargetRow, ...]) -> None:
         fits = min(len(rows), MAX_PARTITIONS)
@@ -238,9 +247,8 @@ class DrainKeeper(Keeper):
         if count < len(rows) and not task.node.details.get("more"):
             await self._tasks.note(task, "drain_split", {"more": True})
         node = task.node
-        wanted = submission_of_drain(
-            rows[:count], node.details, node.throttle_bytes_per_s, node.actor
-        )
+        details = {name: value for name, value in node.details.items() if name != _WAITS}
+        wanted = submission_of_drain(rows[:count], details, node.throttle_bytes_per_s, node.actor)
         try:
             await self._tasks.launch(task, wanted)
         except RequestTooLarge:

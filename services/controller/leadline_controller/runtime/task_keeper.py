@@ -122,6 +122,7 @@ class TaskKeeper(Keeper):
             partitions=node.partitions,
             topic_ids=node.topic_ids,
             total=node.total,
+            details=node.details,
         )
         await self._go_on()
 
