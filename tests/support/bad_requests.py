@@ -18,6 +18,8 @@ from tests.support.bad_exports import EXPORTS
 from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
 from tests.support.bad_operations import OPERATIONS
 from tests.support.bad_plans import PLANS
+from tests.support.bad_publishes import GOOD as GOOD_PUBLISH
+from tests.support.bad_publishes import PUBLISH, STAGED, publishes, staged
 from tests.support.bad_reassignments import REASSIGNMENTS
 
 MESSAGE_MAX_BYTES = 64 * 1024
@@ -126,6 +128,13 @@ PRODUCE = [
     ),
     raw("sequence skipped", 40956, batch(sequence=50, numbered=True)),
     raw("fenced producer", 40957, batch(epoch=0, sequence=2, numbered=True)),
+    bad_json(
+        "producer id of an application that publishes",
+        RECORDS,
+        40050,
+        ONE | {"producer": {"id": 2**62, "epoch": 0, "sequence": 0}},
+        says="producer",
+    ),
 ]
 
 FETCH = [
@@ -182,6 +191,7 @@ OTHERS = [
     get("metadata, endless wait", "/v1/metadata?after=1&wait=forever", 40050, says="wait"),
     get("unknown route", "/v1/nothing", 404),
     Bad("wrong method", "DELETE", "/v1/replicas", 405),
+    *publishes(GOOD, batch(b"x" * MESSAGE_MAX_BYTES), REQUEST_MAX_BYTES),
 ]
 
 
@@ -189,6 +199,10 @@ NOT_LEADER = [
     raw("produce", 42150, GOOD, says='"leader"'),
     get("fetch", RECORDS + "?offset=0", 42150, says='"leader"'),
     get("offsets", OFFSETS, 42150, says='"leader"'),
+    get("epoch end", EPOCHS + "/0", 42150, says='"leader"'),
+    staged("stage", 42150, GOOD, says='"leader"'),
+    bad_json("publish", PUBLISH, 42150, GOOD_PUBLISH, says='"leader"'),
+    Bad("deletion of what is staged", "DELETE", STAGED + "/x", 42150, says='"leader"'),
 ]
 
 

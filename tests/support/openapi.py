@@ -29,7 +29,10 @@ FLEETING = (
     "cancel_task",
     "change_task",
     "drain",
+    "drop_staged",
+    "publish",
     "remove_partitions",
+    "stage",
 )
 """What the examples of these are about depends on what is under way: a refusal may be right."""
 

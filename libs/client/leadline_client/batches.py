@@ -31,6 +31,10 @@ _MAGIC = 2
 _UNSET_EPOCH = -1
 _STAMP_OFFSET = struct.Struct(">q")
 _STAMP_EPOCH = struct.Struct(">i")
+_STAMP_PRODUCER = struct.Struct(">qhi")
+_STAMP_CRC = struct.Struct(">I")
+_CRC_POSITION = 17
+_PRODUCER_POSITION = 43
 _LEADER_EPOCH_POSITION = 12
 _COMPRESSION_MASK = 0x07
 
@@ -129,6 +133,21 @@ def stamp(buffer: bytearray, header: BatchHeader, base_offset: int, leader_epoch
     """Write base offset and leader epoch into the batch; the CRC stays valid."""
     _STAMP_OFFSET.pack_into(buffer, header.position, base_offset)
     _STAMP_EPOCH.pack_into(buffer, header.position + _LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def stamp_producer(
+    buffer: bytearray,
+    header: BatchHeader,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> None:
+    """Write the producer fields into the batch, and the CRC that they change."""
+    fields = producer_id, producer_epoch, base_sequence
+    _STAMP_PRODUCER.pack_into(buffer, header.position + _PRODUCER_POSITION, *fields)
+    body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
+    crc = google_crc32c.value(bytes(body))
+    _STAMP_CRC.pack_into(buffer, header.position + _CRC_POSITION, crc)
 
 
 def encode(

@@ -9,6 +9,7 @@
     │   ├── TopicDeletionPending 40950, FencedLeaderEpoch 40951, UnknownLeaderEpoch 40952,
     │   │   StaleControllerEpoch 40953, StaleIncarnation 40954, TopicIdMismatch 40955,
     │   │   OutOfOrderSequence 40956, ProducerFenced 40957, FetchSessionUnknown 40958
+    │   ├── UnknownStaged 40452, PublishMismatch 40959, PublishOutOfOrder 40962, StagingFull 50358
     │   ├── InvalidSubscription 40052, UnknownGroup 40450, UnknownMember 40451,
     │   │   StaleGeneration 40970, RebalanceInProgress 40971, GroupNotEmpty 40972,
     │   │   FencedInstance 40973, GroupFull 40974, PartitionNotOwned 40975,
@@ -63,6 +64,12 @@ from leadline_client.errors.groups import (
     StaleGeneration,
     UnknownGroup,
     UnknownMember,
+)
+from leadline_client.errors.publishing import (
+    PublishMismatch,
+    PublishOutOfOrder,
+    StagingFull,
+    UnknownStaged,
 )
 from leadline_client.errors.replication import (
     BrokerFenced,
@@ -153,12 +160,15 @@ __all__ = [
     "PartitionRemovalPending",
     "PolicyViolation",
     "ProducerFenced",
+    "PublishMismatch",
+    "PublishOutOfOrder",
     "ReassignmentInProgress",
     "RebalanceInProgress",
     "Refused",
     "RequestInDoubt",
     "RequestTimedOut",
     "RequestUnderWay",
+    "StagingFull",
     "StaleControllerEpoch",
     "StaleGeneration",
     "StaleIncarnation",
@@ -174,6 +184,7 @@ __all__ = [
     "UnknownLeaderEpoch",
     "UnknownMember",
     "UnknownPartition",
+    "UnknownStaged",
     "UnknownTopic",
     "Unreachable",
     "UnsupportedFormat",

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from leadline_client.errors import administration, groups, replication, requests, unknown
+from leadline_client.errors import (
+    administration,
+    groups,
+    publishing,
+    replication,
+    requests,
+    unknown,
+)
 from leadline_client.errors.tree import LeaderHint, LeadlineError, OutcomeUnknown, Refused
 
-BRANCHES = (requests, replication, administration, groups, unknown)
+BRANCHES = (requests, replication, publishing, administration, groups, unknown)
 """The modules that make up the tree: importing them is what makes it whole."""
 
 

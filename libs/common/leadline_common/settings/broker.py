@@ -75,6 +75,33 @@ class BrokerSettings(ServiceSettings):
         unit="ms",
         ge=1_000,
     )
+    publish_app_retention_ms: int = setting(
+        7 * 24 * 3_600_000,
+        "How long the latest batch of an application that publishes nothing more is remembered.",
+        unit="ms",
+        ge=1_000,
+    )
+    staging_ttl_ms: int = setting(
+        3_600_000,
+        "How long staged batches are kept that nobody publishes.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=1_000,
+    )
+    staging_max_bytes: int = setting(
+        1_024 * MIB,
+        "How much may be staged on a broker at a time.",
+        unit="bytes",
+        scope="cluster-wide",
+        ge=KIB,
+    )
+    load_window_ms: int = setting(
+        60_000,
+        "The time over which the load of partitions is told.",
+        unit="ms",
+        scope="cluster-wide",
+        ge=100,
+    )
     heartbeat_interval_ms: int = setting(
         500, "How often the controller is told what this broker has applied.", unit="ms", ge=10
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from leadline_broker.adapters.log.directory import DELETE_SUFFIX, STRAY_SUFFIX, 
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.staged_files import StagedFiles
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
@@ -23,7 +25,12 @@ _ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
 
 
 class DiskLogs:
-    """All logs of one broker by (topic id, partition). See `runtime.ports.LogStore`."""
+    """All logs of one broker by (topic id, partition). See `runtime.ports.LogStore`.
+
+    Attributes:
+        staged: what waits beside the logs to be published.
+
+    """
 
     def __init__(self, settings: BrokerSettings, cluster_id: str) -> None:
         """Take the directory and recover what is in it.
@@ -41,9 +48,11 @@ class DiskLogs:
             config=LogConfig(
                 segment_bytes=settings.log_segment_bytes,
                 producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                publish_app_retention_ms=settings.publish_app_retention_ms,
             ),
             files=self._files,
         )
+        self.staged = StagedFiles(self._directory.root)
         loaded = self._directory.load_all()
         self._logs: dict[_Key, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
         self._occupied = set(map(_occupied_name, self._directory.root.iterdir()))
@@ -127,6 +136,11 @@ class DiskLogs:
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than the grace time; return their names."""
         return self._directory.purge_strays(now_ms, grace_ms)
+
+    def space(self) -> tuple[int, int]:
+        """Return the bytes of the disk in all, and those that are free. Thread-safe."""
+        usage = shutil.disk_usage(self._directory.root)
+        return usage.total, usage.free
 
     def close(self, incarnation: int) -> bool:
         """Close all logs, leaving the clean-shutdown marker if all went well."""

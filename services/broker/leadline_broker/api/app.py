@@ -9,6 +9,7 @@ from leadline_broker.api.cluster import cluster_routes
 from leadline_broker.api.forwarded import forwarded_routes
 from leadline_broker.api.internal import add_internal_routes
 from leadline_broker.api.offsets import add_bulk_offsets, offsets_routes
+from leadline_broker.api.staging import add_staging
 from leadline_broker.runtime.broker import Broker
 from leadline_common.api import administration
 from leadline_common.clock import Clock, SystemClock
@@ -62,5 +63,6 @@ def build_app(
     app.include_router(cluster_routes(broker))
     app.include_router(forwarded_routes(broker, app.forwarder))
     add_bulk_offsets(app, broker)
+    add_staging(app, broker, request_max_bytes)
     add_internal_routes(app, broker)
     return app

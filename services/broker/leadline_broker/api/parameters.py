@@ -24,10 +24,19 @@ def topic_partition(scope: Scope) -> tuple[str, int]:
         InvalidRequest: the partition is not a number.
 
     """
-    stated = scope["path_params"]["partition"]
-    if not stated.isdecimal():
+    return scope["path_params"]["topic"], number_of(scope["path_params"]["partition"])
+
+
+def number_of(partition: str) -> int:
+    """Return the number of a partition as the path states it.
+
+    Raises:
+        InvalidRequest: it is not a number.
+
+    """
+    if not partition.isdecimal():
         raise refuse("path.partition", "must be a whole number, 0 or more")
-    return scope["path_params"]["topic"], int(stated)
+    return int(partition)
 
 
 class Query:

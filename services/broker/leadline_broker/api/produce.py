@@ -40,6 +40,7 @@ from leadline_common.http.edge import limit_body
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from leadline_common.rpc import JSON
 
+TAG = "records"
 RECORDS_PATH = "/v1/topics/{topic}/partitions/{partition}/records"
 PARTITION_PARAMETERS = (
     Parameter("topic", "The topic's name", {"type": "string"}, "path", example="orders"),
@@ -91,7 +92,7 @@ OPERATION = Operation(
         "without risking duplicates.\n\n"
         f"Programs send record batches (Kafka's format v2) as `{OCTETS}`."
     ),
-    tags=["records"],
+    tags=[TAG],
     requests=[
         Body(
             JSON,

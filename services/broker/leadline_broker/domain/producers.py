@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, Publishes, PublishRow
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
 
 NO_PRODUCER_ID = -1
@@ -119,11 +120,18 @@ class ProducerState:
 
 
 class ProducerStates:
-    """The producers of one log by id, in the order in which they first wrote."""
+    """The producers of one log by id, in the order in which they first wrote.
 
-    __slots__ = ("_states", "_wrote")
+    `publishes` are those that write batches of applications: from
+    `FIRST_PUBLISHER_ID` on the producer fields mean something else.
+    """
 
-    def __init__(self, rows: Iterable[ProducerRow] = ()) -> None:
+    __slots__ = ("_states", "_wrote", "publishes")
+
+    def __init__(
+        self, rows: Iterable[ProducerRow] = (), publishes: Iterable[PublishRow] = ()
+    ) -> None:
+        self.publishes = Publishes(publishes)
         self._states: dict[int, ProducerState] = {}
         self._wrote: dict[int, None] = {}
         for producer_id, epoch, last_timestamp, batches in rows:
@@ -139,7 +147,7 @@ class ProducerStates:
         return self._states.get(producer_id)
 
     def rows(self) -> list[ProducerRow]:
-        """Return the whole table as plain values; `ProducerStates(rows)` restores it."""
+        """Return the producers as plain values; `ProducerStates(rows)` restores them."""
         return [
             (producer_id, state.epoch, state.last_timestamp, list(state.batches))
             for producer_id, state in self._states.items()
@@ -181,6 +189,9 @@ class ProducerStates:
         """Note a batch that is now in the log; what the log holds is never refused."""
         if header.producer_id == NO_PRODUCER_ID:
             return
+        if header.producer_id >= FIRST_PUBLISHER_ID:
+            self.publishes.apply(header)
+            return
         state = self._states.get(header.producer_id)
         if state is None or header.producer_epoch > state.epoch:
             state = self._states[header.producer_id] = ProducerState(header.producer_epoch)
@@ -201,15 +212,19 @@ class ProducerStates:
             if state is not None:
                 state.last_timestamp = max(state.last_timestamp, now_ms)
         self._wrote.clear()
+        self.publishes.heard(now_ms)
 
     def expire(self, before_ms: int) -> None:
-        """Forget the producers that were last heard of before `before_ms` (Unix time)."""
+        """Forget the producers that were last heard of before `before_ms` (Unix time).
+
+        Applications that publish have their own time: see `publishes`.
+        """
         for producer_id in [p for p, s in self._states.items() if s.last_timestamp < before_ms]:
             del self._states[producer_id]
 
     def reaches(self, offset: int) -> bool:
         """Tell whether any remembered batch ends at or after `offset`."""
-        return any(
+        return self.publishes.reaches(offset) or any(
             state.batches and state.batches[-1].last_offset >= offset
             for state in self._states.values()
         )

@@ -134,6 +134,7 @@ class Broker:
             waiting=lambda: len(engine.acks),
             throttle=lambda: engine.throttle.bytes_per_s,
             lease_left_ms=self._store.lease_left_ms,
+            staged_bytes=lambda: engine.staging.used_bytes,
         )
         self._configuration.on_change = engine.reconfigure
         for loop in (*engine.loops(), self._configuration.run()):

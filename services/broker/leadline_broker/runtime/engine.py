@@ -28,9 +28,11 @@ from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.offset_finder import OffsetFinder
 from leadline_broker.runtime.partition import Partition, PartitionSettings
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
+from leadline_broker.runtime.publishing import Publishing
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving
 from leadline_broker.runtime.shutdown import ControlledShutdown
+from leadline_broker.runtime.staging import Staging
 from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.topic_settings import TopicSettings
@@ -115,15 +117,13 @@ class Engine:
         self.commands = self._commands()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
-        self.maintenance = self._maintenance()
-        self.shutdown = ControlledShutdown(
-            peers=means.peers,
-            standing=means.standing,
-            replicas=self.replicas,
-            metadata=means.metadata,
-            controller_url=means.controller_url,
-            backoff=Backoff(means.random, first_ms=100, longest_ms=1_000),
+        self.staging = self._staging()
+        self.publishing = Publishing(
+            serving=self.serving, staging=self.staging, metrics=means.metrics
         )
+        self.replicas.on_dropped = self.staging.forget
+        self.maintenance = self._maintenance()
+        self.shutdown = self._shutdown()
 
     def _fetch_context(self) -> FetchContext:
         means, settings = self._means, self._means.settings
@@ -177,6 +177,17 @@ class Engine:
             clock=self._means.clock,
         )
 
+    def _staging(self) -> Staging:
+        return Staging(
+            store=self.logs.staged,
+            configuration=self._means.configuration,
+            standing=self._means.standing,
+            replicas=self.replicas,
+            serving=self.serving,
+            clock=self._means.clock,
+            in_background=self._in_background,
+        )
+
     def _maintenance(self) -> Maintenance:
         return Maintenance(
             configuration=self._means.configuration,
@@ -187,10 +198,20 @@ class Engine:
             carry_out=self._carrier.carry_out,
         )
 
+    def _shutdown(self) -> ControlledShutdown:
+        return ControlledShutdown(
+            peers=self._means.peers,
+            standing=self._means.standing,
+            replicas=self.replicas,
+            metadata=self._means.metadata,
+            controller_url=self._means.controller_url,
+            backoff=Backoff(self._means.random, first_ms=100, longest_ms=1_000),
+        )
+
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
         flushers = self.flusher.run(), self.moving_flusher.run()
-        return [*flushers, self.isr_writer.run(), *self.maintenance.loops()]
+        return [*flushers, self.isr_writer.run(), self.staging.run(), *self.maintenance.loops()]
 
     def moving(self) -> list[MovingRow]:
         """Return how far the replicas have come that are being added to led partitions."""

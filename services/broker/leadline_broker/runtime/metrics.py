@@ -36,6 +36,10 @@ class BrokerMetrics:
             "moving_bytes_out", "Bytes sent to replicas that a reassignment adds elsewhere."
         )
         self._fetches = metrics.counter("fetches", "Fetch requests of consumers served.")
+        self._publishes = metrics.counter("publishes", "Batches of applications published.")
+        self._duplicates = metrics.counter(
+            "publish_duplicates", "Publishes of batches that were published before."
+        )
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
         self._groups = metrics.histogram(
             "flush_group_logs", "Logs fsynced together.", buckets=_GROUP_BUCKETS
@@ -51,6 +55,10 @@ class BrokerMetrics:
         """Count an answered fetch of `size` bytes."""
         self._fetches.inc()
         self._bytes_out.inc(size)
+
+    def published(self, *, duplicate: bool) -> None:
+        """Count a publish that was answered."""
+        (self._duplicates if duplicate else self._publishes).inc()
 
     def moved_in(self, size: int) -> None:
         """Count bytes fetched for moving replicas."""
@@ -76,6 +84,7 @@ class BrokerMetrics:
         waiting: Callable[[], int],
         throttle: Callable[[], int],
         lease_left_ms: Callable[[], float],
+        staged_bytes: Callable[[], int],
     ) -> None:
         """Register the gauges that are read when somebody looks."""
 
@@ -97,6 +106,7 @@ class BrokerMetrics:
         gauge("under_replicated", "Led partitions whose ISR is not whole.", under_replicated)
         gauge("uncommitted_records_max", "Largest gap between log end and HW.", largest_lag)
         gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
+        gauge("staged_bytes", "Bytes staged, and not published yet.", staged_bytes)
         gauge("parked_produces", "Produces that wait to be committed.", waiting)
         gauge(
             "moving_throttle_bytes", "Throttle of moving replicas, per second; -1: none.", throttle

@@ -5,7 +5,7 @@ The adapters fit these shapes without knowing them; `main` joins the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -121,11 +121,40 @@ class LogStore(Protocol):
     def limit_open_files(self, count: int) -> None:
         """Hold no more than so many files open."""
 
+    @property
+    def staged(self) -> StagedStore:
+        """What waits beside the logs to be published."""
+
+    def space(self) -> tuple[int, int]:
+        """Return the bytes of the disk in all, and those that are free; thread-safe."""
+
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than the grace time; return their names."""
 
     def close(self, incarnation: int) -> bool:
         """Close all logs, leaving the clean-shutdown marker if all went well."""
+
+
+class StagedStore(Protocol):
+    """Uploads that wait to be published, on disk; thread-safe.
+
+    Methods may raise StorageFailed; what was not written then is not there.
+    """
+
+    def found(self) -> list[tuple[ReplicaKey, str, int, int]]:
+        """Return (partition, id, bytes, when it was written in Unix ms) of each upload."""
+
+    def write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> None:
+        """Keep an upload, as a whole or not at all."""
+
+    def read(self, key: ReplicaKey, staged_id: str) -> bytes | None:
+        """Return an upload, None where it is gone."""
+
+    def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
+        """Delete uploads."""
+
+    def remove_all(self, key: ReplicaKey) -> None:
+        """Delete everything that is staged for a partition."""
 
 
 PartitionName = tuple[str, str, int]

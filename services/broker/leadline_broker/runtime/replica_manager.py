@@ -25,7 +25,7 @@ class ReplicaManager:
     Invariants: one replica per topic name and partition; `digest` and
     `applied_count` sum up the applied roles (rule R8); every led partition that
     may need an ISR change is in `unsettled`, and every one that a reassignment
-    adds replicas to in `growing`.
+    adds replicas to in `growing`. `on_dropped(key)` hears of replicas that go.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class ReplicaManager:
         self._names: dict[tuple[str, int], Partition] = {}
         self.unsettled: dict[Partition, None] = {}
         self.growing: dict[Partition, None] = {}
+        self.on_dropped: Callable[[ReplicaKey], None] = lambda _: None
         self.digest = 0
         self.applied_count = 0
 
@@ -184,6 +185,7 @@ class ReplicaManager:
         self.fence(partition)
         del self._partitions[partition.key]
         del self._names[partition.topic, partition.partition]
+        self.on_dropped(partition.key)
 
 
 def _keep(group: dict[Partition, None], partition: Partition, belongs: bool) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 
 from leadline_broker.domain.producers import Duplicate
+from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.acks import PendingAcks
 from leadline_broker.runtime.carrier import EffectCarrier
@@ -60,7 +61,7 @@ class Serving:
         self._carrier = carrier
         self._clock = clock
 
-    def _led(self, topic: str, number: int, leader_epoch: int | None) -> Partition:
+    def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
         """Return a partition that this broker leads and may serve now.
 
         Raises:
@@ -83,17 +84,17 @@ class Serving:
         """Return a partition to read from: led here, or followed in sync where that will do.
 
         Raises:
-            NotLeader: neither; besides, see `_led`.
+            NotLeader: neither; besides, see `led`.
 
         """
         partition = self._replicas.named(topic, number)
         row = self._metadata.partition(topic, number)
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
-            return self._led(topic, number, leader_epoch)
+            return self.led(topic, number, leader_epoch)
         current = partition.replica.state.leader_epoch
         in_sync = row is not None and self._standing.broker_id in row.isr
         if not in_sync or row is None or row.leader_epoch != current:
-            return self._led(topic, number, leader_epoch)
+            return self.led(topic, number, leader_epoch)
         self._standing.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
         return partition
@@ -132,9 +133,9 @@ class Serving:
         leader_epoch: int | None,
     ) -> ProduceResult:
         """Append v2 batches and wait as `acks` says; see `Broker.produce`."""
-        partition = self._led(topic, number, leader_epoch)
+        partition = self.led(topic, number, leader_epoch)
         headers = validate(data)
-        _require_size(headers, partition.settings.max_message_bytes)
+        require_size(headers, partition.settings.max_message_bytes)
         partition.replica.check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
@@ -142,10 +143,10 @@ class Serving:
         if duplicate is not None:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
-            base, end = self._append(partition, data, headers, epoch)
+            base, end = self.append(partition, data, headers, epoch)
             self._metrics.produced(count, len(data))
         if acks == "all":
-            await self._committed(partition, end, timeout_ms)
+            await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
 
     @staticmethod
@@ -154,7 +155,8 @@ class Serving:
 
         Raises:
             OutOfOrderSequence, ProducerFenced: see R15.
-            InvalidRequest: an idempotent batch among others.
+            InvalidRequest: an idempotent batch among others, or by an id that only
+                publishes have.
 
         """
         header = headers[0]
@@ -162,6 +164,8 @@ class Serving:
             return None
         if len(headers) > 1:
             raise InvalidRequest("an idempotent producer sends one batch in a request")
+        if header.producer_id >= FIRST_PUBLISHER_ID:
+            raise InvalidRequest("producer ids from 2^62 on are kept for publishes")
         log = partition.log
         verdict = log.producers.check(
             header.producer_id,
@@ -174,7 +178,7 @@ class Serving:
             raise verdict
         return verdict if isinstance(verdict, Duplicate) else None
 
-    def _append(
+    def append(
         self, partition: Partition, data: bytearray, headers: list[BatchHeader], epoch: int
     ) -> tuple[int, int]:
         """Stamp and append; return the first offset and the new log end."""
@@ -189,7 +193,7 @@ class Serving:
         partition.appended(len(data))
         return base, offset
 
-    async def _committed(self, partition: Partition, end: int, timeout_ms: int) -> None:
+    async def committed(self, partition: Partition, end: int, timeout_ms: int) -> None:
         """Wait until everything below `end` is committed.
 
         Raises:
@@ -271,10 +275,10 @@ class Serving:
 
         Raises:
             OffsetNotAvailable: the new leader does not know yet how far its
-                predecessor had committed (KIP-207); besides, see `_led`.
+                predecessor had committed (KIP-207); besides, see `led`.
 
         """
-        partition = self._led(topic, number, None)
+        partition = self.led(topic, number)
         state, log = partition.replica.state, partition.log
         if state.high_watermark < partition.replica.leading().epoch_start:
             raise OffsetNotAvailable("the new leader awaits its followers")
@@ -290,7 +294,7 @@ class Serving:
         Both are None where there is none. `EARLIEST` and `LATEST` give the ends,
         without a timestamp.
         """
-        partition = self._led(topic, number, None)
+        partition = self.led(topic, number)
         log, high_watermark = partition.log, partition.replica.state.high_watermark
         if timestamp_ms == EARLIEST:
             return log.log_start_offset, None
@@ -303,10 +307,10 @@ class Serving:
         """Return where a leader epoch ends, for a reader that was there in that epoch (KIP-320).
 
         Raises:
-            UnknownLeaderEpoch: the epoch is yet to come; besides, see `_led`.
+            UnknownLeaderEpoch: the epoch is yet to come; besides, see `led`.
 
         """
-        partition = self._led(topic, number, None)
+        partition = self.led(topic, number)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
             self._require_epoch(epoch, current, self._standing.broker_id)
@@ -314,7 +318,8 @@ class Serving:
         return EpochEnd(found, end, current)
 
 
-def _require_size(headers: list[BatchHeader], limit: int) -> None:
+def require_size(headers: list[BatchHeader], limit: int) -> None:
+    """Raise BodyTooLarge where a batch has more than `limit` bytes."""
     for header in headers:
         if header.size > limit:
             raise BodyTooLarge(

@@ -36,6 +36,26 @@ class EpochEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedUpload:
+    """What was staged, and until when it is kept (Unix ms) unless it is published."""
+
+    staged_id: str
+    records: int
+    bytes: int
+    expires_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedBatch:
+    """Where a published batch lies, inclusive; None where a duplicate's is no longer known."""
+
+    base_offset: int | None
+    last_offset: int | None
+    leader_epoch: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaInfo:
     """One local replica as `GET replicas` shows it; `isr` is known to the leader only.
 

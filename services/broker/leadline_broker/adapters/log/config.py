@@ -17,8 +17,12 @@ class LogConfig:
         producer_id_expiration_ms: idempotent producers silent for longer are
             forgotten (`producer.id.expiration.ms`).
 
+        publish_app_retention_ms: applications that have published nothing for longer
+            are forgotten (`publish.app.retention.ms`).
+
     """
 
     segment_bytes: int = 64 * 1024 * 1024
     index_interval_bytes: int = 4096
     producer_id_expiration_ms: int = 86_400_000
+    publish_app_retention_ms: int = 604_800_000

@@ -17,7 +17,11 @@ from leadline_broker.adapters.log.config import LogConfig
 from leadline_broker.adapters.log.durable import fsync_path
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import PartitionIdentity, read_identity
+from leadline_broker.adapters.log.layout import (
+    STAGED_DIRECTORY,
+    PartitionIdentity,
+    read_identity,
+)
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.root_files import HighWatermarks
 from leadline_broker.adapters.log.syncing import storage_error
@@ -96,7 +100,7 @@ class LogDirectory:
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(DELETE_SUFFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.is_dir() and not path.name.endswith(STRAY_SUFFIX):
+            elif path.is_dir() and not _is_aside(path.name):
                 identity = self._identity_or_stray(path)
                 if identity is not None:
                     identities.append(identity)
@@ -322,6 +326,10 @@ class LogDirectory:
             raise
         except OSError as error:
             raise storage_error(error) from error
+
+
+def _is_aside(name: str) -> bool:
+    return name.endswith(STRAY_SUFFIX) or name == STAGED_DIRECTORY
 
 
 def _nothing() -> None:

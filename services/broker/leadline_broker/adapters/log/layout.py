@@ -22,6 +22,8 @@ TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
+STAGED_DIRECTORY = "staged"
+"""Beside the partitions, whose names all end in a number."""
 
 _DIGITS = 20
 

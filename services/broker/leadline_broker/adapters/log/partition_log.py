@@ -257,6 +257,7 @@ class PartitionLog:
         self._durability.require_usable()
         self.producers.heard(now_ms)
         self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
+        self.producers.publishes.expire(now_ms - self._config.publish_app_retention_ms)
         removed = 0
         while len(self._state.segments) > 1:
             oldest = self._state.segments[0]

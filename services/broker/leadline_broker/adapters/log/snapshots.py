@@ -14,13 +14,21 @@ from leadline_broker.adapters.log.durable import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import SNAPSHOT_SUFFIX, offset_name, offsets_named
 from leadline_broker.domain.producers import ProducerRow, ProducerStates
+from leadline_broker.domain.publishes import PublishRow
 
 _KIND = "producer-snapshot"
 
 
+class _Snapshot(msgspec.Struct, frozen=True):
+    """All that a snapshot holds; the producers alone, as a list, in those of earlier releases."""
+
+    producers: list[ProducerRow]
+    publishes: list[PublishRow]
+
+
 def write_snapshot(directory: Path, offset: int, producers: ProducerStates) -> None:
     """Write what is known of the producers after all batches below `offset`."""
-    body = msgspec.json.encode(producers.rows())
+    body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
     write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=False)
 
 
@@ -30,10 +38,12 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
         if default <= offset <= at_most:
             try:
                 body = read_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND)
-                rows = msgspec.json.decode(body, type=list[ProducerRow])
+                found = msgspec.json.decode(body, type=_Snapshot | list[ProducerRow])
             except (CorruptFile, msgspec.MsgspecError):
                 continue
-            return offset, ProducerStates(rows)
+            if isinstance(found, list):
+                return offset, ProducerStates(found)
+            return offset, ProducerStates(found.producers, found.publishes)
     return default, ProducerStates()
 
 
