@@ -53,6 +53,19 @@ SUBSCRIPTION = (
     Option("assign", DOCUMENT, _READ, 'Partitions: `{"topicA":[0,1],"topicB":[2,4]}`.'),
 )
 
+TABLES = (
+    Option(
+        "table",
+        TEXT,
+        _READ,
+        "Read the cluster itself instead of topics: `audit` (its history; streams can follow it), "
+        "`partitions`, `brokers`, `reassignments` or `groups` (see tables.md). Of the audit, "
+        "`startingOffsets` and `endingOffsets` are `earliest`, `latest` or an id, and "
+        "`maxOffsetsPerTrigger` counts entries; it begins at `earliest`, streams too.",
+        choices=("audit", "partitions", "brokers", "reassignments", "groups"),
+    ),
+)
+
 RANGES = (
     Option(
         "startingOffsets",
@@ -226,6 +239,88 @@ TRIGGERS = (
     ),
 )
 
+WRITING = (
+    Option(
+        "topic",
+        TEXT,
+        (WRITE,),
+        "Where all rows go; wins over the column `topic`, one of the two is required.",
+    ),
+    Option(
+        "txnAppId",
+        TEXT,
+        (WRITE,),
+        "Write exactly once under this name: no two writers share it, and a stream keeps it as "
+        "long as its checkpoint. Default: at least once.",
+    ),
+    Option(
+        "txnVersion",
+        NUMBER,
+        (WRITE,),
+        "The number of a batch write within `txnAppId`, greater than the one before: the same "
+        "number is written once. Streams number their batches themselves.",
+        minimum=0,
+    ),
+    Option(
+        "acks",
+        TEXT,
+        (WRITE,),
+        "When a record counts as written: with `all` in-sync replicas, the leader (`1`), or sent "
+        "(`0`).",
+        default="all",
+        choices=("all", "-1", "1", "0"),
+        aliases=("kafka.acks",),
+    ),
+    Option(
+        "compression",
+        TEXT,
+        (WRITE,),
+        "How batches are compressed.",
+        default="none",
+        choices=("none", "lz4", "zstd", "snappy", "gzip"),
+        aliases=("kafka.compression.type",),
+    ),
+    Option(
+        "batchBytes",
+        NUMBER,
+        (WRITE,),
+        "How large a batch gets before compression, in bytes; topics limit it (max.message.bytes).",
+        default="524288",
+        minimum=1,
+        aliases=("kafka.batch.size",),
+    ),
+    Option(
+        "bufferBytes",
+        NUMBER,
+        (WRITE,),
+        "How much a task gathers for all partitions before it sends what is not full, in bytes.",
+        default="33554432",
+        minimum=1,
+        aliases=("kafka.buffer.memory",),
+    ),
+    Option(
+        "deliveryTimeoutMs",
+        NUMBER,
+        (WRITE,),
+        "How long a task, or a commit, tries to deliver before it fails, in ms.",
+        default="120000",
+        minimum=1,
+        aliases=("kafka.delivery.timeout.ms",),
+    ),
+    Option(
+        "keepTimestamps",
+        FLAG,
+        (WRITE,),
+        "Write the column `timestamp` as the records' time, which else is when they are written.",
+        default="false",
+    ),
+)
+
+SPARKS_OWN = tuple(
+    Option(name, TEXT, (STREAM, WRITE), "Spark's own; it hands it to sources and sinks as well.")
+    for name in ("checkpointLocation", "queryName", "path")
+)
+
 PASSED_OVER = tuple(
     Option(
         name,
@@ -244,10 +339,13 @@ PASSED_OVER = tuple(
 OPTIONS: tuple[Option, ...] = (
     *CONNECTION,
     *SUBSCRIPTION,
+    *TABLES,
     *RANGES,
     *TASKS,
     *COLUMNS,
     *TRIGGERS,
+    *WRITING,
+    *SPARKS_OWN,
     *PASSED_OVER,
 )
 """All of them. Names and aliases are unique, whatever their case."""

@@ -43,11 +43,14 @@ def murmur2(key: bytes) -> int:
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> pa.Int32Array:
     """Return the partition of each key of a topic with `count` partitions; null for no key."""
-    positive = pc.bit_wise_and(_hashes(keys), _POSITIVE_WORD)
-    # Arrow has no modulo; what is left after whole multiples is that.
+    return modulo(pc.bit_wise_and(_hashes(keys), _POSITIVE_WORD), count)
+
+
+def modulo(numbers: pa.UInt32Array, count: int) -> pa.Int32Array:
+    """Return what is left of each number after whole multiples of `count`: Arrow has no modulo."""
     divisor = _word(count)
-    multiples = pc.multiply(pc.divide(positive, divisor), divisor)
-    return pc.subtract(positive, multiples).cast(pa.int32())
+    multiples = pc.multiply(pc.divide(numbers, divisor), divisor)
+    return pc.subtract(numbers, multiples).cast(pa.int32())
 
 
 def _hashes(keys: pa.BinaryArray) -> pa.UInt32Array:

@@ -1,0 +1,128 @@
+"""The commit of an exactly-once write: what tasks staged is published, partition by partition.
+
+The leader writes application and batch into the log itself, so that any later leader knows what was
+published: a commit that is repeated publishes what is missing and nothing twice. Partitions are
+published one by one; readers may see some before others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.offsets import TopicPartition
+from leadline_spark.outlets import Door
+from leadline_spark.sink_settings import SinkSettings
+from leadline_spark.transport import Refusal, Unreachable
+
+_LOG = logging.getLogger(__name__)
+_SIDE_BY_SIDE = 8
+_UNKNOWN_STAGED = 40452
+_MISMATCH = 40959
+_OUT_OF_ORDER = 40962
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """What a task staged for a partition: ids in order, and the leader that has them."""
+
+    place: TopicPartition
+    leader: str | None
+    staged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What a task did: which one it was, its rows, and what it staged, nothing if it appended."""
+
+    task: int
+    rows: int
+    uploads: tuple[Upload, ...] = ()
+
+
+Messages = Iterable[WriterCommitMessage | None]
+
+
+def publish_all(settings: SinkSettings, messages: Messages, batch: int) -> None:
+    """Publish everything that was staged as batch `batch` of the application.
+
+    Partitions are tried to the last, also when one fails. Raises LeadlineSparkError:
+    LEADLINE_STAGED_LOST, _PUBLISH_REFUSED, _LEADER_UNREACHABLE, _REFUSED.
+    """
+    by_place: dict[TopicPartition, list[Upload]] = {}
+    for message in sorted(_written(messages), key=lambda one: one.task):
+        for upload in message.uploads:
+            by_place.setdefault(upload.place, []).append(upload)
+    with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="leadline-publish") as pool:
+        tries = [
+            pool.submit(_publish, settings, batch, by_place[place]) for place in sorted(by_place)
+        ]
+    failures = [one.exception() for one in tries]
+    for failure in filter(None, failures):
+        raise failure
+
+
+def drop_all(settings: SinkSettings, messages: Messages) -> None:
+    """Delete what was staged, where it can be reached; the rest dies of age."""
+    for message in _written(messages):
+        for upload in message.uploads:
+            drop(settings, upload)
+
+
+def drop(settings: SinkSettings, upload: Upload) -> None:
+    """Delete one upload, if its leader can be reached."""
+    if upload.leader is None:
+        return
+    door = Door(settings.connection, upload.place, upload.leader, settings.deadline_s)
+    for staged_id in upload.staged:
+        try:
+            door.once("DELETE", upload.leader, f"staged/{staged_id}")
+        except (Refusal, Unreachable) as failure:
+            _LOG.info("%s of %s stays until it expires: %s", staged_id, upload.place, failure)
+            return
+
+
+def _written(messages: Messages) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
+
+
+def _publish(settings: SinkSettings, batch: int, uploads: list[Upload]) -> None:
+    door = Door(settings.connection, uploads[0].place, uploads[-1].leader, settings.deadline_s)
+    body = {
+        "app": settings.app,
+        "batch": batch,
+        "staged": [staged_id for upload in uploads for staged_id in upload.staged],
+        "timeout_ms": settings.request_timeout_ms,
+    }
+    try:
+        answer = door.ask("POST", "publish", body).json()
+    except Refusal as refusal:
+        raise _explained(door, settings, batch, refusal) from refusal
+    if answer["duplicate"]:
+        _LOG.warning(
+            "%s: batch %d of %s was published before and is not published again. Expected after a "
+            "restart; where the checkpoint is new, choose a new txnAppId.",
+            door.place,
+            batch,
+            settings.app,
+        )
+
+
+def _explained(
+    door: Door, settings: SinkSettings, batch: int, refusal: Refusal
+) -> LeadlineSparkError:
+    which = f"batch {batch} of {settings.app}"
+    if refusal.error_code == _UNKNOWN_STAGED:
+        told = (
+            f"{door.place}: what was staged of {which} is gone with a former leader, or expired. "
+            "Nothing is lost: run it again, and partitions that have it will not get it twice."
+        )
+        return LeadlineSparkError("LEADLINE_STAGED_LOST", told)
+    if refusal.error_code in (_MISMATCH, _OUT_OF_ORDER):
+        return door.refused(refusal, "LEADLINE_PUBLISH_REFUSED")
+    return door.refused(refusal)
