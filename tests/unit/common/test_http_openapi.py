@@ -145,3 +145,12 @@ async def test_the_pages_load_nothing_from_elsewhere(page: str) -> None:
             assert "://cdn." not in asset.text
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     assert "/openapi.json" in answer.text
+
+
+async def test_the_address_alone_leads_to_the_pages() -> None:
+    async with client_of(build()) as client:
+        answer = await client.get("/")
+        assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
+        missing = await client.get("/nowhere")
+        assert missing.status_code == 404
+        assert "/docs" in missing.json()["message"]

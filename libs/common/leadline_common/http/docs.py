@@ -1,4 +1,4 @@
-"""Swagger UI at /docs and ReDoc at /redoc, with every asset served from here.
+"""Swagger UI at /docs (and from /) and ReDoc at /redoc, with every asset served from here.
 
 The assets come with the package fastapi-offline (Swagger UI 5, which OpenAPI
 3.1 needs, and ReDoc). ReDoc's script names one image on a CDN, which is replaced
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _SWAGGER = {
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add both pages and their assets to an application."""
+    """Add both pages and their assets to an application; its address alone leads to the first."""
 
     async def swagger(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
@@ -65,6 +65,11 @@ def add_docs(app: FastAPI) -> None:
         page.headers["Content-Security-Policy"] = _POLICY
         return page
 
+    async def front_door(request: Request) -> Response:
+        root = request.scope.get("root_path", "").rstrip("/")
+        return RedirectResponse(f"{root}/docs")
+
+    app.add_route("/", front_door, include_in_schema=False)
     app.add_route("/docs", swagger, include_in_schema=False)
     app.add_route("/redoc", redoc, include_in_schema=False)
     app.add_route(_REDOC_SCRIPT, _redoc_script, include_in_schema=False)

@@ -163,7 +163,7 @@ async def on_http_exception(request: Request, error: HTTPException) -> Response:
 
 def _message(request: Request, error: HTTPException) -> str:
     if error.status_code == 404:
-        return f"there is no {request.url.path}"
+        return f"there is no {request.url.path}; see /docs for what there is"
     if error.status_code == 405:
         return f"{request.url.path} does not take {request.method}"
     return str(error.detail)
