@@ -11,10 +11,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leadline_spark.cluster import Cluster, Metadata, OffsetsAnswer, PartitionOffsets, Untold
+from leadline_spark.cluster import (
+    Cluster,
+    Metadata,
+    OffsetsAnswer,
+    PartitionOffsets,
+    Untold,
+    refused,
+)
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.offsets import Position, SourceOffset, TopicPartition, nested
+from leadline_spark.routing import Route
 from leadline_spark.subscription import Subscription
+from leadline_spark.transport import Refusal, Unreachable
 
 _AGAIN_S = 0.2
 _PATIENCE_S = 1.0
@@ -54,7 +63,7 @@ class Heads:
     ) -> None:
         self.cluster = cluster
         self.subscription = subscription
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
         self._clock = clock
         self._sleep = sleep
 
@@ -99,12 +108,40 @@ class Heads:
         question = {**self._question(dict.fromkeys(known)), "after": nested(known)}
         return _told(self.cluster.offsets(question, wait_s), known)
 
+    def end_of_epoch(self, place: TopicPartition, epoch: int) -> int | None:
+        """Ask the leader where an epoch ends in its log, None where it does not know it.
+
+        Raises LeadlineSparkError LEADLINE_LEADER_UNREACHABLE.
+        """
+        route = Route(self.cluster, place, deadline_s=self.deadline_s)
+        path = f"/v1/topics/{place.topic}/partitions/{place.partition}/epochs/{epoch}"
+        try:
+            found = route.ask(lambda url: self.cluster.call("GET", url, path)).json()
+        except Refusal as refusal:
+            raise refused(str(route.leader), refusal) from refusal
+        end: int = found["end_offset"]
+        return end if found["epoch"] >= 0 else None
+
+    def sizes(self, view: View) -> dict[TopicPartition, int]:
+        """Return the stored bytes of partitions, from the leaders that can be asked right now."""
+        found: dict[TopicPartition, int] = {}
+        for url in sorted({at.leader.url for at in view.ends.values() if at.leader.url}):
+            try:
+                rows = self.cluster.call("GET", url, "/v1/load").json()["partitions"]
+            except (Refusal, Unreachable):
+                continue
+            for row in rows:
+                place = TopicPartition(row["topic"], row["partition"])
+                if row["is_leader"] and place in view.ends:
+                    found[place] = row["size_bytes"]
+        return found
+
     def _all(
         self, times: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, PartitionOffsets]:
         if not times:
             return {}
-        give_up = self._clock() + self._deadline_s
+        give_up = self._clock() + self.deadline_s
         found: dict[TopicPartition, PartitionOffsets] = {}
         while True:
             left = {place: at for place, at in times.items() if place not in found}

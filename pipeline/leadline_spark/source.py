@@ -2,13 +2,104 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
+from pyspark.sql.types import StructType
+
+from leadline_spark.batch_reader import (
+    LeadlineBatchReader,
+    Pinned,
+    PushingBatchReader,
+    pin,
+)
+from leadline_spark.cluster import Connection
+from leadline_spark.columns import spark_schema, wanted_columns
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import Options
+from leadline_spark.sink_settings import SinkSettings
+from leadline_spark.stream_reader import LeadlineStreamReader
+from leadline_spark.stream_writer import LeadlineStreamWriter
+from leadline_spark.subscription import Subscription
+from leadline_spark.writer import LeadlineBatchWriter
 
 
 class LeadlineDataSource(DataSource):
-    """A source and sink for topics, with the options and columns of Spark's Kafka source."""
+    """A source and sink for topics, with the options and columns of Spark's Kafka source.
+
+    Spark keeps what `schema` leaves in the instance: the range of a batch read is pinned there, so
+    that all actions on a DataFrame see the same records.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = Options(OPTIONS, options)
+        self._pinned: Pinned | None = None
 
     @classmethod
     def name(cls) -> str:
         """Return the name for `format(...)`."""
         return "leadline"
+
+    def schema(self) -> StructType:
+        """Return the columns of a read."""
+        columns = wanted_columns(self._options)
+        Connection.of(self._options)
+        Subscription.of(self._options)
+        if self._options.text("snapshot") == "load":
+            self._pin()
+        return spark_schema(columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return a batch reader."""
+        self._check(schema)
+        pushes = self._options.flag("pushFilters")
+        kind = PushingBatchReader if pushes else LeadlineBatchReader
+        return kind(self._options, self._pinned)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return a stream reader."""
+        self._check(schema)
+        return LeadlineStreamReader(self._options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Return a batch writer. Spark passes the arguments by these names, and by position."""
+        if overwrite:
+            told = "A topic cannot be overwritten, only appended to: write with .mode('append')."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        return LeadlineBatchWriter(SinkSettings.of(self._options, streaming=False), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: ARG002 - Spark's name; complete output is appended, as to Kafka
+    ) -> DataSourceStreamArrowWriter:
+        """Return a stream writer."""
+        return LeadlineStreamWriter(SinkSettings.of(self._options, streaming=True), schema)
+
+    def _pin(self) -> None:
+        """Pin what a batch read would cover.
+
+        Spark asks for the schema before it says whether the read is a batch; what a batch would be
+        refused may well do for a stream. `reader` tries again, and then it counts.
+        """
+        try:
+            self._pinned = pin(self._options)
+        except LeadlineSparkError:
+            self._pinned = None
+
+    def _check(self, schema: StructType) -> None:
+        wanted = spark_schema(wanted_columns(self._options))
+        if schema != wanted:
+            told = (
+                "The format leadline has its own schema: leave out .schema(...), and choose "
+                f"columns by the option columns. Its schema is {wanted.simpleString()}"
+            )
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)

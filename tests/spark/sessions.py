@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -19,6 +21,8 @@ SETTINGS = {
 
 def local_session(folder: Path, master: str = "local[2]", **settings: str) -> SparkSession:
     """Start a session whose files are below `folder`; dots in names are written `__`."""
+    # Spark would take the first python3 of the path for its workers.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("leadline")
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     builder = builder.config("spark.local.dir", str(folder / "local"))
