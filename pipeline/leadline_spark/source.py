@@ -28,6 +28,7 @@ from leadline_spark.sink_settings import SinkSettings
 from leadline_spark.stream_reader import LeadlineStreamReader
 from leadline_spark.stream_writer import LeadlineStreamWriter
 from leadline_spark.subscription import Subscription
+from leadline_spark.tables.source import TableSource
 from leadline_spark.writer import LeadlineBatchWriter
 
 
@@ -42,6 +43,7 @@ class LeadlineDataSource(DataSource):
         super().__init__(options)
         self._options = Options(OPTIONS, options)
         self._pinned: Pinned | None = None
+        self._table = TableSource(self._options) if "table" in self._options else None
 
     @classmethod
     def name(cls) -> str:
@@ -50,6 +52,8 @@ class LeadlineDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns of a read."""
+        if self._table is not None:
+            return self._table.schema()
         columns = wanted_columns(self._options)
         Connection.of(self._options)
         Subscription.of(self._options)
@@ -60,6 +64,8 @@ class LeadlineDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
         self._check(schema)
+        if self._table is not None:
+            return self._table.reader()
         pushes = self._options.flag("pushFilters")
         kind = PushingBatchReader if pushes else LeadlineBatchReader
         return kind(self._options, self._pinned)
@@ -67,6 +73,8 @@ class LeadlineDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a stream reader."""
         self._check(schema)
+        if self._table is not None:
+            return self._table.stream_reader()
         return LeadlineStreamReader(self._options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -96,7 +104,10 @@ class LeadlineDataSource(DataSource):
             self._pinned = None
 
     def _check(self, schema: StructType) -> None:
-        wanted = spark_schema(wanted_columns(self._options))
+        if self._table is not None:
+            wanted = self._table.columns
+        else:
+            wanted = spark_schema(wanted_columns(self._options))
         if schema != wanted:
             told = (
                 "The format leadline has its own schema: leave out .schema(...), and choose "

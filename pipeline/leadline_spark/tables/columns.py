@@ -1,0 +1,230 @@
+"""The columns of the tables, by Spark's types, and how a row of JSON becomes a row of them.
+
+A column has the name and the meaning of the member that the cluster exports (docs/exports.md).
+What has no fixed members stays text that holds JSON; what is often asked of the audit has a column
+of its own besides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.options import near
+
+AUDIT, PARTITIONS, BROKERS = "audit", "partitions", "brokers"
+REASSIGNMENTS, GROUPS = "reassignments", "groups"
+
+_INT, _LONG, _TEXT, _FLAG, _TIME = (
+    IntegerType(),
+    LongType(),
+    StringType(),
+    BooleanType(),
+    TimestampType(),
+)
+_INTS = ArrayType(_INT)
+
+
+def _struct(**members: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in members.items()])
+
+
+_ROLES = _struct(leader=_INT, leader_epoch=_INT, isr=_INTS)
+_CHANGE = _struct(
+    topic=_TEXT, partition=_INT, reason=_TEXT, before=_ROLES, after=_ROLES, state_version=_INT
+)
+_OWNED = _struct(topic=_TEXT, partitions=_INTS)
+_MEMBER = _struct(
+    id=_TEXT,
+    instance_id=_TEXT,
+    client_id=_TEXT,
+    topics=ArrayType(_TEXT),
+    pattern=_TEXT,
+    connected=_FLAG,
+    owned=ArrayType(_OWNED),
+)
+
+_TABLES: dict[str, dict[str, DataType]] = {
+    AUDIT: {
+        "id": _LONG,
+        "zxid": _LONG,
+        "time": _LONG,
+        "at": _TIME,
+        "cause": _TEXT,
+        "actor": _TEXT,
+        "kind": _TEXT,
+        "outcome": _TEXT,
+        "reason": _TEXT,
+        "resource": _TEXT,
+        "before": _TEXT,
+        "after": _TEXT,
+        "zk": _TEXT,
+        "changes": ArrayType(_CHANGE),
+        "topic": _TEXT,
+        "partition": _INT,
+        "broker": _INT,
+        "group": _TEXT,
+        "config": _TEXT,
+        "task": _TEXT,
+        "noticed_at": _TIME,
+    },
+    PARTITIONS: {
+        "metadata_version": _LONG,
+        "topic": _TEXT,
+        "topic_id": _TEXT,
+        "partition": _INT,
+        "leader": _INT,
+        "leader_epoch": _INT,
+        "isr": _INTS,
+        "replicas": _INTS,
+        "eligible": _INTS,
+        "min_insync_replicas": _INT,
+    },
+    BROKERS: {
+        "metadata_version": _LONG,
+        "id": _INT,
+        "url": _TEXT,
+        "host": _TEXT,
+        "port": _INT,
+        "rack": _TEXT,
+        "incarnation": _LONG,
+        "leaders": _INT,
+        "replicas": _INT,
+        "draining": _FLAG,
+        "stopping": _FLAG,
+    },
+    REASSIGNMENTS: {
+        "metadata_version": _LONG,
+        "topic": _TEXT,
+        "partition": _INT,
+        "task": _TEXT,
+        "algorithm": _TEXT,
+        "start": _INTS,
+        "current": _INTS,
+        "target": _INTS,
+        "adding": _INTS,
+        "removing": _INTS,
+        "leader": _INT,
+        "state": _TEXT,
+        "reason": _TEXT,
+        "waiting_for": _INTS,
+        "bytes_left": _LONG,
+        "cancelled": _FLAG,
+    },
+    GROUPS: {
+        "coordinator_epoch": _LONG,
+        "group": _TEXT,
+        "state": _TEXT,
+        "protocol": _TEXT,
+        "assignor": _TEXT,
+        "generation": _LONG,
+        "members": ArrayType(_MEMBER),
+        "last_rebalance": _TEXT,
+        "rebalancing_since": _TIME,
+        "last_error": _TEXT,
+    },
+}
+TABLES = tuple(_TABLES)
+_JSON = ("resource", "before", "after", "zk")
+_NAMED = {"topic": str, "partition": int, "broker": int, "group": str, "config": str, "task": str}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ATOMS: dict[DataType, pa.DataType] = {
+    _INT: pa.int32(),
+    _LONG: pa.int64(),
+    _TEXT: pa.string(),
+    _FLAG: pa.bool_(),
+    _TIME: pa.timestamp("us", "UTC"),
+}
+
+
+def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
+    """Return the columns of a table, or those of them that are wanted, in that order.
+
+    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for a column that there is not.
+    """
+    known = _TABLES[table]
+    for name in columns:
+        if name not in known:
+            advice = near(name, list(known)) or f" There are: {', '.join(known)}."
+            told = f"columns names {name!r}, which the table {table} does not have.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+    return StructType([StructField(name, known[name]) for name in columns or known])
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return what Spark expects batches of these columns to be, to the letter."""
+    return pa.schema([pa.field(field.name, _arrow(field.dataType)) for field in schema])
+
+
+def _arrow(kind: DataType) -> pa.DataType:
+    if isinstance(kind, ArrayType):
+        return pa.list_(_arrow(kind.elementType))
+    if isinstance(kind, StructType):
+        return pa.struct([pa.field(field.name, _arrow(field.dataType)) for field in kind])
+    return _ATOMS[kind]
+
+
+def read_row(table: str, line: bytes) -> dict[str, Any]:
+    """Return the row of a line, by column. Raises ValueError, TypeError or KeyError for no row."""
+    row: dict[str, Any] = json.loads(line)
+    if table == AUDIT:
+        return _audit_row(row)
+    if table == GROUPS:
+        return _group_row(row)
+    return row
+
+
+def batch_of(rows: Iterable[Mapping[str, Any]], schema: StructType) -> pa.RecordBatch:
+    """Return rows as Arrow; members that are no columns are left out.
+
+    Raises ValueError where a value is not of its column's type.
+    """
+    return pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(schema))
+
+
+def _audit_row(row: dict[str, Any]) -> dict[str, Any]:
+    resource, after = row["resource"], row["after"]
+    noticed = after.get("noticed_at") if isinstance(after, dict) else None
+    texts = {name: _text(row[name]) for name in _JSON}
+    named = {name: _typed(resource.get(name), kind) for name, kind in _NAMED.items()}
+    times = {"at": _time(row["time"]), "noticed_at": _time(noticed)}
+    return {**row, **texts, **named, **times}
+
+
+def _group_row(row: dict[str, Any]) -> dict[str, Any]:
+    members = [
+        {**member, "owned": [{"topic": topic, "partitions": n} for topic, n in member["owned"]]}
+        for member in row["members"]
+    ]
+    return {**row, "members": members, "rebalancing_since": _time(row["rebalancing_since"])}
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _typed(value: Any, kind: type) -> Any:
+    """Return a value of that type; what is of another one is to be had from the JSON alone."""
+    return value if type(value) is kind else None
+
+
+def _time(unix_ms: Any) -> datetime | None:
+    return _EPOCH + timedelta(milliseconds=unix_ms) if type(unix_ms) is int else None
