@@ -1,0 +1,148 @@
+"""An archive's manifests as they lie in its directory, and how a batch is added to them.
+
+Manifests are grouped in runs. A run is what one checkpoint has written: its number 0 says where it
+began, number n + 1 is Spark's batch n. Whoever starts without a checkpoint begins a new run where
+the archive ends, and the former run can write no more. Run 0 holds the compactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from leadline_spark.archive import manifest as manifests
+from leadline_spark.archive.manifest import Entry, Manifest
+from leadline_spark.archive.naming import (
+    MANIFESTS,
+    DataName,
+    ManifestName,
+    data_name,
+    manifest_name,
+    partition_folder,
+    run_folder,
+)
+from leadline_spark.archive.storage import Store, read, write
+from leadline_spark.errors import LeadlineSparkError
+
+COMPACTIONS = 0
+START = 0
+
+
+def names(store: Store, folder: str = MANIFESTS) -> list[ManifestName]:
+    """Return the names of all manifests, or of those of one run, in order."""
+    found = (manifest_name(path) for path in store.paths(folder))
+    return sorted(name for name in found if name is not None)
+
+
+def load(store: Store) -> list[Manifest]:
+    """Return all manifests. Raises LEADLINE_ARCHIVE_DAMAGED for one that cannot be read."""
+    return [_read(store, name) for name in names(store)]
+
+
+def holdings(store: Store) -> list[Entry]:
+    """Return what the archive holds, by topic, partition and offset."""
+    return manifests.listed(load(store))
+
+
+def begin_run(store: Store) -> tuple[int, Manifest]:
+    """Begin a run where the archive ends, and return its number and where that is."""
+    known = names(store)
+    entries = holdings(store)
+    ids = {entry.name.topic: entry.topic_id for entry in entries}
+    start = Manifest((), manifests.ends_of(entries), ids)
+    run = max((name.run for name in known), default=0) + 1
+    write(store, ManifestName(run, START).path, manifests.encode(start))
+    return run, start
+
+
+def start_of(store: Store, run: int) -> Manifest:
+    """Return where a run began. Raises FileNotFoundError."""
+    return _read(store, ManifestName(run, START))
+
+
+def check_run(store: Store, run: int) -> None:
+    """Raise LEADLINE_ARCHIVE_CONFLICT unless this run is there, and the latest."""
+    if store.size(ManifestName(run, START).path) is None:
+        told = f"the archive has no run {run}: the checkpoint was made for another directory"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told)
+    if store.size(ManifestName(run + 1, START).path) is not None:
+        told = f"run {run + 1} has taken over from run {run}: two jobs archive into one directory, "
+        told += "or an old checkpoint was put back"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told)
+
+
+def add_batch(
+    store: Store, run: int, batch: int, written: Iterable[Entry], topic_ids: Mapping[str, str]
+) -> Manifest:
+    """Let the files of a batch count, and delete what an earlier attempt left in their ranges.
+
+    A batch may come again, with the same ranges; nothing changes then. Raises
+    LEADLINE_ARCHIVE_GAP and LEADLINE_ARCHIVE_CONFLICT, after deleting what does not count.
+    """
+    entries = [
+        replace(entry, topic_id=topic_ids.get(entry.name.topic, entry.topic_id))
+        for entry in written
+    ]
+    name = ManifestName(run, batch + 1)
+    try:
+        check_run(store, run)
+        manifest = _next(store, name, entries)
+    except LeadlineSparkError:
+        _forget(store, entries)
+        raise
+    content = manifests.encode(manifest)
+    if store.size(name.path) is None or read(store, name.path) != content:
+        write(store, name.path, content)
+    _forget(store, _others(store, manifest))
+    return manifest
+
+
+def add_compaction(
+    store: Store, number: int, merged: tuple[Entry, ...], replaces: tuple[str, ...]
+) -> None:
+    """Let merged files count instead of those that they were made of, and delete these.
+
+    `number` is any that no other compaction has.
+    """
+    compaction = Manifest(merged, {}, {}, replaces)
+    write(store, ManifestName(COMPACTIONS, number).path, manifests.encode(compaction))
+    for path in replaces:
+        store.delete(path)
+
+
+def unlisted(store: Store) -> list[DataName]:
+    """Return the data files that no manifest counts: under way, or left behind."""
+    found = [name for name in map(data_name, store.paths()) if name is not None]
+    counted = {entry.path for entry in holdings(store)} if found else set()
+    return [name for name in found if name.path not in counted]
+
+
+def _next(store: Store, name: ManifestName, entries: list[Entry]) -> Manifest:
+    if store.size(name.path) is not None:
+        return manifests.repeated_manifest(entries, _read(store, name))
+    before = [one for one in names(store, run_folder(name.run)) if one < name]
+    return manifests.next_manifest(entries, _read(store, before[-1]))
+
+
+def _others(store: Store, manifest: Manifest) -> list[DataName]:
+    """Return the files that share offsets with those of a manifest, and are not among them."""
+    listed = {entry.path for entry in manifest.files}
+    return [
+        name
+        for place, ranges in manifests.spans(manifest.files).items()
+        for name in map(data_name, store.paths(partition_folder(*place)))
+        if name is not None and name.path not in listed
+        if any(name.first < end and first < name.end for first, end in ranges)
+    ]
+
+
+def _forget(store: Store, files: Iterable[Entry | DataName]) -> None:
+    """Delete files, unless a manifest counts them."""
+    paths = {file.path for file in files}
+    if paths:
+        for path in paths - {entry.path for entry in holdings(store)}:
+            store.delete(path)
+
+
+def _read(store: Store, name: ManifestName) -> Manifest:
+    return manifests.decode(read(store, name.path), name.path)

@@ -1,0 +1,124 @@
+"""The sink that archives: records to files in tasks, a manifest for each batch on the driver.
+
+It is a data source of its own, registered by the job. Spark's Parquet sink would do for readers of
+its own log of files only; here whatever lies in the directory under its final name is listed by a
+manifest, or is deleted by the next attempt at the batch, which comes with the same ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from leadline_spark.archive import catalog
+from leadline_spark.archive.manifest import Entry, Place
+from leadline_spark.archive.parquet import SCHEMA, FileWriter
+from leadline_spark.archive.storage import Store, open_store
+from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import Options
+
+FORMAT = "leadline-archive"
+COLUMNS = ("topic", "partition", *SCHEMA.names)
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """The files that a task wrote; topic ids are filled in by the commit."""
+
+    entries: tuple[Entry, ...]
+
+
+class ArchiveSink(DataSource):
+    """`format("leadline-archive")`: options `path`, `run`, `bootstrap` and `token`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format(...)`."""
+        return FORMAT
+
+    # Spark passes both by position and by name: they are called as it calls them.
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: ARG002, N802 - Spark's
+        """Return a writer. Raises LEADLINE_OPTION_CONFLICT where a column is missing."""
+        missing = [name for name in COLUMNS if name not in schema.fieldNames()]
+        if missing:
+            told = f"an archive needs the columns {', '.join(missing)} too"
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        return ArchiveWriter(dict(self.options))
+
+
+class ArchiveWriter(DataSourceStreamArrowWriter):
+    """Made on the driver, copied into tasks, made anew for each commit: it remembers nothing."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._location = options["path"]
+        self._run = int(options["run"])
+        cluster = {name: text for name, text in options.items() if name in {"bootstrap", "token"}}
+        self._connection = Connection.of(Options(OPTIONS, cluster))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write a task's records, one file for each stretch of a partition."""
+        return Written(tuple(write_files(open_store(self._location), iterator)))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Let the files of all tasks count."""
+        entries = [
+            entry
+            for message in messages
+            if isinstance(message, Written)
+            for entry in message.entries
+        ]
+        topics = {entry.name.topic for entry in entries}
+        known = Cluster(self._connection).metadata(topics).topics if topics else {}
+        ids = {name: topic.topic_id for name, topic in known.items()}
+        catalog.add_batch(open_store(self._location), self._run, batchId, entries, ids)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Leave the files: the batch comes again, and writes or deletes them."""
+
+
+def write_files(store: Store, batches: Iterator[pa.RecordBatch]) -> Iterator[Entry]:
+    """Write records as they come, and yield the files; nothing unfinished is left behind."""
+    writer: FileWriter | None = None
+    try:
+        for batch in batches:
+            for place, part in stretches(batch):
+                if writer is None or writer.place != place:
+                    if writer is not None:
+                        yield writer.finish()
+                    writer = FileWriter(store, *place, topic_id="")
+                writer.add(part)
+        if writer is not None:
+            yield writer.finish()
+    finally:
+        if writer is not None:
+            writer.discard()
+
+
+def stretches(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """Yield the records of a batch by partition, in the columns of an archive, in order."""
+    begin = 0
+    while begin < batch.num_rows:
+        rest = batch.slice(begin)
+        topic, partition = rest.column("topic")[0], rest.column("partition")[0]
+        same = pc.and_(
+            pc.equal(rest.column("topic"), topic), pc.equal(rest.column("partition"), partition)
+        )
+        other = pc.index(same, False).as_py()
+        length = rest.num_rows if other < 0 else other
+        columns: list[Any] = [
+            rest.column(field.name).slice(0, length).cast(field.type) for field in SCHEMA
+        ]
+        yield (topic.as_py(), partition.as_py()), pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        begin += length

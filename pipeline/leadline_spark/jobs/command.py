@@ -1,0 +1,100 @@
+"""What the jobs' command lines have in common: how the cluster is named, and how a job ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from leadline_spark.cluster import Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import Options
+from leadline_spark.transport import Refusal, Unreachable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
+"""Exit codes, as all of `leadline` has them."""
+
+TOKEN_VARIABLE = "LEADLINE_TOKEN"  # noqa: S105 - the name of a variable, not a token
+_TOLD = re.compile(r"\[LEADLINE_[A-Z_]+\][^\n]*")
+
+
+def job_parser(name: str, document: str | None) -> argparse.ArgumentParser:
+    """Return a parser that shows a module's docstring as its help."""
+    return argparse.ArgumentParser(
+        prog=f"leadline spark {name}",
+        description=document,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add the options that say which cluster is meant."""
+    parser.add_argument(
+        "--bootstrap",
+        required=required,
+        metavar="URL[,URL]",
+        help="addresses of brokers, any of them",
+    )
+    parser.add_argument(
+        "--token",
+        default=os.environ.get(TOKEN_VARIABLE),
+        help=f"bearer token; default: the variable {TOKEN_VARIABLE}",
+    )
+
+
+def options_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return what `format("leadline")` needs to know of the cluster."""
+    token = {"token": arguments.token} if arguments.token else {}
+    return {"bootstrap": arguments.bootstrap, **token}
+
+
+def connection_of(arguments: argparse.Namespace) -> Connection:
+    """Return how the cluster is reached."""
+    return Connection.of(Options(OPTIONS, options_of(arguments)))
+
+
+@contextmanager
+def session(name: str) -> Iterator[SparkSession]:
+    """Use the session that there is, or one of the block's own: on all cores unless submitted."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - help and usage errors do without a JVM
+
+    # Workers are of this very Python, unless somebody said otherwise: `python3` may be another.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    before = SparkSession.getActiveSession()
+    spark = SparkSession.builder.appName(name).getOrCreate()
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
+
+
+def run(job: Callable[[], int]) -> int:
+    """Run a job and return its exit code; what goes wrong is told in a line, not as a traceback."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
+
+    try:
+        return job()
+    except (LeadlineSparkError, Refusal, Unreachable) as failure:
+        told = str(failure)
+    except PySparkException as failure:
+        found = _TOLD.search(str(failure))
+        if found is None:
+            raise
+        told = found[0]
+    sys.stderr.write(f"error {told}\n")
+    return FAILED
+
+
+def report(document: Any) -> None:
+    """Print a line of JSON."""
+    sys.stdout.write(json.dumps(document) + "\n")
