@@ -187,6 +187,7 @@ OTHERS = [
     ),
     get("epoch to come", EPOCHS + "/99", 40952, says='"leader"'),
     get("epoch of no number", EPOCHS + "/first", 40050, says="epoch"),
+    get("load, unknown parameter", "/v1/load?topic=t", 40050, says="topic"),
     get("metadata after no number", "/v1/metadata?after=now", 40050, says="after"),
     get("metadata, endless wait", "/v1/metadata?after=1&wait=forever", 40050, says="wait"),
     get("unknown route", "/v1/nothing", 404),

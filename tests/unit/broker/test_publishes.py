@@ -150,6 +150,16 @@ def test_what_old_segments_took_is_not_asked_for() -> None:
     assert isinstance(table.check(APP, 1, [2, 9, 4]), PublishMismatch)
 
 
+def test_what_a_damaged_segment_hides_is_not_held_against_the_replay() -> None:
+    log = Log()
+    log.publish(1, [2, 3, 4, 5], up_to=3)
+    del log.pieces[1]
+
+    table = log.replayed()
+
+    assert table.check(APP, 1, [2, 3, 4, 5]) == AppendFrom(3)
+
+
 def test_offsets_are_not_told_when_the_beginning_is_gone() -> None:
     log = Log()
     log.publish(1, [2, 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from leadline_broker.api import fetch, produce
+from leadline_broker.api import fetch, load, produce
 from leadline_broker.api.cluster import cluster_routes
 from leadline_broker.api.forwarded import forwarded_routes
 from leadline_broker.api.internal import add_internal_routes
@@ -59,6 +59,7 @@ def build_app(
         produce.ProduceEndpoint(broker, clock or SystemClock(), request_max_bytes),
     )
     app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(broker))
+    app.add_asgi_route(load.OPERATION, load.LoadEndpoint(broker))
     app.include_router(offsets_routes(broker))
     app.include_router(cluster_routes(broker))
     app.include_router(forwarded_routes(broker, app.forwarder))

@@ -140,11 +140,13 @@ class EffectCarrier:
 
     def _append(self, partition: Partition, effect: AppendFetched) -> None:
         """Append a leader's batches if they are whole, contiguous and of its epoch or older."""
-        epoch = partition.replica.state.leader_epoch
+        epoch, count = partition.replica.state.leader_epoch, 0
         for header in parse_headers(effect.records):
             if header.leader_epoch > epoch:
                 raise UnknownLeaderEpoch(f"a batch of epoch {header.leader_epoch} in epoch {epoch}")
+            count += header.record_count
         partition.log.append(effect.records)
+        partition.took(len(effect.records), count)
         self.carry_out(partition, partition.replica.on_fetched(effect.leader_high_watermark))
 
     def _start_fetching(self, partition: Partition, effect: StartFetching) -> None:

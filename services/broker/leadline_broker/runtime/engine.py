@@ -22,6 +22,7 @@ from leadline_broker.runtime.fetcher import FetchContext, Fetchers, FetchSetting
 from leadline_broker.runtime.flusher import GroupFlusher
 from leadline_broker.runtime.heartbeat import Heartbeats
 from leadline_broker.runtime.isr_writer import IsrWriter
+from leadline_broker.runtime.load import LoadMeter
 from leadline_broker.runtime.maintenance import Maintenance
 from leadline_broker.runtime.metadata import MetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
@@ -122,6 +123,7 @@ class Engine:
             serving=self.serving, staging=self.staging, metrics=means.metrics
         )
         self.replicas.on_dropped = self.staging.forget
+        self.load = self._load_meter()
         self.maintenance = self._maintenance()
         self.shutdown = self._shutdown()
 
@@ -188,6 +190,15 @@ class Engine:
             in_background=self._in_background,
         )
 
+    def _load_meter(self) -> LoadMeter:
+        return LoadMeter(
+            self._means.standing.broker_id,
+            configuration=self._means.configuration,
+            replicas=self.replicas,
+            logs=self.logs,
+            clock=self._means.clock,
+        )
+
     def _maintenance(self) -> Maintenance:
         return Maintenance(
             configuration=self._means.configuration,
@@ -211,7 +222,8 @@ class Engine:
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
         flushers = self.flusher.run(), self.moving_flusher.run()
-        return [*flushers, self.isr_writer.run(), self.staging.run(), *self.maintenance.loops()]
+        others = self.isr_writer.run(), self.staging.run(), self.load.run()
+        return [*flushers, *others, *self.maintenance.loops()]
 
     def moving(self) -> list[MovingRow]:
         """Return how far the replicas have come that are being added to led partitions."""

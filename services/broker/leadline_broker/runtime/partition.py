@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import ReplicaConfig
@@ -29,6 +29,14 @@ class PartitionSettings:
     segment_bytes: int
     retention_ms: int
     retention_bytes: int
+
+
+class Traffic(NamedTuple):
+    """What a replica took in and gave to readers, ever since this broker has it."""
+
+    bytes_in: int = 0
+    records_in: int = 0
+    bytes_out: int = 0
 
 
 class Subscriber(Protocol):
@@ -68,6 +76,7 @@ class Partition:
         "subscribers",
         "topic",
         "topic_id",
+        "traffic",
     )
 
     def __init__(
@@ -87,6 +96,7 @@ class Partition:
         self.settings = settings
         log.roll_at(settings.segment_bytes)
         self.applied_epoch = NOT_APPLIED
+        self.traffic = Traffic()
         self.subscribers: dict[Subscriber, None] | None = None
         self._waiting: list[asyncio.Future[None]] | None = None
 
@@ -123,6 +133,15 @@ class Partition:
         for subscriber in list(self.subscribers or ()):
             if subscriber.broker_id not in brokers:
                 subscriber.forget(self)
+
+    def took(self, size: int, records: int) -> None:
+        """Count what was appended, as leader or as follower."""
+        known = self.traffic
+        self.traffic = Traffic(known.bytes_in + size, known.records_in + records, known.bytes_out)
+
+    def gave(self, size: int) -> None:
+        """Count what was read."""
+        self.traffic = self.traffic._replace(bytes_out=self.traffic.bytes_out + size)
 
     def appended(self, size: int) -> None:
         """Tell followers of `size` new bytes."""

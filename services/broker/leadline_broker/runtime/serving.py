@@ -191,6 +191,7 @@ class Serving:
         self._replicas.unsettled[partition] = None
         self._carrier.carry_out(partition, effects)
         partition.appended(len(data))
+        partition.took(len(data), offset - base)
         return base, offset
 
     async def committed(self, partition: Partition, end: int, timeout_ms: int) -> None:
@@ -241,6 +242,7 @@ class Serving:
                         records = self._read(partition, offset, max_bytes)
         partition = readable()
         self._metrics.fetched(len(records))
+        partition.gave(len(records))
         state = partition.replica.state
         next_offset = offset
         for header in parse_headers(records):

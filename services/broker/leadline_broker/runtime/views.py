@@ -73,3 +73,33 @@ class ReplicaInfo:
     high_watermark: int
     isr: tuple[int, ...] | None
     log_dir: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """What one replica took in and gave out within a window, and the bytes that it holds.
+
+    A leader counts what producers append and consumers read, a follower what it
+    replicates and what is read from it.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    is_leader: bool
+    size_bytes: int
+    bytes_in: int
+    records_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """The load of every replica on a broker, and the room on its disk. Times in Unix ms."""
+
+    broker_id: int
+    window_start_ms: int
+    window_end_ms: int
+    disk_total_bytes: int
+    disk_free_bytes: int
+    partitions: list[ReplicaLoad]

@@ -1,0 +1,90 @@
+"""The load of replicas over a window."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from leadline_broker.runtime.load import LoadMeter
+from leadline_broker.runtime.views import ReplicaLoad
+from leadline_common.clock import ManualClock
+from tests.unit.broker.small_cluster import SmallCluster, batch, three
+
+WINDOW_MS = 60_000
+SIZE = len(batch("v"))
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path) as running:
+        yield running
+
+
+def meter(cluster: SmallCluster, broker: int, clock: ManualClock) -> LoadMeter:
+    """Return a meter of a broker's replicas, by a clock that the test moves."""
+    engine = cluster.brokers[broker].engine
+    configuration = cluster.brokers[broker]._configuration
+    return LoadMeter(
+        broker,
+        configuration=configuration,
+        replicas=engine.replicas,
+        logs=engine.logs,
+        clock=clock,
+    )
+
+
+async def row(of: LoadMeter) -> ReplicaLoad:
+    (found,) = (await of.report()).partitions
+    return found
+
+
+async def test_what_comes_in_and_is_read_is_counted(cluster: SmallCluster) -> None:
+    clock = ManualClock()
+    leader, follower = meter(cluster, 1, clock), meter(cluster, 2, clock)
+    await cluster.produce(1, "v")
+    await cluster.produce(1, "v", acks="all")
+    await cluster.read(1)
+    await cluster.read(1, offset=1)
+
+    led, followed = await row(leader), await row(follower)
+
+    assert (led.is_leader, led.bytes_in, led.records_in) == (True, 2 * SIZE, 2)
+    assert (led.size_bytes, led.bytes_out) == (2 * SIZE, 3 * SIZE)
+    assert (followed.is_leader, followed.bytes_in, followed.records_in) == (False, 2 * SIZE, 2)
+    assert (followed.size_bytes, followed.bytes_out) == (2 * SIZE, 0)
+
+
+async def test_only_what_is_in_the_window_counts(cluster: SmallCluster) -> None:
+    clock = ManualClock()
+    load = meter(cluster, 1, clock)
+    await cluster.produce(1, "v")
+    clock.advance(WINDOW_MS // 2)
+    load.note()
+    await cluster.produce(1, "v")
+    clock.advance(WINDOW_MS // 2)
+    load.note()
+    assert (await row(load)).records_in == 2
+
+    clock.advance(WINDOW_MS // 2)
+    load.note()
+    assert (await row(load)).records_in == 1
+    clock.advance(WINDOW_MS // 2)
+    load.note()
+
+    assert (await row(load)).records_in == 0
+    assert (await row(load)).size_bytes == 2 * SIZE
+
+
+async def test_the_window_and_the_disk_are_told(cluster: SmallCluster) -> None:
+    clock = ManualClock()
+    load = meter(cluster, 1, clock)
+    clock.advance(1_500)
+
+    told = await load.report()
+
+    assert told.window_end_ms == clock.wall_ms()
+    assert told.window_end_ms - told.window_start_ms == 1_500
+    assert 0 < told.disk_free_bytes <= told.disk_total_bytes
+    assert told.broker_id == 1
