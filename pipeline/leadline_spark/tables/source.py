@@ -7,7 +7,7 @@ the id of the next entry. The other tables are the present: one request, one sna
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -176,8 +176,9 @@ class TableReader(DataSourceReader):
 class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the audit: an offset is the id of the next entry, as `{"audit": 5121}`."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, clock: Callable[[], float] = time.monotonic) -> None:
         self._wanted = wanted
+        self._clock = clock
         self._first: int | None = None
         self._began = False
         self._until: int | None = None
@@ -243,7 +244,7 @@ class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _look(self) -> Ids:
         """Return what there is, asked for once a second at most."""
-        now = time.monotonic()
+        now = self._clock()
         if self._seen is None or now - self._looked >= _LOOK_AGAIN_S:
             self._seen, self._looked = self._wanted.exports.there(), now
         return self._seen

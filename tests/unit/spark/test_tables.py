@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from collections.abc import Iterator
@@ -298,10 +299,14 @@ def test_what_came_during_a_crash_of_the_first_batch_at_latest_is_not_lost(
 ) -> None:
     whole = list(server.entries)
     server.entries = whole[:100]
-    first = stream(server, startingOffsets="latest")
+    first = AuditStreamReader(
+        Wanted.of(options(server, startingOffsets="latest")), clock=itertools.count(0, 10).__next__
+    )
     begin = first.initialOffset()
+    server.entries = whole[:140]
     planned = first.latestOffset(begin, ReadAllAvailable())
     assert planned == begin, "the first batch is empty, whatever came meanwhile"
+    assert first.latestOffset(begin, ReadAllAvailable()) == {"audit": 140}
     server.entries = whole
     again = stream(server, startingOffsets="latest")
     assert again.initialOffset()["audit"] == len(whole)
