@@ -1,6 +1,6 @@
 """The columns of the tables, by Spark's types, and how a row of JSON becomes a row of them.
 
-A column has the name and the meaning of the member that the cluster exports (docs/exports.md).
+A column has the name and the meaning of the member that the cluster exports (docs/tables.md).
 What has no fixed members stays text that holds JSON; what is often asked of the audit has a column
 of its own besides.
 """

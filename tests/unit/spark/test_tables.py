@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from leadline_spark.tables.source import AuditStreamReader, TableSource, Wanted
 from tests.unit.spark.exported_audit import ExportedAudit, exported_audit, recorded
 
 T = TypeVar("T")
+PAGE = Path(__file__).parents[3] / "docs" / "tables.md"
 BROKER = {
     "metadata_version": 77,
     "id": 2,
@@ -143,6 +146,15 @@ def test_wanted_columns_in_their_order() -> None:
     assert batch.to_pylist() == [{"port": 9092, "id": 2}]
     with pytest.raises(LeadlineSparkError, match="Did you mean rack"):
         table_schema("brokers", ("rck",))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_page_names_every_column_with_its_type(table: str) -> None:
+    part = PAGE.read_text().partition(f"### {table}\n")[2].partition("\n### ")[0]
+    shown = re.findall(r"^\| (\w+) \| ([\w ]+) \|", part, re.MULTILINE)[1:]
+    named = {"bigint": "long", "int": "integer"}
+    kinds = [(name, named.get(kind, kind).partition(" of ")[0]) for name, kind in shown]
+    assert kinds == [(field.name, field.dataType.typeName()) for field in table_schema(table)]
 
 
 @pytest.mark.parametrize("table", TABLES)
