@@ -19,10 +19,14 @@ _CHANGE = (
     "struct<topic string, partition int, reason string, "
     f"before {_ROLES}, after {_ROLES}, state_version int>"
 )
-SCHEMA = (
-    "id bigint, time bigint, cause string, actor string, kind string, outcome string, "
-    f"reason string, resource string, before string, after string, changes array<{_CHANGE}>"
-)
+_MEMBERS = {
+    "id": "bigint",
+    "time": "bigint",
+    **dict.fromkeys(("cause", "actor", "kind", "outcome", "reason"), "string"),
+    **dict.fromkeys(("resource", "before", "after"), "string"),
+    "changes": f"array<{_CHANGE}>",
+}
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _MEMBERS.items())
 """The members of an exported entry that are used here; `time` in Unix ms."""
 
 
@@ -64,7 +68,7 @@ def take_history(entries: DataFrame, until_ms: int | None = None) -> History:
     if until_ms is not None:
         entries = entries.where(sf.col("time") <= until_ms)
     # An entry that was fetched twice, from two files, is one entry.
-    entries = entries.dropDuplicates(["id"]).cache()
+    entries = entries.select(*_MEMBERS).dropDuplicates(["id"]).cache()
     told = entries.agg(
         sf.min("time").alias("since"),
         sf.max("time").alias("until"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,11 @@ from leadline_spark.jobs.analytics.partitions import DEFAULT_MIN_INSYNC
 from leadline_spark.jobs.analytics.report.data import collect_report
 from leadline_spark.jobs.analytics.report.page import render
 from leadline_spark.jobs.analytics.summary import summarise
-from leadline_spark.jobs.analytics.tables import make_tables
+from leadline_spark.jobs.analytics.tables import make_tables, read_tables, write_tables
 from leadline_spark.registration import register
 
 TITLE = "Cluster report"
-SUMMARY, REPORT = "summary.json", "report.html"
+TABLES, SUMMARY, REPORT = "tables", "summary.json", "report.html"
 
 
 def analyse(
@@ -39,11 +40,11 @@ def analyse(
 
     `default_min_insync` is min.insync.replicas of topics for which the history does not say it.
     """
-    tables = make_tables(history, default_min_insync)
+    directory = str(out / TABLES)
+    write_tables(make_tables(history, default_min_insync), directory)
+    tables = read_tables(history.entries.sparkSession, directory)
     summary = summarise(history, tables)
     page = render(collect_report(history, tables, summary), title)
-    out.mkdir(parents=True, exist_ok=True)
-    tables.write(str(out / "tables"))
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     (out / REPORT).write_text(page, encoding="utf-8")
     return summary
@@ -62,7 +63,12 @@ def parser() -> argparse.ArgumentParser:
     )
     told.add_argument("--token", help="bearer token for the cluster")
     told.add_argument("--out", required=True, type=Path, help="directory to write to")
-    told.add_argument("--until", type=int, metavar="MS", help="snapshot time in Unix ms")
+    told.add_argument(
+        "--until",
+        type=int,
+        metavar="MS",
+        help="snapshot time in Unix ms (default: now, or the last entry of the files)",
+    )
     told.add_argument("--title", default=TITLE, help="heading of the report")
     told.add_argument(
         "--min-insync-replicas",
@@ -78,14 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the job in the session that there is, or in one of its own."""
     asked = parser().parse_args(argv)
     spark = SparkSession.builder.appName("leadline-analytics").getOrCreate()
+    until = asked.until
     if asked.history:
         entries = read_files(spark, asked.history)
     else:
+        until = until or time.time_ns() // 1_000_000
         register(spark)
         options = {"bootstrap": asked.bootstrap} | ({"token": asked.token} if asked.token else {})
         entries = read_cluster(spark, options)
     analyse(
-        take_history(entries, asked.until),
+        take_history(entries, until),
         asked.out,
         title=asked.title,
         default_min_insync=asked.min_insync_replicas,

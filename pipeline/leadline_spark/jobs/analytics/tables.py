@@ -1,10 +1,10 @@
-"""All tables of an analysis, each a DataFrame that is made once and kept."""
+"""The tables of an analysis: written first, so that figures and report come from the files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from leadline_spark.jobs.analytics import brokers, changes, partitions, tasks
@@ -16,7 +16,7 @@ LIFE = ("topic", "partition", "life")
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables; each field becomes a directory of Parquet of its name."""
+    """The tables; each field is a directory of Parquet of its name."""
 
     partition_spans: DataFrame
     unavailable_spans: DataFrame
@@ -28,14 +28,6 @@ class Tables:
     partition_moves: DataFrame
     controller_terms: DataFrame
 
-    def write(self, directory: str) -> None:
-        """Write Parquet, one directory for each table; what is there already is replaced."""
-        for field in fields(self):
-            table: DataFrame = getattr(self, field.name)
-            with_times(table).coalesce(1).write.mode("overwrite").parquet(
-                f"{directory}/{field.name}", compression="zstd"
-            )
-
 
 def make_tables(history: History, default_min_insync: int) -> Tables:
     """Return the tables of a history; see docs/analytics.md for what each row means."""
@@ -44,23 +36,44 @@ def make_tables(history: History, default_min_insync: int) -> Tables:
     up_and_down = brokers.broker_spans(history).cache()
     return Tables(
         partition_spans=spans,
-        unavailable_spans=merged(spans.where("no_leader"), LIFE).cache(),
-        leader_changes=changes.leader_changes(events).cache(),
-        isr_changes=changes.isr_changes(events).cache(),
+        unavailable_spans=merged(spans.where("no_leader"), LIFE),
+        leader_changes=changes.leader_changes(events),
+        isr_changes=changes.isr_changes(events),
         broker_spans=up_and_down,
-        broker_figures=brokers.broker_figures(up_and_down, brokers.restarts(history)).cache(),
-        tasks=tasks.task_figures(history).cache(),
-        partition_moves=tasks.partition_moves(history).cache(),
-        controller_terms=tasks.controller_terms(history).cache(),
+        broker_figures=brokers.broker_figures(up_and_down, brokers.restarts(history)),
+        tasks=tasks.task_figures(history),
+        partition_moves=tasks.partition_moves(history),
+        controller_terms=tasks.controller_terms(history),
     )
 
 
-def with_times(table: DataFrame) -> DataFrame:
-    """Turn the columns of Unix ms into timestamps: they are those that end in `at`."""
-    is_time = {name for name in table.columns if name == "at" or name.endswith("_at")}
-    return table.select(
-        *(
-            sf.timestamp_millis(name).alias(name) if name in is_time else name
-            for name in table.columns
-        )
-    )
+def write_tables(tables: Tables, directory: str) -> None:
+    """Write Parquet, one directory for each table; what is there already is replaced."""
+    for field in fields(tables):
+        table: DataFrame = getattr(tables, field.name)
+        rows = table.select(*(_as_timestamp(name) for name in table.columns)).coalesce(1)
+        rows.write.mode("overwrite").parquet(f"{directory}/{field.name}", compression="zstd")
+
+
+def read_tables(spark: SparkSession, directory: str) -> Tables:
+    """Return the tables that were written to a directory, kept in memory as they are used."""
+    found = {}
+    for field in fields(Tables):
+        table = spark.read.parquet(f"{directory}/{field.name}")
+        rows = table.select(*(_as_millis(name) for name in table.columns))
+        found[field.name] = rows.cache()
+    return Tables(**found)
+
+
+def _is_time(name: str) -> bool:
+    return name == "at" or name.endswith("_at")
+
+
+def _as_timestamp(name: str) -> Column:
+    """Return a column for the file: times as timestamps, which other tools understand."""
+    return sf.timestamp_millis(name).alias(name) if _is_time(name) else sf.col(name)
+
+
+def _as_millis(name: str) -> Column:
+    """Return a column for arithmetic: times in Unix ms."""
+    return sf.unix_millis(name).alias(name) if _is_time(name) else sf.col(name)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from leadline_spark.jobs.analytics.report.scales import LinearScale, TimeScale
+from leadline_spark.jobs.analytics.report.scales import LinearScale, TimeScale, nice_step
 from leadline_spark.jobs.analytics.report.svg import WIDTH, box, drawing, joined, line, tag, text
 
 LEFT, RIGHT = 132.0, WIDTH - 12.0
 AXIS = 26.0
 """The height of the time axis."""
-_LANE, _BAR = 24.0, 14.0
+_LANE, _BAR, _LETTER = 24.0, 14.0, 7.0
 _CURVE = 150.0
 _COLUMNS = 170.0
 
@@ -38,12 +38,16 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in a lane; `kind` is its class, `told` what shows when the pointer rests on it."""
+    """A span in a lane; `kind` is its class, `told` what shows when the pointer rests on it.
+
+    `label` is written into it, where there is room.
+    """
 
     started_at: int
     ended_at: int
     kind: str
     told: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +74,15 @@ def overview(
     rows: Sequence[Lane],
 ) -> Markup:
     """Draw curves of counts above rows of spans, over one time axis."""
-    top, gap = 14.0, 18.0
+    top, gap = 20.0, 18.0
     bottom = top + _CURVE
     height = bottom + gap + _LANE * len(rows)
     most = max((max(curve, default=0) for curve in curves.values()), default=0)
-    scale = LinearScale(most, bottom, top)
+    scale = LinearScale(most, nice_step(most), bottom, top)
     areas = [_area(curve, scale, f"wrong-{name}") for name, curve in curves.items()]
     parts = [
         time_axis(period, top, height),
-        _count_axis(scale),
-        text(LEFT - 8, top - 4, "partitions", "small", "end"),
+        *_count_axis(scale, "partitions"),
         *areas,
         *_lanes(period, rows, bottom + gap),
     ]
@@ -91,24 +94,23 @@ def columns(
     title: str,
     described: str,
     period: Period,
+    unit: str,
     series: Mapping[str, Sequence[int]],
     below: Mapping[str, Sequence[int]] | None = None,
 ) -> Markup:
-    """Draw stacked columns of counts over time; `below` hang down from the same line."""
-    top = 10.0
-    bottom = top + _COLUMNS
+    """Draw stacked columns of counts over time; those `below` hang down from the same line."""
+    top = 20.0
     up, down = _highest(series), _highest(below or {})
-    middle = bottom if not below else top + _COLUMNS * max(up, 1) / (max(up, 1) + max(down, 1))
-    upward = LinearScale(up, middle, top)
-    parts = [time_axis(period, top, bottom), _count_axis(upward)]
-    parts += _stacked(series, upward)
-    if below:
-        # One unit is as long below as above.
-        unit = (middle - top) / upward.end
-        downward = LinearScale(down, middle, middle + unit * LinearScale(down, 0, 1).end)
-        parts += [_count_axis(downward, skip_zero=True), *_stacked(below, downward)]
-        bottom = max(bottom, downward(downward.end))
-        parts[0] = time_axis(period, top, bottom)
+    step = nice_step(max(up, down))
+    # One unit is as long below the line as above it.
+    above, under = (LinearScale(most, step, 0, 1).end if most else 0.0 for most in (up, down))
+    middle = top + _COLUMNS * (above or step) / ((above or step) + under)
+    bottom = top + _COLUMNS
+    upward = LinearScale(up, step, middle, top)
+    parts = [time_axis(period, top, bottom), *_count_axis(upward, unit), *_stacked(series, upward)]
+    if below and down:
+        downward = LinearScale(down, step, middle, bottom)
+        parts += [*_count_axis(downward), *_stacked(below, downward)]
     parts.append(line(LEFT, middle, RIGHT, middle, "axis"))
     return drawing(key, title, described, bottom + AXIS, *parts)
 
@@ -124,13 +126,12 @@ def time_axis(period: Period, top: float, bottom: float) -> Markup:
     return joined(parts)
 
 
-def _count_axis(scale: LinearScale, *, skip_zero: bool = False) -> Markup:
-    parts = []
+def _count_axis(scale: LinearScale, unit: str = "") -> list[Markup]:
+    """Draw a line and a label for each round number, and above them what is counted."""
+    parts = [text(LEFT - 8, scale.top - 9, unit, "small", "end")] if unit else []
     for y, label in scale.ticks():
-        if skip_zero and label == "0":
-            continue
         parts += [line(LEFT, y, RIGHT, y), text(LEFT - 8, y + 4, label, "tick", "end")]
-    return joined(parts)
+    return parts
 
 
 def _lanes(period: Period, rows: Sequence[Lane], top: float) -> list[Markup]:
@@ -146,6 +147,8 @@ def _lanes(period: Period, rows: Sequence[Lane], top: float) -> list[Markup]:
             width = max(end - x, 1.5)
             x = min(x, RIGHT - width)
             parts.append(box(x, middle - _BAR / 2, width, _BAR, bar.kind, bar.told))
+            if bar.label and width > _LETTER * len(bar.label) + 4:
+                parts.append(text(x + width / 2, middle + 4, bar.label, "inside", "middle"))
     return parts
 
 

@@ -88,7 +88,7 @@ def _state_bar(row: Row) -> Bar:
 def _term_bar(row: Row) -> Bar:
     told = f"controller {row['controller']}, term {row['term']}: {_when(row)}"
     kind = f"term-{row['term'] % 2}"
-    return Bar(row["started_at"], row["ended_at"], kind, told)
+    return Bar(row["started_at"], row["ended_at"], kind, told, str(row["controller"]))
 
 
 def _partitions(data: ReportData, period: Period) -> Markup:
@@ -114,7 +114,9 @@ def _partitions(data: ReportData, period: Period) -> Markup:
 def _leaders(data: ReportData, period: Period) -> Markup:
     series = _series(data.leaders_by_time, LEADER_CAUSES)
     described = "How many leaders changed in each part of the period, by cause."
-    return charts.columns("leaders", "Leader changes over time", described, period, series)
+    return charts.columns(
+        "leaders", "Leader changes over time", described, period, "changes", series
+    )
 
 
 def _isr(data: ReportData, period: Period) -> Markup:
@@ -122,7 +124,7 @@ def _isr(data: ReportData, period: Period) -> Markup:
     up = _series(rows.get(("expansion",), []), EXPANSION_CAUSES)
     down = _series(rows.get(("shrink",), []), SHRINK_CAUSES)
     described = "Expansions above the line, shrinks below it, by cause."
-    return charts.columns("isr", "ISR changes over time", described, period, up, down)
+    return charts.columns("isr", "ISR changes over time", described, period, "changes", up, down)
 
 
 def _tasks(data: ReportData, period: Period) -> Markup:

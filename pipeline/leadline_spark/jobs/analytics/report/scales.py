@@ -50,24 +50,25 @@ class TimeScale:
             at += step
 
 
+def nice_step(most: float) -> float:
+    """Return the distance of ticks up to a count: 1, 2 or 5 times a power of ten."""
+    rough = max(most, 1) / 4
+    power: float = 10 ** math.floor(math.log10(rough))
+    return max(1.0, next(power * n for n in (1, 2, 5, 10) if power * n >= rough))
+
+
 @dataclass(frozen=True, slots=True)
 class LinearScale:
-    """Maps numbers from 0 to `most`, or a little more, onto `bottom` to `top`."""
+    """Maps counts from 0 to `most`, or up to a whole `step` more, onto `bottom` to `top`."""
 
     most: float
+    step: float
     bottom: float
     top: float
 
     def __call__(self, value: float) -> float:
         """Return where a number lies."""
         return self.bottom + (self.top - self.bottom) * value / self.end
-
-    @property
-    def step(self) -> float:
-        """The distance of ticks: 1, 2 or 5 times a power of ten, and for counts at least 1."""
-        rough = max(self.most, 1) / 4
-        power: float = 10 ** math.floor(math.log10(rough))
-        return max(1.0, next(power * n for n in (1, 2, 5, 10) if power * n >= rough))
 
     @property
     def end(self) -> float:
