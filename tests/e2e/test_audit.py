@@ -9,22 +9,13 @@ from collections import Counter
 import httpx
 import pytest
 
-from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
-from leadline_controller.domain.history import AuditRecord, broken_chains, replay
+from leadline_controller.domain.history import broken_chains, replay
 from tests.support.cluster import Cluster, wait_until
 from tests.support.faults import expired, kill
+from tests.support.invariants import stored_history
 from tests.support.scenario import TOPIC, Scenario, scenario
 
 SEED = 7
-
-
-async def history_of(cluster: Cluster, controller: str) -> list[AuditRecord]:
-    """Return all that a controller has stored."""
-    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
-        answer = await http.get(cluster.url(controller) + EXPORT_PATH)
-    assert answer.status_code == 200, answer.text
-    entries = map(decode_line, answer.content.splitlines())
-    return [AuditRecord(entry.id, entry.zxid, imported(entry)) for entry in entries]
 
 
 async def one_fault(running: Scenario, chance: random.Random) -> str:
@@ -77,8 +68,8 @@ async def all_run(cluster: Cluster) -> bool:
 
 async def histories_are_whole(running: Scenario) -> None:
     """Compare what each controller has stored with ZooKeeper, and with the other's."""
-    first = await history_of(running.cluster, "controller-1")
-    second = await history_of(running.cluster, "controller-2")
+    first = await stored_history(running.cluster, "controller-1")
+    second = await stored_history(running.cluster, "controller-2")
     shared = min(len(first), len(second))
     assert first[:shared] == second[:shared]
     assert [record.id for record in first] == list(range(len(first)))

@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 
 from leadline_client.client import AsyncLeadlineClient
+from leadline_common.audit_export import EXPORT_PATH, decode_line, imported
+from leadline_controller.domain.history import AuditRecord
 from tests.support.cluster import Cluster
 from tests.support.history import Anomaly, Read
 from tests.support.load import Ack, Load, read_partition
@@ -61,6 +63,8 @@ async def examine(cluster: Cluster, load: Load) -> Findings:
     """Check a settled cluster after a stopped load: I1-I7, I11 and I14."""
     topic, numbers = load.topic, range(load.partitions)
     view = await read_cluster(cluster.file.zookeeper)
+    if view.audit_begins:
+        view = view.completed(await stored_history(cluster, await cluster.active_controller()))
     async with AsyncLeadlineClient(cluster.bootstrap) as client:
         reads = [await read_partition(client, topic, number) for number in numbers]
         marks = [(await client.offsets(topic, number)).high_watermark for number in numbers]
@@ -70,6 +74,15 @@ async def examine(cluster: Cluster, load: Load) -> Findings:
         for number in numbers
     }
     return await asyncio.to_thread(judge, load, view, reads, marks, replicas)
+
+
+async def stored_history(cluster: Cluster, controller: str) -> list[AuditRecord]:
+    """Return all of the audit that a controller has stored."""
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as http:
+        answer = await http.get(cluster.url(controller) + EXPORT_PATH)
+    assert answer.status_code == 200, answer.text
+    entries = map(decode_line, answer.content.splitlines())
+    return [AuditRecord(entry.id, entry.zxid, imported(entry)) for entry in entries]
 
 
 def judge(

@@ -1,13 +1,14 @@
 """What ZooKeeper says of a cluster, now and over time, and whether it holds together.
 
 The audit entry of every change is in the multi that made the change, so
-`/admin/audit` is the whole history of each partition's state node.
+`/admin/audit` is the history of each partition's state node: all of it, until its
+oldest entries are trimmed, which controllers have stored by then (`ZkView.completed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leadline_common import znodes
 from leadline_common.zk.ops import Stat
@@ -20,6 +21,7 @@ from leadline_common.znodes import (
     StateChange,
     TopicAssignment,
 )
+from leadline_controller.domain.history import AuditRecord
 from tests.support.history import TopicPartition
 
 _SESSION_TIMEOUT_MS = 10_000
@@ -30,7 +32,7 @@ class ZkView:
     """One reading of everything that Leadline keeps in ZooKeeper.
 
     `written_in` and `audited_in` are the transactions that last wrote each state
-    node, and that created each audit entry.
+    node, and that created each audit entry; `audit_begins` is the oldest entry's id.
     """
 
     controller: ControllerRegistration | None
@@ -43,6 +45,18 @@ class ZkView:
     deletions: Sequence[str]
     audit: Sequence[AuditEntry]
     audited_in: Sequence[int]
+    audit_begins: int = 0
+
+    def completed(self, stored: Sequence[AuditRecord]) -> ZkView:
+        """Return the view with what was trimmed from ZooKeeper, out of what a controller stored."""
+        trimmed = [record for record in stored if record.id < self.audit_begins]
+        assert [record.id for record in trimmed] == list(range(self.audit_begins))
+        return replace(
+            self,
+            audit=[*(record.entry for record in trimmed), *self.audit],
+            audited_in=[*(record.zxid for record in trimmed), *self.audited_in],
+            audit_begins=0,
+        )
 
     def changes(self, topic: str, partition: int) -> list[StateChange]:
         """Return a partition's state changes in the order in which they happened.
@@ -149,6 +163,7 @@ async def _read(session: ZkSession) -> ZkView:
         deletions=await session.get_children(znodes.DELETE_TOPICS),
         audit=[znodes.decode_audit(data) for data, _ in audit.values()],
         audited_in=[stat.czxid for _, stat in audit.values()],
+        audit_begins=min(map(znodes.audit_id, audit), default=0),
     )
 
 

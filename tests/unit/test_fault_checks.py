@@ -18,6 +18,7 @@ from leadline_common.znodes import (
     StateChange,
     TopicAssignment,
 )
+from leadline_controller.domain.history import AuditRecord
 from tests.support.invariants import stamped_wrongly
 from tests.support.load import Ack
 from tests.support.replica_files import Replica, differences, read_replica
@@ -145,3 +146,12 @@ def test_whole_history_has_no_problems() -> None:
 )
 def test_planted_problem_is_found(plant: Callable[[], ZkView], found: str) -> None:
     assert found in "\n".join(plant().problems())
+
+
+def test_what_was_trimmed_is_taken_from_a_controller() -> None:
+    trimmed = changed(audit=[entry(MOVE)], audited_in=[11], audit_begins=1)()
+    assert trimmed.problems() != []
+    stored = [AuditRecord(0, 10, entry(BIRTH)), AuditRecord(1, 11, entry(MOVE))]
+    assert trimmed.completed(stored) == a_view()
+    with pytest.raises(AssertionError):
+        trimmed.completed([])
