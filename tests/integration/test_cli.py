@@ -112,6 +112,7 @@ def test_what_has_happened_is_told_with_who_and_why(small: Up) -> None:
     assert small.run("explain", "never", "0").stdout == "nothing is known of never-0\n"
     assert small.run("audit", "--topic", "never").stdout == "no entry is like that\n"
     assert small.run("brokers", "list").stdout == small.run("brokers").stdout
+    assert "brokers_changed  live: 1\n" in small.run("audit", "--kind", "brokers_changed").stdout
     failed = small.run("failed-brokers").stdout
     assert failed == "Brokers that are down or being healed: none\n"
 

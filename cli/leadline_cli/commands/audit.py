@@ -119,6 +119,8 @@ def _about(entry: dict[str, Any]) -> str:
         return f"{changes[0]['topic']}-{changes[0]['partition']}"
     if total > 1:
         return f"{total} partitions"
+    if entry["kind"] == "brokers_changed":
+        return f"live: {numbers(entry['after']['brokers'])}"
     named = ("topic", "partition", "broker", "group", "config", "task")
     return " ".join(
         f"{name} {entry['resource'][name]}" for name in named if name in entry["resource"]
@@ -130,7 +132,8 @@ def _change_lines(change: dict[str, Any]) -> str:
     before, after = change["before"], change["after"]
     leader = _moved(before and before["leader"], after["leader"])
     in_sync = _moved(before and numbers(before["isr"]), numbers(after["isr"]))
-    event = f"{change['kind']}, {change['why']}" if change["why"] else change["kind"]
+    is_news = change["why"] and change["why"] != change["reason"]
+    event = f"{change['kind']}, {change['why']}" if is_news else change["kind"]
     return (
         f"{_time(change['time'])}  leader {leader}, epoch {after['leader_epoch']}, "
         f"in sync {in_sync}\n"

@@ -104,7 +104,7 @@ class StepWriter:
         entry = self._desk.entry(
             "reassignment_step",
             {"topic": change.topic, "finished": [name.partition for name in change.finished]},
-            reason=", ".join(f"{action} {n}" for action, n in sorted(change.counts.items())),
+            reason=", ".join(f"{n}x {action}" for action, n in sorted(change.counts.items())),
             before=change.before,
             after=change.after,
         )
