@@ -108,7 +108,8 @@ class Cluster:
         names = None if topics is None else ",".join(sorted(topics))
         answer = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
         metadata = read_metadata(answer.json())
-        self._brokers = list(metadata.brokers.values())
+        # Whoever answered comes first here too.
+        self._brokers = sorted(metadata.brokers.values(), key=lambda url: url != self._known[0])
         return metadata
 
     def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
@@ -136,7 +137,7 @@ class Cluster:
     def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Answer:
         """Ask any broker: controllers know nothing of logs. Raises as `ask` does."""
         if not self._brokers:
-            self._brokers = list(self.metadata(["-"]).brokers.values())
+            self.metadata(["-"])
         return self._first_answer(
             self._brokers, lambda url: self.call(method, url, path, body=body, wait_s=wait_s)
         )

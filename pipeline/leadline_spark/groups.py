@@ -33,22 +33,17 @@ class GroupReporter:
         self._clock = clock
         self._coordinator: str | None = None
         self._written_at: float | None = None
-        self._left: SourceOffset | None = None
+        self._written: SourceOffset | None = None
 
-    def report(self, end: SourceOffset) -> None:
-        """Write these offsets, or keep them for a little later."""
-        self._left = end
-        if self._written_at is None or self._clock() - self._written_at >= _SPACING_S:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what was kept."""
-        if self._left is None:
+    def report(self, done: SourceOffset) -> None:
+        """Write these offsets, unless they are written or others were a moment ago."""
+        now = self._clock()
+        recent = self._written_at is not None and now - self._written_at < _SPACING_S
+        if done == self._written or recent:
             return
-        end, self._left = self._left, None
-        self._written_at = self._clock()
+        self._written, self._written_at = done, now
         try:
-            self._write(_rows(end))
+            self._write(_rows(done))
         except (LeadlineSparkError, Refusal, Unreachable) as failure:
             self._coordinator = None
             _LOG.warning("commitGroup %s: offsets were not written: %s", self._group, failure)

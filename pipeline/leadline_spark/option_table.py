@@ -130,8 +130,8 @@ RANGES = (
         "snapshot",
         TEXT,
         (BATCH,),
-        "`load`: every action on a DataFrame sees the range that was there when it was loaded; "
-        "`action`: each looks anew, as Kafka's source does.",
+        "`load`: every action on a DataFrame sees what was there when it was loaded; `action`: "
+        "what was there when Spark planned the read, at the first action or for each filter.",
         default="load",
         choices=("load", "action"),
     ),

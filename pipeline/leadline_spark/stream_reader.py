@@ -60,6 +60,7 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where the next micro-batch ends, `start` where there is none."""
         limited = not (self._settings.limited and isinstance(limit, ReadAllAvailable))
         begin = SourceOffset.of(start)
+        self._report(begin)
         end = self._plan().latest(begin, limited=limited)
         return start if end == begin else end.document()
 
@@ -83,20 +84,18 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._maker.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Report progress, where a group was named.
+        """Do nothing: Spark calls this a batch late, and for the last one after a restart only."""
 
-        Spark calls this when it plans the next micro-batch: one batch late.
-        """
+    def stop(self) -> None:
+        """Do nothing: connections end with the process."""
+
+    def _report(self, done: SourceOffset) -> None:
+        """Report progress where a group was named: what is before the next micro-batch is done."""
         if self._group is None:
             return
         if self._reporter is None:
             self._reporter = GroupReporter(Cluster(self._maker.connection), self._group)
-        self._reporter.report(SourceOffset.of(end))
-
-    def stop(self) -> None:
-        """Report what is left."""
-        if self._reporter is not None:
-            self._reporter.flush()
+        self._reporter.report(done)
 
     def _plan(self) -> StreamPlanner:
         # Made late: the reader is pickled for executors before it has planned anything.

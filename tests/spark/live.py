@@ -13,7 +13,7 @@ from leadline_client.client import AsyncLeadlineClient
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.producer import AsyncProducer, ProducerSettings
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, wait_until
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
@@ -77,6 +77,46 @@ class Live:
                     place.result()
 
         self.run(produce())
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic and wait until no broker speaks of it any more."""
+
+        async def delete() -> None:
+            await self.client.delete_topic(topic)
+            await wait_until(gone, f"{topic} is gone everywhere")
+
+        async def gone() -> bool:
+            names = [broker.name for broker in self.cluster.supervisor.plan.brokers]
+            asked = [await self.cluster.get(name, "/v1/metadata", topics=topic) for name in names]
+            return not any(answer.json()["topics"] for answer in asked)
+
+        self.run(delete())
+
+    def group_offsets(self, group: str) -> list[dict[str, Any]]:
+        """Return a group's committed offsets; none where nobody knows the group."""
+
+        async def read() -> list[dict[str, Any]]:
+            name = await self.cluster.active_coordinator()
+            answer = await self.cluster.get(name, f"/v1/groups/{group}/offsets")
+            return answer.json().get("offsets", []) if answer.status_code == 200 else []
+
+        return self.run(read())
+
+    def requests(self, *routes: str) -> int:
+        """Return how many requests of these routes all brokers have answered."""
+
+        async def count() -> int:
+            names = [broker.name for broker in self.cluster.supervisor.plan.brokers]
+            texts = [(await self.cluster.get(name, "/metrics")).text for name in names]
+            return sum(
+                int(float(line.rsplit(" ", 1)[1]))
+                for text in texts
+                for line in text.splitlines()
+                if line.startswith("leadline_http_requests_total")
+                and any(f'route="{route}"' in line for route in routes)
+            )
+
+        return self.run(count())
 
     def leader_of(self, topic: str, partition: int, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of a partition's leader."""
