@@ -24,9 +24,9 @@ from leadline_controller.runtime.service import ControllerService
 
 VERSION = "0.1.0"
 _DESCRIPTION = """\
-Leadline's controller: topics, who leads what, moving and healing replicas, settings, and the history
-of it all. Any number of controllers run, one of them is active; the others forward to it, so any of
-them can be asked.
+Leadline's controller: topics, who leads what, moving and healing replicas, settings, and the
+history of it all. Any number of controllers run, one of them is active; the others forward to it,
+so any of them can be asked.
 
 Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
 """
