@@ -24,7 +24,8 @@ def share(amounts: Amounts, most: int) -> dict[TopicPartition, int]:
     """Share `most` in proportion to the amounts, at least 1 each; all of it where it is enough.
 
     The shares add up to `most`, unless there are more partitions than that. What rounding leaves
-    over goes to the largest remainders, of equal ones to the first.
+    over goes to the largest remainders, what raising to 1 takes too much comes from the largest
+    shares; of equal ones the first.
     """
     total = sum(amounts.values())
     if total <= most:
@@ -33,12 +34,13 @@ def share(amounts: Amounts, most: int) -> dict[TopicPartition, int]:
     shares = {place: max(1, amounts[place] * most // total) for place in places}
     left = most - sum(shares.values())
     by_remainder = sorted(places, key=lambda place: (-(amounts[place] * most % total), place))
-    for place in by_remainder:
-        if left <= 0:
-            break
-        if shares[place] < amounts[place]:
-            shares[place] += 1
-            left -= 1
+    rounded = [place for place in by_remainder if amounts[place] * most >= total]
+    for place in rounded[: max(0, left)]:
+        shares[place] += 1
+    for place in sorted(places, key=lambda place: (-shares[place], place)):
+        taken = min(max(0, -left), shares[place] - 1)
+        shares[place] -= taken
+        left += taken
     return shares
 
 

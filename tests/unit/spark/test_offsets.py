@@ -1,0 +1,99 @@
+"""Offsets as users and checkpoints write them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.lag import offsets_behind_latest
+from leadline_spark.offsets import (
+    Position,
+    SourceOffset,
+    TopicPartition,
+    check_places,
+    parse_assign,
+    parse_places,
+)
+
+PLACES = st.builds(TopicPartition, st.text("abc.-_", min_size=1, max_size=4), st.integers(0, 99))
+POSITIONS = st.builds(Position, st.integers(0, 2**63 - 1), st.integers(-1, 99))
+
+
+@given(st.dictionaries(PLACES, POSITIONS))
+def test_a_checkpoint_gives_back_what_was_put_into_it(
+    positions: dict[TopicPartition, Position],
+) -> None:
+    offset = SourceOffset(positions, {place.topic: "id-" + place.topic for place in positions})
+    text = json.dumps(offset.document())
+
+    assert SourceOffset.of(json.loads(text)) == offset
+    # Spark compares text: the order in which partitions were heard of must not show.
+    turned = SourceOffset(
+        dict(reversed(positions.items())), dict(reversed(list(offset.ids.items())))
+    )
+    assert json.dumps(turned.document()) == text
+
+
+def test_the_shape_is_that_of_kafka_s_source() -> None:
+    offset = SourceOffset(
+        {TopicPartition("orders", 1): Position(9, 4), TopicPartition("orders", 0): Position(12)},
+        {"orders": "b1946ac9"},
+    )
+
+    assert offset.document() == {
+        "orders": {"0": 12, "1": 9},
+        "@epochs": {"orders": {"1": 4}},
+        "@ids": {"orders": "b1946ac9"},
+    }
+    assert SourceOffset.of({"orders": {"0": 12}}).positions == {
+        TopicPartition("orders", 0): Position(12)
+    }
+
+
+@pytest.mark.parametrize(
+    "document", [5, [], {"t": 5}, {"t": {"x": 1}}, {"t": {"0": "1"}}, {"t": {"-1": 1}}, {"t": [1]}]
+)
+def test_offsets_of_another_shape_are_refused(document: object) -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_OFFSETS_INVALID"):
+        parse_places("startingOffsets", document)
+
+
+@pytest.mark.parametrize("document", [5, {"t": 5}, {"t": ["x"]}, ["t"]])
+def test_an_assignment_of_another_shape_is_refused(document: object) -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_INVALID"):
+        parse_assign(document)
+
+
+def test_offsets_have_to_name_what_is_read() -> None:
+    zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
+
+    check_places("startingOffsets", [one, zero], [zero, one])
+    with pytest.raises(LeadlineSparkError, match="Missing: t-1"):
+        check_places("startingOffsets", [zero], [zero, one])
+    with pytest.raises(LeadlineSparkError, match="Not read: t-1"):
+        check_places("startingOffsets", [zero, one], [zero])
+
+
+def test_lag_is_reckoned_from_a_progress() -> None:
+    progress = {
+        "sources": [
+            {
+                "endOffset": {"t": {"0": 5, "1": 5, "2": 9}, "@ids": {"t": "id"}},
+                "latestOffset": {"t": {"0": 5, "1": 11, "2": 8, "3": 4}, "@ids": {"t": "id"}},
+            }
+        ]
+    }
+    lag = {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 6,
+        "avgOffsetsBehindLatest": 2.0,
+    }
+
+    assert offsets_behind_latest(progress) == lag
+    assert offsets_behind_latest(json.dumps(progress)) == lag
+    assert offsets_behind_latest({"sources": [{"endOffset": None, "latestOffset": None}]}) is None
+    assert offsets_behind_latest(None) is None

@@ -1,0 +1,182 @@
+"""The table of options, and how what users give is checked against it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from leadline_spark.bounds import end_of, refuse_ends, start_of
+from leadline_spark.cluster import Connection
+from leadline_spark.columns import spark_schema, wanted_columns
+from leadline_spark.errors import CODES, LeadlineSparkError
+from leadline_spark.offsets import EARLIEST, LATEST, TopicPartition
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import KINDS, Options, parse_duration
+from leadline_spark.stream_planning import StreamSettings
+from leadline_spark.subscription import Subscription
+
+
+def given(**options: str) -> Options:
+    return Options(OPTIONS, {name.lower(): text for name, text in options.items()})
+
+
+def test_the_table_is_sound() -> None:
+    names = [name.lower() for row in OPTIONS for name in (row.name, *row.aliases)]
+
+    assert len(set(names)) == len(names)
+    assert {row.kind for row in OPTIONS} <= set(KINDS)
+    # A default is a value that a user could have given.
+    Options(OPTIONS, {row.name: row.default for row in OPTIONS if row.default is not None})
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ({"failOnDataLos": "true"}, "UNKNOWN", "Did you mean failOnDataLoss?"),
+        ({"kafka.security.protocol": "SSL"}, "UNKNOWN", "spoken to by HTTP"),
+        ({"kafka.auto.offset.reset": "latest"}, "UNKNOWN", "no option"),
+        ({"minPartitions": "0"}, "INVALID", "at least 1"),
+        ({"minPartitions": "many"}, "INVALID", "a whole number"),
+        ({"failOnDataLoss": "yes"}, "INVALID", "true or false"),
+        ({"snapshot": "never"}, "INVALID", "one of load, action"),
+        ({"assign": "{"}, "INVALID", "JSON"),
+        ({"maxTriggerDelay": "15 moons"}, "INVALID", "a duration"),
+        ({"bootstrap": "a", "kafka.bootstrap.servers": "b"}, "CONFLICT", "other name"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, str], code: str, told: str) -> None:
+    with pytest.raises(LeadlineSparkError, match=told) as caught:
+        Options(OPTIONS, options)
+
+    assert caught.value.code == f"LEADLINE_OPTION_{code}"
+
+
+def test_names_are_found_whatever_their_case() -> None:
+    options = given(
+        **{"KAFKA.BOOTSTRAP.SERVERS": "h1:9092, http://h2:9093/", "failondataloss": "FALSE"}
+    )
+
+    assert Connection.of(options).bootstrap == ("http://h1:9092", "http://h2:9093")
+    assert options.flag("failOnDataLoss") is False
+    assert options.duration_ms("maxTriggerDelay") == 900_000
+    assert "minPartitions" not in options
+    assert options.number("minPartitions") is None
+
+
+def test_an_address_is_required() -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_MISSING"):
+        Connection.of(given())
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("15m", 900_000),
+        ("500ms", 500),
+        ("2 h", 7_200_000),
+        ("7", 7),
+        ("3000us", 3),
+        ("1d", 86_400_000),
+    ],
+)
+def test_durations_are_read_as_spark_writes_them(text: str, ms: int) -> None:
+    assert parse_duration(text) == ms
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": "a", "subscribePattern": "b"},
+        {"subscribe": " , "},
+        {"subscribePattern": "("},
+        {"assign": "{}"},
+        {"assign": '{"t":["x"]}'},
+    ],
+)
+def test_one_way_of_naming_topics_is_given(options: dict[str, str]) -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_"):
+        Subscription.of(given(**options))
+
+
+def test_a_batch_begins_at_earliest_and_a_stream_at_latest() -> None:
+    assert start_of(given(), streaming=False).everywhere == EARLIEST
+    assert start_of(given(), streaming=True).everywhere == LATEST
+    assert end_of(given()).everywhere == LATEST
+
+
+@pytest.mark.parametrize("offsets", ["latest", '{"t":{"0":-1}}'])
+def test_a_batch_cannot_start_at_latest(offsets: str) -> None:
+    with pytest.raises(LeadlineSparkError, match="startingOffsets is latest"):
+        start_of(given(startingOffsets=offsets), streaming=False)
+    assert start_of(given(startingOffsets=offsets), streaming=True).depends_on_now
+
+
+@pytest.mark.parametrize("offsets", ["earliest", '{"t":{"0":-2}}'])
+def test_a_batch_cannot_end_at_earliest(offsets: str) -> None:
+    with pytest.raises(LeadlineSparkError, match="endingOffsets is earliest"):
+        end_of(given(endingOffsets=offsets))
+
+
+@pytest.mark.parametrize("text", ["soon", "{}", '{"t":{"0":-3}}', '{"t":{"0":"1"}}'])
+def test_offsets_that_mean_nothing_are_refused(text: str) -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_O"):
+        start_of(given(startingOffsets=text), streaming=True)
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    text = {"endingOffsets": "latest", "endingTimestamp": "5"}.get(name, '{"t":{"0":5}}')
+
+    with pytest.raises(LeadlineSparkError, match="not valid in a streaming query"):
+        refuse_ends(given(**{name: text}))
+
+
+def test_a_time_for_all_goes_before_times_for_each_and_before_offsets() -> None:
+    options = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t":{"0":7}}'}
+
+    each = start_of(given(**options), streaming=True)
+    one = start_of(given(**options, startingTimestamp="9"), streaming=True)
+
+    assert (each.timestamps, each.timestamp) == ({TopicPartition("t", 0): 7}, None)
+    assert (one.timestamps, one.timestamp) == ({}, 9)
+    assert not each.depends_on_now
+    assert start_of(
+        given(startingTimestamp="9", startingOffsetsByTimestampStrategy="latest"), streaming=True
+    ).depends_on_now
+
+
+def test_a_least_number_above_the_greatest_is_refused() -> None:
+    with pytest.raises(LeadlineSparkError, match="greater than maxOffsetsPerTrigger"):
+        StreamSettings.of(given(minOffsetsPerTrigger="5", maxOffsetsPerTrigger="4"))
+
+
+def test_columns_are_those_of_kafka_s_source() -> None:
+    kafka = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+
+    assert wanted_columns(given()) == kafka
+    assert wanted_columns(given(includeHeaders="true")) == (*kafka, "headers")
+    assert wanted_columns(given(columns="value, key", includeLeaderEpoch="true")) == (
+        "value",
+        "key",
+        "leaderEpoch",
+    )
+    assert spark_schema(("offset", "timestamp")).simpleString() == (
+        "struct<offset:bigint,timestamp:timestamp>"
+    )
+
+
+@pytest.mark.parametrize("columns", ["valu", "key,key", ","])
+def test_unknown_columns_are_refused(columns: str) -> None:
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_INVALID"):
+        wanted_columns(given(columns=columns))
+
+
+def test_errors_survive_the_way_from_a_worker() -> None:
+    error = LeadlineSparkError("LEADLINE_DATA_LOSS", "t-0: gone")
+
+    back = pickle.loads(pickle.dumps(error))  # noqa: S301 - what was pickled a moment ago
+
+    assert (back.code, str(back)) == (error.code, "[LEADLINE_DATA_LOSS] t-0: gone")
+    assert error.code in CODES
