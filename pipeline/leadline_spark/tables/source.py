@@ -82,8 +82,11 @@ class Wanted:
     def ids(self) -> Ids:
         """Return the entries of a batch read of the audit, as far as they are there now.
 
-        Raises LeadlineSparkError: LEADLINE_DATA_LOSS, LEADLINE_OFFSETS_INVALID.
+        Raises LeadlineSparkError: LEADLINE_DATA_LOSS, _OFFSETS_INVALID, _OPTION_INVALID.
         """
+        if self.start == LATEST or self.end == EARLIEST:
+            told = "A batch read of the audit cannot begin at latest or end at earliest: it is empty."
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
         there = self.exports.there()
         asked = resolved(self.start, self.end, there)
         if not asked.start <= asked.end <= there.end:

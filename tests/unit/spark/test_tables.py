@@ -269,6 +269,8 @@ def test_a_change_of_controllers_is_waited_for_and_no_longer(server: ExportedAud
         ({"subscribe": "orders"}, "LEADLINE_OPTION_CONFLICT"),
         ({"table": "brokers", "startingOffsets": "1"}, "LEADLINE_OPTION_CONFLICT"),
         ({"startingOffsets": "yesterday"}, "LEADLINE_OPTION_INVALID"),
+        ({"startingOffsets": "latest"}, "LEADLINE_OPTION_INVALID"),
+        ({"endingOffsets": "earliest"}, "LEADLINE_OPTION_INVALID"),
         ({"startingOffsets": "9", "endingOffsets": "7"}, "LEADLINE_OFFSETS_INVALID"),
         ({"endingOffsets": "1000000"}, "LEADLINE_OFFSETS_INVALID"),
         ({"columns": "colour"}, "LEADLINE_OPTION_INVALID"),
