@@ -1,0 +1,214 @@
+"""A task of a read against a broker that loses, moves and cuts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from leadline_client import batches
+from leadline_client.payloads import OutgoingRecord
+from leadline_spark.cluster import Connection
+from leadline_spark.codec.checksum import crc32c
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.fetching import FetchSettings, read_range
+from leadline_spark.offsets import TopicPartition
+from leadline_spark.planning import Range
+from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+
+PLACE = TopicPartition("t", 0)
+URL_PATH = "/v1/topics/t/partitions/0"
+
+
+def batch(first: int, count: int, epoch: int = 0) -> bytes:
+    records = [OutgoingRecord(b"%d" % n, None, (), 5) for n in range(first, first + count)]
+    made = bytearray(batches.encode(records, now_ms=5))
+    batches.stamp(made, batches.header_at(made), first, epoch)
+    return bytes(made)
+
+
+@dataclass
+class Log:
+    """One partition, as its leader serves it: batches by their first offsets."""
+
+    kept: dict[int, bytes] = field(default_factory=dict)
+    start: int = 0
+    end: int = 0
+    epoch: int = 0
+    topic_id: str = "id"
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    stalls: int = 0
+    leads: bool = True
+
+    def add(self, first: int, count: int) -> None:
+        self.kept[first] = batch(first, count, self.epoch)
+        self.end = max(self.end, first + count)
+
+    def answer(self, asked: Asked) -> Said:
+        if "/epochs/" in asked.path:
+            epoch = int(asked.path.rsplit("/", 1)[1])
+            end = self.epoch_ends.get(epoch, self.end)
+            return Said({"epoch": epoch, "end_offset": end, "leader_epoch": self.epoch})
+        if asked.path == "/v1/metadata":
+            url = self.url if self.leads else None
+            rows = [[0, 1 if url else -1, self.epoch, [1], [1]]]
+            topics = {"t": {"topic_id": self.topic_id, "partitions": rows}}
+            brokers = [{"id": 1, "url": self.url}]
+            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+        return self.records(int(asked.params["offset"]))
+
+    def records(self, offset: int) -> Said:
+        if not self.start <= offset <= self.end:
+            return refusal(416, 41650, log_start_offset=self.start, high_watermark=self.end)
+        headers = {
+            "X-Leadline-High-Watermark": str(self.end),
+            "X-Leadline-Leader-Epoch": str(self.epoch),
+            "X-Leadline-Topic-Id": self.topic_id,
+        }
+        if self.stalls:
+            self.stalls -= 1
+            return Said(b"", headers=headers)
+        behind = [first for first in self.kept if first <= offset]
+        ahead = [first for first in self.kept if first > offset]
+        held = max(behind, default=None)
+        if held is not None and batches.header_at(self.kept[held]).next_offset > offset:
+            return Said(self.kept[held], headers=headers)
+        return Said(self.kept[min(ahead)] if ahead else b"", headers=headers)
+
+    url: str = ""
+
+
+@pytest.fixture
+def broker() -> Iterator[StandIn]:
+    with stand_in() as one:
+        yield one
+
+
+@pytest.fixture
+def log(broker: StandIn) -> Log:
+    """Offsets 0 to 29, in batches of ten."""
+    made = Log(url=broker.url)
+    for first in (0, 10, 20):
+        made.add(first, 10)
+    broker.answer = made.answer
+    return made
+
+
+def read(
+    log: Log,
+    start: int,
+    end: int,
+    *,
+    end_epoch: int = 0,
+    fail: bool = True,
+    patience_s: float = 5.0,
+) -> list[int]:
+    settings = FetchSettings(("offset",), 1, patience_s, fail)
+    asked = Range(PLACE, "id", start, end, end_epoch)
+    found = read_range(Connection((log.url,)), asked, log.url, settings)
+    return [offset for one in found for offset in one.column(0).to_pylist()]
+
+
+def test_batches_are_cut_to_the_range(log: Log) -> None:
+    assert read(log, 5, 25) == list(range(5, 25))
+    assert read(log, 12, 13) == [12]
+
+
+def test_the_range_ends_where_it_was_planned_though_more_is_there(log: Log) -> None:
+    log.add(30, 10)
+
+    assert read(log, 0, 30) == list(range(30))
+
+
+def test_a_leader_that_is_not_ready_is_waited_for(log: Log) -> None:
+    log.stalls = 3
+
+    assert read(log, 0, 30) == list(range(30))
+
+
+def test_a_leader_that_never_has_the_end_is_a_loss(log: Log) -> None:
+    with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*offset 30 was not readable"):
+        read(log, 0, 31, patience_s=0.3)
+    assert read(log, 0, 31, patience_s=0.3, fail=False) == list(range(30))
+
+
+def test_a_hole_that_no_batch_accounts_for_is_a_loss(log: Log) -> None:
+    del log.kept[10]
+
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_DATA_LOSS.*offsets 10 to 19"):
+        read(log, 0, 30)
+    assert read(log, 0, 30, fail=False) == [*range(10), *range(20, 30)]
+
+
+def test_offsets_that_a_batch_left_out_are_no_loss(log: Log) -> None:
+    """What compaction leaves: a batch that covers more offsets than it has records."""
+    records = [OutgoingRecord(b"", None, (), 5)]
+    thin = bytearray(batches.encode(records, now_ms=5))
+    thin[23:27] = (9).to_bytes(4, "big")
+    batches.stamp(thin, batches.header_at(thin), 10, 0)
+    checksum = crc32c(bytes(thin[21:]))
+    thin[17:21] = checksum.to_bytes(4, "big")
+    log.kept[10] = bytes(thin)
+
+    assert read(log, 0, 30) == [*range(11), *range(20, 30)]
+
+
+def test_what_retention_took_is_a_loss(log: Log) -> None:
+    del log.kept[0]
+    log.start = 10
+
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_DATA_LOSS.*the log begins at 10"):
+        read(log, 0, 30)
+    assert read(log, 0, 30, fail=False) == list(range(10, 30))
+
+
+def test_what_an_election_cut_off_is_a_loss_even_where_new_records_took_its_place(log: Log) -> None:
+    """Epoch 0 had offsets up to 30 committed; the leader of epoch 1 never had those from 25 on."""
+    log.epoch, log.epoch_ends = 1, {0: 25}
+
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_DATA_LOSS.*cut off.*epoch 1"):
+        read(log, 0, 30)
+    assert read(log, 0, 30, fail=False) == list(range(25))
+
+
+def test_an_election_that_cut_nothing_off_is_followed(log: Log, broker: StandIn) -> None:
+    log.epoch = 3
+
+    assert read(log, 0, 30) == list(range(30))
+    assert len([one for one in broker.asked if "/epochs/0" in one.path]) == 1
+
+
+def test_a_topic_made_anew_is_not_read_for_the_old_one(log: Log) -> None:
+    log.topic_id = "another"
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
+        read(log, 0, 30)
+
+
+def test_a_shorter_topic_made_anew_is_recognised(log: Log) -> None:
+    log.topic_id, log.end = "another", 5
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
+        read(log, 10, 30)
+
+
+def test_a_changed_byte_is_an_error_and_names_the_place(log: Log) -> None:
+    spoilt = bytearray(log.kept[10])
+    spoilt[-1] ^= 1
+    log.kept[10] = bytes(spoilt)
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_BATCH_CORRUPT"):
+        read(log, 0, 30)
+
+
+def test_nobody_who_leads_is_an_error_after_the_deadline(log: Log, broker: StandIn) -> None:
+    log.leads = False
+
+    def answer(asked: Asked) -> Said:
+        lost = "/records" in asked.path
+        return refusal(421, 42150, retriable=True) if lost else log.answer(asked)
+
+    broker.answer = answer
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_LEADER_UNREACHABLE"):
+        read(log, 0, 30, patience_s=0.3)

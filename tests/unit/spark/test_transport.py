@@ -1,0 +1,152 @@
+"""HTTP by the standard library, and the way to a leader that moves."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.offsets import TopicPartition
+from leadline_spark.routing import Route
+from leadline_spark.transport import Refusal, Unreachable, request
+from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+
+PLACE = TopicPartition("t", 0)
+NOBODY = "http://127.0.0.1:9"
+
+
+@pytest.fixture
+def broker() -> Iterator[StandIn]:
+    with stand_in() as one:
+        yield one
+
+
+@pytest.fixture
+def other() -> Iterator[StandIn]:
+    with stand_in() as one:
+        yield one
+
+
+def metadata(leader: str | None, topic_id: str = "id", epoch: int = 0) -> Said:
+    brokers = [] if leader is None else [{"id": 1, "url": leader}]
+    rows = [[0, 1 if leader else -1, epoch, [1], [1]]]
+    topics = {"t": {"topic_id": topic_id, "partitions": rows}}
+    return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+
+
+def test_a_connection_is_used_again(broker: StandIn) -> None:
+    broker.answer = lambda asked: Said({"path": asked.path})
+
+    answers = [request("GET", broker.url, f"/{n}", params={"q": "a b"}).json() for n in range(5)]
+
+    assert answers == [{"path": f"/{n}"} for n in range(5)]
+    assert broker.connections == 1
+    assert broker.asked[0].params == {"q": "a b"}
+
+
+def test_a_kept_connection_that_was_closed_is_no_failure(broker: StandIn) -> None:
+    broker.answer = lambda _: Said({}, closes=True)
+
+    for _ in range(3):
+        request("PUT", broker.url, "/", body={"a": 1}, token="t0")  # noqa: S106 - a test's own
+
+    assert broker.connections == 3
+    assert {one.headers["authorization"] for one in broker.asked} == {"Bearer t0"}
+    assert {one.headers["content-type"] for one in broker.asked} == {"application/json"}
+
+
+def test_bytes_go_as_octets(broker: StandIn) -> None:
+    broker.answer = lambda asked: Said(asked.body[::-1])
+
+    assert request("POST", broker.url, "/", body=memoryview(b"abc")).body == b"cba"
+    assert broker.asked[0].headers["content-type"] == "application/octet-stream"
+
+
+def test_a_refusal_says_what_the_house_format_says(broker: StandIn) -> None:
+    broker.answer = lambda _: refusal(421, 42150, retriable=True, leader={"url": "http://b"})
+
+    with pytest.raises(Refusal, match="refused by 42150") as caught:
+        request("GET", broker.url, "/")
+
+    refused: Refusal = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made above
+    assert (refused.status, refused.error_code, refused.retriable) == (421, 42150, True)
+    assert refused.details == {"leader": {"url": "http://b"}}
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(500, "unknown"), (404, "refused")])
+def test_an_error_of_another_format_is_unknown_from_500_on(
+    broker: StandIn, status: int, outcome: str
+) -> None:
+    broker.answer = lambda _: Said(b"<html>", status)
+
+    with pytest.raises(Refusal) as caught:
+        request("GET", broker.url, "/")
+
+    assert (caught.value.outcome, caught.value.error_code) == (outcome, status)
+
+
+def test_what_was_never_sent_was_not_done() -> None:
+    with pytest.raises(Unreachable) as caught:
+        request("POST", NOBODY, "/", body={})
+
+    assert caught.value.outcome == "refused"
+
+
+def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
+    broker.answer = lambda _: metadata(broker.url)
+    cluster = Cluster(Connection((NOBODY, broker.url)))
+
+    assert cluster.metadata(["t"]).leader(PLACE).url == broker.url
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
+        Cluster(Connection((NOBODY,))).metadata(["t"])
+
+
+def test_a_leader_is_found_by_hints_and_by_metadata(broker: StandIn, other: StandIn) -> None:
+    hint = {"url": other.url, "epoch": 2, "id": 2}
+    broker.answer = lambda _: refusal(421, 42150, retriable=True, leader=hint)
+    other.answer = lambda _: Said({"led": True})
+    route = Route(Cluster(Connection((broker.url,))), PLACE, broker.url)
+
+    assert route.ask(lambda url: request("GET", url, "/").json()) == {"led": True}
+    assert (len(broker.asked), len(other.asked)) == (1, 1)
+
+    broker.answer = lambda _: metadata(other.url)
+    route = Route(Cluster(Connection((broker.url,))), PLACE, NOBODY)
+    assert route.ask(lambda url: request("GET", url, "/").json()) == {"led": True}
+
+
+def test_two_that_name_each_other_are_not_followed_for_ever(
+    broker: StandIn, other: StandIn
+) -> None:
+    def points_to(there: StandIn, asked: Asked) -> Said:
+        if asked.path == "/v1/metadata":
+            return metadata(None)
+        return refusal(421, 42150, retriable=True, leader={"url": there.url})
+
+    broker.answer = lambda asked: points_to(other, asked)
+    other.answer = lambda asked: points_to(broker, asked)
+    route = Route(Cluster(Connection((broker.url,))), PLACE, broker.url, deadline_s=0.5)
+
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*has no leader"):
+        route.ask(lambda url: request("GET", url, "/x"))
+    assert len(broker.asked) + len(other.asked) < 20
+
+
+def test_what_no_leader_would_do_is_refused_at_once(broker: StandIn) -> None:
+    broker.answer = lambda _: refusal(416, 41650)
+    route = Route(Cluster(Connection((broker.url,))), PLACE, broker.url)
+
+    with pytest.raises(Refusal, match="41650"):
+        route.ask(lambda url: request("GET", url, "/"))
+    assert len(broker.asked) == 1
+
+
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker: StandIn) -> None:
+    broker.answer = lambda _: metadata(broker.url, topic_id="new")
+    route = Route(Cluster(Connection((broker.url,))), PLACE, None, topic_id="old")
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
+        route.ask(lambda url: request("GET", url, "/"))
