@@ -36,7 +36,12 @@ def names(store: Store, folder: str = MANIFESTS) -> list[ManifestName]:
 
 def load(store: Store) -> list[Manifest]:
     """Return all manifests. Raises LEADLINE_ARCHIVE_DAMAGED for one that cannot be read."""
-    return [_read(store, name) for name in names(store)]
+    return [load_one(store, name) for name in names(store)]
+
+
+def load_one(store: Store, name: ManifestName) -> Manifest:
+    """Return one manifest. Raises LEADLINE_ARCHIVE_DAMAGED."""
+    return manifests.decode(read(store, name.path), name.path)
 
 
 def holdings(store: Store) -> list[Entry]:
@@ -57,7 +62,7 @@ def begin_run(store: Store) -> tuple[int, Manifest]:
 
 def start_of(store: Store, run: int) -> Manifest:
     """Return where a run began. Raises FileNotFoundError."""
-    return _read(store, ManifestName(run, START))
+    return load_one(store, ManifestName(run, START))
 
 
 def check_run(store: Store, run: int) -> None:
@@ -84,6 +89,7 @@ def add_batch(
         for entry in written
     ]
     name = ManifestName(run, batch + 1)
+    again = store.size(name.path) is not None
     try:
         check_run(store, run)
         manifest = _next(store, name, entries)
@@ -91,9 +97,10 @@ def add_batch(
         _forget(store, entries)
         raise
     content = manifests.encode(manifest)
-    if store.size(name.path) is None or read(store, name.path) != content:
+    if not again or read(store, name.path) != content:
         write(store, name.path, content)
-    _forget(store, _others(store, manifest))
+    # What ran again may have written anew what has been merged into a larger file meanwhile.
+    _forget(store, [*_others(store, manifest), *(entries if again else ())])
     return manifest
 
 
@@ -119,9 +126,9 @@ def unlisted(store: Store) -> list[DataName]:
 
 def _next(store: Store, name: ManifestName, entries: list[Entry]) -> Manifest:
     if store.size(name.path) is not None:
-        return manifests.repeated_manifest(entries, _read(store, name))
+        return manifests.repeated_manifest(entries, load_one(store, name))
     before = [one for one in names(store, run_folder(name.run)) if one < name]
-    return manifests.next_manifest(entries, _read(store, before[-1]))
+    return manifests.next_manifest(entries, load_one(store, before[-1]))
 
 
 def _others(store: Store, manifest: Manifest) -> list[DataName]:
@@ -142,7 +149,3 @@ def _forget(store: Store, files: Iterable[Entry | DataName]) -> None:
     if paths:
         for path in paths - {entry.path for entry in holdings(store)}:
             store.delete(path)
-
-
-def _read(store: Store, name: ManifestName) -> Manifest:
-    return manifests.decode(read(store, name.path), name.path)

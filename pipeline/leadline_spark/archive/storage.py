@@ -184,10 +184,15 @@ class _RemotePending:
             self._over = True
 
 
+def absolute(location: str) -> str:
+    """Return a location that other processes, in other directories, find too."""
+    return location if "://" in location else str(Path(location).absolute())
+
+
 def open_store(location: str) -> Store:
     """Return the store of a path or URI. Raises ValueError for a URI that pyarrow does not know."""
     if "://" not in location:
-        return LocalStore(Path(location).absolute())
+        return LocalStore(Path(absolute(location)))
     from pyarrow import fs, lib  # noqa: PLC0415 - local archives do without pyarrow
 
     try:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from leadline_spark.archive import catalog
 from leadline_spark.archive.manifest import Place
 from leadline_spark.archive.sink import COLUMNS, FORMAT, ArchiveSink
-from leadline_spark.archive.storage import Store, open_store, read, sweep, write
+from leadline_spark.archive.storage import Store, absolute, open_store, read, sweep, write
 from leadline_spark.cluster import Cluster, Metadata
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
@@ -76,11 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def start(spark: SparkSession, asked: argparse.Namespace) -> StreamingQuery:
     """Start the query. Raises LeadlineSparkError for an archive that it may not write to."""
-    checkpoint = asked.checkpoint or f"{asked.to.rstrip('/')}/_checkpoint"
+    location = absolute(asked.to)
+    checkpoint = absolute(asked.checkpoint or f"{location.rstrip('/')}/_checkpoint")
     topics = [name.strip() for name in asked.topics.split(",") if name.strip()]
     cluster = command.options_of(asked)
     metadata = Cluster(command.connection_of(asked)).metadata(topics)
-    store = open_store(asked.to)
+    store = open_store(location)
     sweep(store)
     run, ends = resume(store, open_store(checkpoint))
     options = cluster | {
@@ -94,7 +95,7 @@ def start(spark: SparkSession, asked: argparse.Namespace) -> StreamingQuery:
     register(spark)
     spark.dataSource.register(ArchiveSink)
     records = spark.readStream.format("leadline").options(**options).load()
-    sink = {"path": asked.to, "run": str(run), "checkpointLocation": checkpoint}
+    sink = {"path": location, "run": str(run), "checkpointLocation": checkpoint}
     writer = records.writeStream.format(FORMAT).options(**cluster, **sink)
     if asked.continuous:
         return writer.trigger(processingTime=asked.interval).start()

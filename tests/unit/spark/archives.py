@@ -41,9 +41,12 @@ def data_file(
     """Write the file of `first` to `last`, handed over in pieces that end at `cuts`."""
     writer = FileWriter(store, "t", partition, TOPIC_ID)
     edges = [first, *(cut for cut in sorted(cuts) if first < cut <= last), last + 1]
-    for begin, end in pairwise(edges):
-        writer.add(records(range(begin, end), "t", partition))
-    return writer.finish()
+    try:
+        for begin, end in pairwise(edges):
+            writer.add(records(range(begin, end), "t", partition))
+        return writer.finish()
+    finally:
+        writer.discard()
 
 
 def entry(first: int, last: int, partition: int = 0, topic: str = "t", **facts: Any) -> Entry:

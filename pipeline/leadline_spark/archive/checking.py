@@ -1,0 +1,194 @@
+"""What is wrong with an archive, and how it stands to the cluster. Needs neither Spark nor pyarrow.
+
+A problem is something that must not be: records that are missing, twice there, or not as they were
+written. A note is something to know: a batch under way, holes that the log itself has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from leadline_spark.archive import catalog
+from leadline_spark.archive import manifest as manifests
+from leadline_spark.archive.manifest import Entry, Place
+from leadline_spark.archive.naming import MANIFESTS, data_name, is_temporary, manifest_name
+from leadline_spark.archive.storage import Store
+from leadline_spark.cluster import Metadata, OffsetsAnswer, PartitionOffsets, Untold
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.offsets import TopicPartition
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about an archive: `kind` is for scripts and stays, `about` a path or partition."""
+
+    kind: str
+    about: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What holds of an archive: its entries, what is wrong, and what is worth knowing."""
+
+    entries: tuple[Entry, ...]
+    problems: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+
+
+def check(store: Store) -> Findings:
+    """Check the names, the manifests and every byte of an archive."""
+    entries, problems = _listed(store)
+    problems += check_ranges(entries)
+    problems += [finding for entry in entries for finding in _check_file(store, entry)]
+    more, notes = _check_others(store, entries)
+    holes = [
+        Finding("holes", entry.path, f"{entry.missing} offsets without a record, as in the log")
+        for entry in entries
+        if entry.missing
+    ]
+    return Findings(tuple(entries), (*problems, *more), (*notes, *holes))
+
+
+def check_ranges(entries: Iterable[Entry]) -> list[Finding]:
+    """Find gaps and overlaps between the files of each partition, and ids that differ."""
+    found = []
+    for (topic, partition), files in manifests.by_place(entries).items():
+        about = f"{topic}-{partition}"
+        for one, two in pairwise(files):
+            first, end = two.name.first, one.name.end
+            between = f"between {one.path} and {two.path}"
+            if first > end:
+                told = f"offsets {end} to {first - 1} are missing {between}"
+                found.append(Finding("gap", about, told))
+            if first < end:
+                told = f"offsets {first} to {min(end, two.name.end) - 1} are twice there, {between}"
+                found.append(Finding("overlap", about, told))
+            if one.topic_id != two.topic_id:
+                told = f"the topic's id is {one.topic_id} and {two.topic_id}, {between}"
+                found.append(Finding("topic_id", about, told))
+    return found
+
+
+def check_cluster(
+    entries: Iterable[Entry], metadata: Metadata, offsets: OffsetsAnswer
+) -> tuple[list[Finding], list[Finding]]:
+    """Compare an archive with the log: return problems and notes.
+
+    Where the log begins after the archive's end, records are gone for ever. That the archive is
+    behind, or begins later than the log, is a note.
+    """
+    problems: list[Finding] = []
+    notes: list[Finding] = []
+    for place, files in manifests.by_place(entries).items():
+        about = f"{place[0]}-{place[1]}"
+        topic = metadata.topics.get(place[0])
+        if topic is None or topic.topic_id != files[-1].topic_id:
+            now = "is not there" if topic is None else f"has the id {topic.topic_id}"
+            told = f"the topic {now}; archived was {files[-1].topic_id}"
+            notes.append(Finding("other_topic", about, told))
+            continue
+        answer = offsets.get(TopicPartition(*place), Untold(0, "the cluster says nothing of it"))
+        if isinstance(answer, Untold):
+            problems.append(Finding("unknown", about, f"the log's ends: {answer.message}"))
+            continue
+        for finding in _against_log(about, files, answer):
+            (notes if finding.kind in {"behind", "begins_later"} else problems).append(finding)
+    known = {entry.name.topic for entry in entries}
+    places = set(manifests.ends_of(entries))
+    for where, told_of in offsets.items():
+        empty = isinstance(told_of, Untold) or told_of.start == told_of.end
+        if where.topic in known and (where.topic, where.partition) not in places and not empty:
+            notes.append(Finding("behind", str(where), "nothing of this partition is archived"))
+    return problems, notes
+
+
+def partition_rows(entries: Iterable[Entry]) -> Iterator[dict[str, object]]:
+    """Yield what is held of each partition."""
+    for (topic, partition), files in manifests.by_place(entries).items():
+        yield {
+            "topic": topic,
+            "partition": partition,
+            "first": files[0].name.first,
+            "end": files[-1].name.end,
+            "files": len(files),
+            "rows": sum(entry.rows for entry in files),
+            "bytes": sum(entry.bytes for entry in files),
+        }
+
+
+def _against_log(about: str, files: list[Entry], log: PartitionOffsets) -> Iterator[Finding]:
+    first, end = files[0].name.first, files[-1].name.end
+    if log.start > end:
+        told = f"the archive ends before {end}, the log begins at {log.start}: the records between "
+        yield Finding("gap", about, told + "were deleted before they were archived")
+    if log.end < end:
+        told = f"the archive ends before {end}, the log before {log.end}: the log has lost records"
+        yield Finding("ahead", about, told)
+    if log.end > end:
+        yield Finding("behind", about, f"{log.end - max(end, log.start)} records to be archived")
+    if log.start < first:
+        yield Finding("begins_later", about, f"the log begins at {log.start}, this at {first}")
+
+
+def _listed(store: Store) -> tuple[list[Entry], list[Finding]]:
+    """Return what the readable manifests list, and a problem for each of the others."""
+    found = []
+    problems = []
+    for name in catalog.names(store):
+        try:
+            found.append(catalog.load_one(store, name))
+        except LeadlineSparkError as failure:
+            problems.append(Finding("manifest", name.path, failure.message))
+    if not found and not problems:
+        problems.append(Finding("no_archive", MANIFESTS, "there is no manifest: no archive"))
+    return manifests.listed(found), problems
+
+
+def _check_file(store: Store, entry: Entry) -> Iterator[Finding]:
+    size = store.size(entry.path)
+    if size is None:
+        yield Finding("missing", entry.path, "listed by a manifest, and not there")
+    elif size != entry.bytes:
+        yield Finding("size", entry.path, f"{size} bytes, written were {entry.bytes}")
+    elif _sha256(store, entry.path) != entry.sha256:
+        yield Finding("content", entry.path, "its SHA-256 is not that of what was written")
+
+
+def _sha256(store: Store, path: str) -> str:
+    digest = hashlib.sha256()
+    with store.open(path) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _check_others(store: Store, entries: Iterable[Entry]) -> tuple[list[Finding], list[Finding]]:
+    """Judge the files that no manifest lists: return problems and notes.
+
+    Beyond a partition's end a batch may be under way. Within it, readers who take all files would
+    find records twice.
+    """
+    listed = {entry.path for entry in entries}
+    ends: Mapping[Place, int] = manifests.ends_of(entries)
+    problems: list[Finding] = []
+    notes: list[Finding] = []
+    for path in store.paths():
+        name = data_name(path)
+        if path in listed or not path.startswith(("topic=", MANIFESTS)):
+            continue
+        if name is not None and name.first < ends.get(name[:2], 0):
+            told = "no manifest lists it, and its offsets are in other files"
+            problems.append(Finding("unlisted", path, f"{told}; `compact` deletes such files"))
+        elif name is not None:
+            notes.append(Finding("under_way", path, "not listed yet: a batch is under way, or was"))
+        elif is_temporary(path):
+            notes.append(Finding("unfinished", path, "being written, or left by a dead writer"))
+        elif manifest_name(path) is None:
+            problems.append(Finding("stranger", path, "not a file of an archive"))
+    return problems, notes

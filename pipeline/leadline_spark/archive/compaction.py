@@ -1,0 +1,74 @@
+"""Put neighbouring small files together, under new names, at one stroke for readers of manifests.
+
+A merged file is written whole beside the files that it is made of; then one manifest lets it count
+in their place; then they are deleted. Whatever ends this in between, the archive holds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from leadline_spark.archive import manifest as manifests
+from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.naming import DataName
+from leadline_spark.archive.parquet import SCHEMA, FileWriter, read_row_groups
+from leadline_spark.archive.storage import Store
+
+
+class Group(NamedTuple):
+    """Neighbours of one partition that become one file: two at least."""
+
+    entries: tuple[Entry, ...]
+
+
+def plan(entries: Iterable[Entry], target_bytes: int) -> list[Group]:
+    """Return what to merge: runs of neighbours that stay together below the target.
+
+    A file that has reached half the target is let alone: merging it would save few files, and
+    copy much. Pure.
+    """
+    groups: list[Group] = []
+    for files in manifests.by_place(entries).values():
+        groups += [Group(tuple(run)) for run in _runs(files, target_bytes) if len(run) > 1]
+    return groups
+
+
+def merge(store: Store, group: Group) -> Entry:
+    """Write the file that holds all records of a group, and describe it.
+
+    Raises LEADLINE_ARCHIVE_DAMAGED where a file is not what its manifest says.
+    """
+    name, topic_id = group.entries[0].name, group.entries[0].topic_id
+    writer = FileWriter(store, name.topic, name.partition, topic_id)
+    try:
+        for entry in group.entries:
+            for table in read_row_groups(store, entry.path):
+                for batch in table.cast(SCHEMA).to_batches():
+                    writer.add(batch)
+        merged = writer.finish()
+    finally:
+        writer.discard()
+    wanted = DataName(name.topic, name.partition, name.first, group.entries[-1].name.last)
+    rows = sum(entry.rows for entry in group.entries)
+    if (merged.name, merged.rows) != (wanted, rows):
+        store.delete(merged.path)
+        told = f"the parts of {wanted.path} have {merged.rows} rows ({merged.path}), not {rows}"
+        raise manifests.damaged(told)
+    return merged
+
+
+def _runs(files: list[Entry], target_bytes: int) -> Iterator[list[Entry]]:
+    run: list[Entry] = []
+    size = 0
+    for entry in files:
+        big = entry.bytes * 2 >= target_bytes
+        apart = run and run[-1].name.end != entry.name.first
+        if run and (big or apart or size + entry.bytes > target_bytes):
+            yield run
+            run, size = [], 0
+        if not big:
+            run.append(entry)
+            size += entry.bytes
+    if run:
+        yield run

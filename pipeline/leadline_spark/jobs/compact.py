@@ -1,0 +1,93 @@
+"""Merge an archive's neighbouring small files, and delete files that do not count.
+
+  leadline spark compact /archive [--target-bytes 134217728]
+  spark-submit … leadline_spark/jobs/compact.py /archive
+
+Readers who go by the manifests see the same records all the time; a reader of all files may find
+some twice for the moment between one rename and the next deletions. May run beside an archiving
+job, not beside another compaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from leadline_spark.archive import catalog, compaction
+from leadline_spark.archive import manifest as manifests
+from leadline_spark.archive.compaction import Group
+from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.storage import Store, absolute, open_store
+from leadline_spark.jobs import command
+
+TARGET_BYTES = 128 << 20
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what understands the command line."""
+    told = command.job_parser("compact", __doc__)
+    told.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    told.add_argument(
+        "--target-bytes",
+        type=int,
+        default=TARGET_BYTES,
+        metavar="N",
+        help="how large a merged file may become (default: %(default)s)",
+    )
+    told.add_argument("--dry-run", action="store_true", help="only say what would be merged")
+    return told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compact, and print what was done. The exit code is 1 where that failed."""
+    asked = parser().parse_args(argv)
+    location = absolute(asked.archive)
+
+    def merge_all(groups: Sequence[Group]) -> Sequence[Entry]:
+        with command.session("leadline compact") as spark:
+            parts = spark.sparkContext.parallelize(groups, len(groups))
+            return parts.map(lambda group: compaction.merge(open_store(location), group)).collect()
+
+    def job() -> int:
+        store = open_store(location)
+        groups = compaction.plan(catalog.holdings(store), asked.target_bytes)
+        deleted = [] if asked.dry_run else tidy(store)
+        if groups and not asked.dry_run:
+            compact(store, groups, merge_all, time.time_ns())
+        count = sum(len(group.entries) for group in groups)
+        done = {"merged": count, "into": len(groups), "deleted": deleted, "dry_run": asked.dry_run}
+        command.report(done)
+        return command.DONE
+
+    return command.run(job)
+
+
+def compact(
+    store: Store,
+    groups: Sequence[Group],
+    merge_all: Callable[[Sequence[Group]], Sequence[Entry]],
+    number: int,
+) -> None:
+    """Merge the groups by `merge_all`, and let the results count in place of their parts."""
+    merged = tuple(merge_all(groups))
+    replaced = tuple(entry.path for group in groups for entry in group.entries)
+    catalog.add_compaction(store, number, merged, replaced)
+
+
+def tidy(store: Store) -> list[str]:
+    """Delete the files that no manifest counts and whose offsets are in others; return their paths.
+
+    A compaction that died leaves such files, and so does a task that outlived its driver. What a
+    batch under way has written lies beyond the archive's end, and is left alone.
+    """
+    ends = manifests.ends_of(catalog.holdings(store))
+    stray = [name for name in catalog.unlisted(store) if name.first < ends.get(name[:2], 0)]
+    for name in stray:
+        store.delete(name.path)
+    return [name.path for name in stray]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

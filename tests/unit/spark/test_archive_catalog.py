@@ -1,0 +1,232 @@
+"""Batches and compactions of an archive, ended at every point and run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leadline_spark.archive import catalog, checking, compaction
+from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.parquet import read_row_groups
+from leadline_spark.archive.storage import LocalStore, Pending, Store, sweep
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.jobs.compact import compact, tidy
+from tests.unit.spark.archives import TOPIC_ID, data_file, records
+
+IDS = {"t": TOPIC_ID}
+END = 60
+
+
+class Died(Exception):
+    """The process was killed here."""
+
+
+class MortalStore:
+    """A store whose user dies with a given step; a step is what others can see."""
+
+    def __init__(self, store: Store, steps: int, *, after: bool) -> None:
+        self._store = store
+        self._left = steps
+        self._after = after
+
+    def paths(self, folder: str = "") -> list[str]:
+        return self._store.paths(folder)
+
+    def size(self, path: str) -> int | None:
+        return self._store.size(path)
+
+    def open(self, path: str) -> BinaryIO:
+        return self._store.open(path)
+
+    def delete(self, path: str) -> None:
+        with self.step():
+            self._store.delete(path)
+
+    def begin(self, folder: str) -> Pending:
+        return _MortalPending(self, self._store.begin(folder))
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        self._left -= 1
+        if self._left == 0 and not self._after:
+            raise Died
+        yield
+        if self._left == 0:
+            raise Died
+
+
+class _MortalPending:
+    def __init__(self, store: MortalStore, pending: Pending) -> None:
+        self._store = store
+        self._pending = pending
+        self.file = pending.file
+
+    def finish(self, path: str) -> None:
+        with self._store.step():
+            self._pending.finish(path)
+
+    def discard(self) -> None:
+        """A killed process tidies nothing up, but this one must close its file."""
+        self.file.close()
+
+
+def _batch(store: Store, run: int, number: int, first: int, end: int, cuts: set[int]) -> None:
+    """Archive [first, end) of one partition as a batch, in files that end at the cuts."""
+    edges = [first, *sorted(cut for cut in cuts if first < cut < end), end]
+    written = [data_file(store, one, two - 1) for one, two in pairwise(edges)]
+    catalog.add_batch(store, run, number, written, IDS)
+
+
+def _holds(store: Store, first: int, end: int) -> None:
+    """Check that an archive holds exactly these records, in files that all count."""
+    found = checking.check(store)
+    assert found.problems == ()
+    assert [note.kind for note in found.notes if note.kind != "unfinished"] == []
+    assert catalog.unlisted(store) == []
+    rows = [row for entry in found.entries for row in _rows(store, entry)]
+    assert rows == records(range(first, end)).to_pylist()
+
+
+def _rows(store: Store, entry: Entry) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = pa.concat_tables(read_row_groups(store, entry.path)).to_pylist()
+    return rows
+
+
+CUTS = st.sets(st.integers(1, END - 1), max_size=4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    ends=st.sets(st.integers(1, END - 1), max_size=3),
+    attempts=st.lists(st.tuples(CUTS, st.integers(1, 12), st.booleans()), max_size=6),
+    last=CUTS,
+    target=st.integers(1, 40_000),
+)
+def test_whatever_ends_a_job_nothing_is_lost_or_doubled(
+    tmp_path_factory: pytest.TempPathFactory,
+    ends: set[int],
+    attempts: list[tuple[set[int], int, bool]],
+    last: set[int],
+    target: int,
+) -> None:
+    """Batches archived, then compacted; attempts die at some step, and split ranges otherwise."""
+    store = LocalStore(tmp_path_factory.mktemp("archive"))
+    run, _ = catalog.begin_run(store)
+    batches = list(pairwise([0, *sorted(ends), END]))
+    done = 0
+    for cuts, steps, after in [*attempts, (last, 0, False)]:
+        mortal = MortalStore(store, steps, after=after)
+        try:
+            for number, (first, end) in list(enumerate(batches))[done:]:
+                # A driver that dies after the commit does not know that it was one.
+                _batch(mortal, run, number, first, end, cuts)
+                done = number + 1
+            _merge(mortal, target)
+        except Died:
+            pass
+    _holds(store, 0, END)
+    assert sweep(store) >= 0
+    _holds(store, 0, END)
+
+
+def _merge(store: Store, target: int) -> None:
+    number = 1 + sum(name.run == catalog.COMPACTIONS for name in catalog.names(store))
+    groups = compaction.plan(catalog.holdings(store), target)
+    tidy(store)
+    if groups:
+        compact(store, groups, lambda all_: [compaction.merge(store, one) for one in all_], number)
+
+
+def test_a_batch_that_runs_again_after_its_files_were_merged_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(tmp_path)
+    run, _ = catalog.begin_run(store)
+    _batch(store, run, 0, 0, 20, {10})
+    _merge(store, 1 << 20)
+    assert [entry.name[2:] for entry in catalog.holdings(store)] == [(0, 19)]
+    _batch(store, run, 0, 0, 20, {10})
+    _holds(store, 0, 20)
+    _batch(store, run, 0, 0, 20, {5})
+    _holds(store, 0, 20)
+    _batch(store, run, 1, 20, 30, set())
+    _holds(store, 0, 30)
+
+
+def test_a_new_run_begins_where_the_archive_ends_and_fences_the_old_one(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    first, start = catalog.begin_run(store)
+    assert (first, start.ends) == (1, {})
+    _batch(store, first, 0, 5, 20, set())
+    second, start = catalog.begin_run(store)
+    assert (second, start.ends, start.topic_ids) == (2, {("t", 0): 20}, IDS)
+    _batch(store, second, 0, 20, 25, set())
+    for number in (0, 1):
+        with pytest.raises(LeadlineSparkError, match="taken over") as refused:
+            _batch(store, first, number, 20, 25, {21})
+        assert refused.value.code == "LEADLINE_ARCHIVE_CONFLICT"
+    _holds(store, 5, 25)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "number", "code"),
+    [
+        (21, 25, 1, "LEADLINE_ARCHIVE_GAP"),
+        (19, 25, 1, "LEADLINE_ARCHIVE_CONFLICT"),
+        (10, 20, 1, "LEADLINE_ARCHIVE_CONFLICT"),
+        (0, 15, 0, "LEADLINE_ARCHIVE_CONFLICT"),
+        (20, 25, 0, "LEADLINE_ARCHIVE_CONFLICT"),
+    ],
+)
+def test_a_batch_that_is_refused_leaves_nothing_behind(
+    tmp_path: Path, first: int, end: int, number: int, code: str
+) -> None:
+    store = LocalStore(tmp_path)
+    run, _ = catalog.begin_run(store)
+    _batch(store, run, 0, 0, 20, set())
+    with pytest.raises(LeadlineSparkError) as refused:
+        _batch(store, run, number, first, end, set())
+    assert refused.value.code == code
+    _holds(store, 0, 20)
+
+
+def test_a_checkpoint_of_another_archive_is_refused(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    with pytest.raises(LeadlineSparkError, match="another directory"):
+        _batch(store, 1, 0, 0, 20, set())
+    assert store.paths() == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "target", "merged"),
+    [
+        ([10, 10, 10], 100, [3]),
+        ([10, 10, 10], 25, [2]),
+        ([10, 60, 10, 10], 100, [2]),
+        ([10, 45, 45, 10], 100, [3]),
+        ([10], 100, []),
+        ([50, 50], 100, []),
+    ],
+)
+def test_small_neighbours_are_merged(sizes: Sequence[int], target: int, merged: list[int]) -> None:
+    from tests.unit.spark.archives import entry  # noqa: PLC0415 - used here alone
+
+    files = [entry(10 * at, 10 * at + 9, bytes=size) for at, size in enumerate(sizes)]
+    files += [entry(0, 9, partition=1)]
+    groups = compaction.plan(files, target)
+    assert [len(group.entries) for group in groups] == merged
+
+
+def test_files_with_a_gap_between_them_are_not_merged(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    files = [data_file(store, 0, 9), data_file(store, 11, 19), data_file(store, 20, 29)]
+    groups = compaction.plan(files, 1 << 20)
+    assert [[one.name.first for one in group.entries] for group in groups] == [[11, 20]]
