@@ -85,7 +85,7 @@ class Wanted:
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, _OFFSETS_INVALID, _OPTION_INVALID.
         """
         if self.start == LATEST or self.end == EARLIEST:
-            told = "A batch read of the audit cannot begin at latest or end at earliest: it is empty."
+            told = "A batch read of the audit that begins at latest or ends at earliest is empty."
             raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
         there = self.exports.there()
         asked = resolved(self.start, self.end, there)
