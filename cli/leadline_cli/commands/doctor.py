@@ -122,7 +122,7 @@ def _zookeeper(cluster: ClusterFile) -> Iterable[Finding]:
     for server in cluster.zookeeper_servers:
         port = urlsplit(server.url).port or 0
         mode = server_mode(port)
-        advice = "" if mode else "run it again: " + " ".join(server.argv)
+        advice = "" if mode else "run `leadline up` again, or only this: " + " ".join(server.argv)
         yield Finding(f"ZooKeeper {server.id}", mode is not None, mode or "does not serve", advice)
 
 
@@ -195,7 +195,8 @@ async def _broker(http: httpx.AsyncClient, number: int, url: str) -> Finding:
     try:
         answer = await http.get(f"{url}/readyz")
     except httpx.HTTPError:
-        return Finding(check, False, f"{url} does not answer", "start it again; see its log")
+        advice = "start it again, as `leadline up --restart` does by itself; its log may say why"
+        return Finding(check, False, f"{url} does not answer", advice)
     if answer.status_code != httpx.codes.OK:
         return Finding(check, False, why_not_ready(answer), "wait a moment; then look into its log")
     skew = _skew(answer, before)
