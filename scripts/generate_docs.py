@@ -1,4 +1,4 @@
-"""Write docs/settings.md and docs/errors.md from the code that they describe.
+"""Write docs/settings.md, errors.md and spark-options.md from the code that they describe.
 
 Usage: python scripts/generate_docs.py [--check]
 
@@ -11,6 +11,9 @@ from pathlib import Path
 
 from leadline_client.errors import ERRORS_BY_CODE, LeadlineError
 from leadline_common.settings import Setting, settings_table
+from leadline_spark.errors import CODES
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import BATCH, STREAM, WRITE, Option
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 
@@ -79,6 +82,22 @@ The header `X-Leadline-Cause` names the request in logs and audit entries; one t
 is kept. A retriable 503 carries `Retry-After`.
 """
 
+SPARK_INTRODUCTION = """\
+# Options of `format("leadline")`
+
+Names, defaults and meanings are those of Spark's Kafka source and sink wherever these have the
+option. Case does not matter. A name that is not in this table is refused, with the nearest known
+one. How they are used: [spark.md](spark.md).
+"""
+
+SPARK_ERRORS = """\
+## Error codes
+
+What goes wrong in the source, the sink and the jobs carries one of these codes, which stay as they
+are, in brackets before its text.
+
+"""
+
 
 def settings_page() -> str:
     """Return docs/settings.md."""
@@ -120,6 +139,23 @@ def _error_cells(kind: type[LeadlineError]) -> list[str]:
     return [str(kind.code), name, status, kind.outcome, retriable, meaning]
 
 
+def spark_page() -> str:
+    """Return docs/spark-options.md."""
+    heads = ("Name", "Value", "Default", "Batch", "Stream", "Write", "Meaning")
+    options = _table(heads, (_option_cells(row) for row in OPTIONS))
+    codes = _table(("Code", "Meaning"), ([f"`{code}`", told] for code, told in CODES.items()))
+    return "\n".join([GENERATED, "", SPARK_INTRODUCTION, options, SPARK_ERRORS + codes])
+
+
+def _option_cells(row: Option) -> list[str]:
+    value = " or ".join(f"`{choice}`" for choice in row.choices) or row.kind
+    default = "" if row.default is None else f"`{row.default}`"
+    scopes = ["yes" if scope in row.scopes else "" for scope in (BATCH, STREAM, WRITE)]
+    aliases = " and ".join(f"`{alias}`" for alias in row.aliases)
+    meaning = f"{row.meaning} Also accepted: {aliases}." if aliases else row.meaning
+    return [f"`{row.name}`", value, default, *scopes, meaning]
+
+
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     heads = list(heads)
     lines = [heads, ["---"] * len(heads), *rows]
@@ -132,7 +168,12 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 def main(arguments: list[str]) -> int:
     """Write the pages, or compare them; the exit code is the answer."""
     stale = 0
-    for name, page in (("settings.md", settings_page()), ("errors.md", errors_page())):
+    pages = {
+        "settings.md": settings_page(),
+        "errors.md": errors_page(),
+        "spark-options.md": spark_page(),
+    }
+    for name, page in pages.items():
         path = DOCS / name
         if path.exists() and path.read_text(encoding="utf-8") == page:
             continue

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.codec.checksum import checksum
 from leadline_spark.codec.decode import decode
 from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
@@ -29,8 +30,6 @@ _WAIT_MS = 1_000
 _HEADERS = {"Accept": OCTETS}
 # Uncompressed: a proxy's gzip would cost more than it saves on batches that are compressed already.
 
-Decode = Callable[[bytes, int, int, tuple[str, ...], str, int], Iterator[pa.RecordBatch]]
-
 
 @dataclass(frozen=True, slots=True)
 class FetchSettings:
@@ -40,6 +39,7 @@ class FetchSettings:
     fetch_max_bytes: int = 4 << 20
     deadline_s: float = 60.0
     fail_on_data_loss: bool = True
+    decoder: str = "auto"
 
 
 def read_range(
@@ -63,6 +63,7 @@ class _Reading:
         self._settings = settings
         self._route = Route(cluster, asked.place, leader, asked.topic_id, settings.deadline_s)
         self._cluster = cluster
+        self._checksum = checksum(settings.decoder)
         self._epoch = asked.end_epoch
         self._moved = time.monotonic()
         self.position = asked.start
@@ -70,7 +71,6 @@ class _Reading:
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Fetch and decode until the end is reached."""
-        place = self._asked.place
         while self.position < self.end:
             answer = self._fetch()
             if answer is None:
@@ -80,9 +80,17 @@ class _Reading:
                 self._stalled(answer)
                 continue
             self._moved = time.monotonic()
-            columns = self._settings.columns
-            # Every answer is a whole batch at least, so this ends.
-            yield from decode(answer.body, begin, self.end, columns, place.topic, place.partition)
+            yield from self._decoded(answer.body, begin)
+
+    def _decoded(self, body: bytes, begin: int) -> Iterator[pa.RecordBatch]:
+        place, columns = self._asked.place, self._settings.columns
+        try:
+            yield from decode(
+                body, begin, self.end, columns, place.topic, place.partition, self._checksum
+            )
+        except LeadlineSparkError as failure:
+            told = f"{self._asked} of {self._route.leader}: {failure.message}"
+            raise LeadlineSparkError(failure.code, told) from failure
 
     def _fetch(self) -> Answer | None:
         """Ask the leader for what is next; None where the range had to be changed first."""

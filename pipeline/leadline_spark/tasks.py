@@ -45,6 +45,7 @@ class TaskMaker:
             options.number("fetchMaxBytes") or 4 << 20,
             (options.number("fetchDeadlineMs") or 60_000) / 1_000,
             options.flag("failOnDataLoss"),
+            options.text("decoder") or "auto",
         )
         return cls(
             Connection.of(options),

@@ -198,7 +198,7 @@ def test_a_changed_byte_is_an_error_and_names_the_place(log: Log) -> None:
     spoilt[-1] ^= 1
     log.kept[10] = bytes(spoilt)
 
-    with pytest.raises(LeadlineSparkError, match="LEADLINE_BATCH_CORRUPT"):
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_BATCH_CORRUPT.*t-0 \[0, 30\)"):
         read(log, 0, 30)
 
 
