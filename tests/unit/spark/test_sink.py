@@ -1,0 +1,242 @@
+"""Tasks and commits of a write, against brokers that forget to answer, move and refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from leadline_client import batches
+from leadline_spark.cluster import Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.offsets import TopicPartition
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import Options
+from leadline_spark.publishing import Upload, Written, drop_all, publish_all
+from leadline_spark.sink_settings import SinkSettings
+from leadline_spark.writer import Task
+from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+
+PLACE = TopicPartition("t", 0)
+UNKNOWN = refusal(504, 50450, outcome="unknown")
+
+Answer = Callable[[Asked], Said]
+
+
+class Leader:
+    """A partition's leader: it appends, stages and publishes, once it has said what is planned."""
+
+    def __init__(self, broker: StandIn) -> None:
+        self.broker = broker
+        self.planned: list[Said] = []
+        self.appended: dict[tuple[int, int], bytes] = {}
+        self.staged: dict[str, bytes] = {}
+        self.leads = broker.url
+        self.take: Answer = self.usual
+        broker.answer = self.answer
+
+    def answer(self, asked: Asked) -> Said:
+        if asked.path == "/v1/metadata":
+            rows = [[0, 1, 4, [1], [1]]]
+            topics = {"t": {"topic_id": "id", "partitions": rows}}
+            brokers = [{"id": 1, "url": self.leads}]
+            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+        if asked.path == "/v1/producer-ids":
+            return Said({"producer_id": 7, "producer_epoch": 2})
+        taken = self.take(asked)
+        return self.planned.pop(0) if self.planned else taken
+
+    def usual(self, asked: Asked) -> Said:
+        if asked.path.endswith("/records"):
+            header = batches.header_at(asked.body)
+            self.appended[header.producer_id, header.base_sequence] = asked.body
+            return Said({"base_offset": 0, "leader_epoch": 4, "count": header.record_count})
+        if asked.method == "DELETE":
+            del self.staged[asked.path.rsplit("/", 1)[1]]
+            return Said(status=204)
+        name = f"s{len(self.staged)}"
+        self.staged[name] = asked.body
+        return Said({"staged_id": name, "records": 1, "bytes": 1, "expires_at_ms": 1}, 201)
+
+
+@pytest.fixture
+def leader() -> Iterator[Leader]:
+    with stand_in() as broker:
+        yield Leader(broker)
+
+
+def settings(leader: Leader, *, streaming: bool = False, **given: Any) -> SinkSettings:
+    options = {"bootstrap": leader.broker.url, "topic": "t", "deliveryTimeoutMs": "3000", **given}
+    return SinkSettings.of(Options(OPTIONS, options), streaming=streaming)
+
+
+def rows(count: int) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"value": [b"%d" % n for n in range(count)]})
+
+
+def values(bodies: list[bytes]) -> list[bytes | None]:
+    return [record.value for body in bodies for record in batches.decode(body)]
+
+
+def test_a_task_numbers_its_batches(leader: Leader) -> None:
+    done = Task(settings(leader, batchBytes="50"), 0).run(rows(5))
+    assert done == Written(0, 5)
+    assert sorted(leader.appended) == [(7, 0), (7, 2), (7, 4)]
+    assert values([leader.appended[key] for key in sorted(leader.appended)]) == [
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+        b"4",
+    ]
+
+
+def test_what_may_have_been_appended_is_sent_again_as_it_was(leader: Leader) -> None:
+    leader.planned = [UNKNOWN, Said(b"", closes=True, status=503)]
+    Task(settings(leader), 0).run(rows(3))
+    bodies = {asked.body for asked in leader.broker.asked if asked.path.endswith("/records")}
+    assert len(bodies) == 1, "with the same sequence numbers, so that a leader knows it again"
+    assert sum(asked.path.endswith("/records") for asked in leader.broker.asked) == 3
+
+
+def test_a_hint_is_followed_to_the_leader(leader: Leader) -> None:
+    with stand_in() as other:
+        behind = Leader(other)
+        hint = {"id": 2, "url": other.url, "epoch": 5}
+        leader.planned = [refusal(421, 42150, retriable=True, leader=hint)]
+        leader.appended = {}
+        Task(settings(leader), 0).run(rows(3))
+        assert values(list(behind.appended.values())) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        (refusal(413, 41350), "LEADLINE_REFUSED"),
+        (refusal(409, 40956), "LEADLINE_REFUSED"),
+    ],
+)
+def test_what_is_refused_for_good_ends_the_task(leader: Leader, said: Said, code: str) -> None:
+    leader.planned = [said]
+    with pytest.raises(LeadlineSparkError, match=code):
+        Task(settings(leader), 0).run(rows(1))
+
+
+def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
+    leader.take = lambda _: UNKNOWN
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*50450"):
+        Task(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
+
+
+def test_without_all_replicas_nothing_is_numbered(leader: Leader) -> None:
+    Task(settings(leader, acks="1"), 0).run(rows(1))
+    assert list(leader.appended) == [(-1, -1)]
+    assert {asked.params.get("acks") for asked in leader.broker.asked} == {"1", None}
+
+
+def test_an_exactly_once_task_stages_and_says_where(leader: Leader) -> None:
+    done = Task(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 3).run(rows(3))
+    assert done == Written(3, 3, (Upload(PLACE, leader.broker.url, ("s0", "s1")),))
+    assert values(list(leader.staged.values())) == [b"0", b"1", b"2"]
+    assert not leader.appended
+
+
+def test_a_task_that_fails_tidies_up(leader: Leader) -> None:
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from rows(5)
+        raise ArithmeticError("in the middle")
+
+    with pytest.raises(ArithmeticError):
+        Task(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 0).run(failing())
+    assert leader.staged == {}
+
+
+def test_a_leader_that_moved_lost_what_was_staged(leader: Leader) -> None:
+    with stand_in() as other:
+        Leader(other)
+        hint = {"id": 2, "url": other.url, "epoch": 5}
+        moved = refusal(421, 42150, retriable=True, leader=hint)
+        leader.planned = [leader.take(leader_request()), moved]
+        with pytest.raises(LeadlineSparkError, match="LEADLINE_STAGED_LOST"):
+            Task(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 0).run(rows(3))
+
+
+def leader_request() -> Asked:
+    return Asked("POST", "/v1/topics/t/partitions/0/staged", {}, {}, b"")
+
+
+def published(duplicate: bool = False) -> Said:
+    return Said({"base_offset": 1, "last_offset": 2, "leader_epoch": 4, "duplicate": duplicate})
+
+
+def test_a_commit_publishes_in_the_order_of_the_tasks_until_it_knows(leader: Leader) -> None:
+    leader.planned = [UNKNOWN, published(duplicate=True)]
+    leader.take = lambda _: published()
+    url = leader.broker.url
+    messages = [
+        Written(2, 1, (Upload(PLACE, url, ("c",)),)),
+        None,
+        Written(0, 1, (Upload(PLACE, url, ("a", "b")),)),
+        Written(1, 0),
+    ]
+    publish_all(settings(leader, streaming=True, txnAppId="app"), messages, 41)
+    asked = [one for one in leader.broker.asked if one.path.endswith("/publish")]
+    assert [one.body for one in asked] == [asked[0].body] * 2
+    assert b'"app":"app","batch":41,"staged":["a","b","c"]' in asked[0].body
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (40452, "LEADLINE_STAGED_LOST"),
+        (40959, "LEADLINE_PUBLISH_REFUSED"),
+        (40962, "LEADLINE_PUBLISH_REFUSED"),
+        (41550, "LEADLINE_REFUSED"),
+    ],
+)
+def test_a_commit_that_fails_says_why_and_tries_the_others(
+    leader: Leader, error: int, code: str
+) -> None:
+    def take(asked: Asked) -> Said:
+        return refusal(409, error) if "/partitions/0/" in asked.path else published()
+
+    leader.take = take
+    url = leader.broker.url
+    uploads = tuple(Upload(replace(PLACE, partition=n), url, (f"s{n}",)) for n in range(3))
+    with pytest.raises(LeadlineSparkError, match=code):
+        publish_all(settings(leader, streaming=True, txnAppId="a"), [Written(0, 1, uploads)], 0)
+    asked = {one.path for one in leader.broker.asked if one.path.endswith("/publish")}
+    assert len(asked) == 3
+
+
+def test_what_cannot_be_deleted_is_left_to_expire() -> None:
+    dead = "http://127.0.0.1:9"
+    written = Written(0, 1, (Upload(PLACE, dead, ("a",)), Upload(PLACE, None, ("b",))))
+    options = Options(OPTIONS, {"bootstrap": dead, "topic": "t"})
+    settings_ = SinkSettings.of(options, streaming=True)
+    assert settings_.connection == Connection((dead,))
+    drop_all(settings_, [written, None])
+
+
+@pytest.mark.parametrize(
+    ("given", "streaming", "code"),
+    [
+        ({"txnAppId": "a"}, False, "LEADLINE_OPTION_CONFLICT.*txnVersion"),
+        ({"txnVersion": "1"}, False, "LEADLINE_OPTION_CONFLICT.*txnAppId"),
+        ({"txnAppId": "a", "txnVersion": "1"}, True, "LEADLINE_OPTION_CONFLICT.*stream"),
+        ({"txnAppId": "a", "acks": "1"}, True, "LEADLINE_OPTION_CONFLICT.*acks"),
+        ({"txnAppId": "a", "txnVersion": "2147483648"}, False, "LEADLINE_OPTION_INVALID"),
+    ],
+)
+def test_options_that_do_not_go_together(given: dict[str, str], streaming: bool, code: str) -> None:
+    options = Options(OPTIONS, {"bootstrap": "http://x", "topic": "t", **given})
+    with pytest.raises(LeadlineSparkError, match=code):
+        SinkSettings.of(options, streaming=streaming)
+
+
+def test_minus_one_is_kafkas_name_for_all() -> None:
+    options = Options(OPTIONS, {"bootstrap": "http://x", "topic": "t", "kafka.acks": "-1"})
+    assert SinkSettings.of(options, streaming=False).acks == "all"
