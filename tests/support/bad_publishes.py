@@ -24,7 +24,8 @@ def publish(name: str, code: int, says: str = "", **changed: object) -> Bad:
 def publishes(batch: bytes, large: bytes, request_max_bytes: int) -> list[Bad]:
     """Return what is sent to the leader; `batch` is a good one, `large` is over the limit."""
     return [
-        Bad("staged JSON", "POST", STAGED, 41550, b"{}", JSON, says="octet-stream"),
+        Bad("staged text", "POST", STAGED, 41550, b"{}", TEXT, says="octet-stream"),
+        Bad("staged JSON without records", "POST", STAGED, 40050, b"{}", JSON, says="records"),
         staged("staged garbage", 40051, b"\x00" * 200),
         staged("staged nothing", 40051, b""),
         staged("staged a torn batch", 40051, batch[:-1]),

@@ -32,7 +32,6 @@ FLEETING = (
     "drop_staged",
     "publish",
     "remove_partitions",
-    "stage",
 )
 """What the examples of these are about depends on what is under way: a refusal may be right."""
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from leadline_broker.adapters.disk import DiskLogs
-from leadline_client.errors import BodyTooLarge, NotEnoughReplicas
+from leadline_client.errors import BodyTooLarge, NotEnoughReplicas, StagingFull
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings, settings_table
 from leadline_common.zk.errors import ConnectionLoss
@@ -28,6 +28,7 @@ from tests.unit.broker.small_cluster import (
 PROVED = {
     "controlled.shutdown.enable",
     "controlled.shutdown.timeout.ms",
+    "load.window.ms",
     "log.retention.bytes",
     "log.retention.ms",
     "log.segment.bytes",
@@ -35,6 +36,8 @@ PROVED = {
     "min.insync.replicas",
     "open.files.max",
     "replica.lag.time.max.ms",
+    "staging.max.bytes",
+    "staging.ttl.ms",
 }
 """The settings whose effect on a running broker a test below shows."""
 
@@ -155,6 +158,31 @@ async def test_retention_keeps_less(tmp_path: Path, limit: dict[str, int]) -> No
         await work.apply_retention()
 
         assert cluster.brokers[1].replicas()[0].log_start_offset == 3
+
+
+async def test_less_may_be_staged_and_for_a_shorter_time(cluster: SmallCluster) -> None:
+    staging = cluster.brokers[1].engine.staging
+    kept = await staging.stage(TOPIC, 0, batch("x" * 2_000))
+
+    await configured(cluster, staging_ttl_ms=60_000)
+    assert (await staging.stage(TOPIC, 0, batch("x"))).expires_at_ms < kept.expires_at_ms
+    await configured(cluster, staging_max_bytes=1_024)
+    with pytest.raises(StagingFull):
+        await staging.stage(TOPIC, 0, batch("x"))
+
+
+async def test_the_load_is_told_of_a_shorter_window(cluster: SmallCluster) -> None:
+    load = cluster.brokers[1].engine.load
+    begin, first = load._notes[0].at_ms, (await load.report()).window_start_ms
+
+    def moved_on() -> bool:
+        load.note()
+        return load._notes[0].at_ms > begin
+
+    await configured(cluster, load_window_ms=100)
+
+    await cluster.until(moved_on, "the window begins later")
+    assert (await load.report()).window_start_ms > first
 
 
 async def test_fewer_files_are_held_open(cluster: SmallCluster) -> None:

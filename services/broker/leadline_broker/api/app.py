@@ -54,16 +54,14 @@ def build_app(
         max_body_bytes=request_max_bytes,
         lifespan=lifespan,
     )
-    app.add_asgi_route(
-        produce.OPERATION,
-        produce.ProduceEndpoint(broker, clock or SystemClock(), request_max_bytes),
-    )
+    clock = clock or SystemClock()
+    app.add_asgi_route(produce.OPERATION, produce.ProduceEndpoint(broker, clock, request_max_bytes))
     app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(broker))
     app.add_asgi_route(load.OPERATION, load.LoadEndpoint(broker))
     app.include_router(offsets_routes(broker))
     app.include_router(cluster_routes(broker))
     app.include_router(forwarded_routes(broker, app.forwarder))
     add_bulk_offsets(app, broker)
-    add_staging(app, broker, request_max_bytes)
+    add_staging(app, broker, clock, request_max_bytes)
     add_internal_routes(app, broker)
     return app

@@ -77,6 +77,18 @@ class ProduceAnswer(msgspec.Struct, omit_defaults=True):
     duplicate: bool = False
 
 
+RECORDS_BODIES = (
+    Body(
+        JSON,
+        "Records as JSON",
+        ProduceBody,
+        {
+            "records": [{"key": "customer-7", "value": "two coffees"}, {"value": "one tea"}],
+            "format": "string",
+        },
+    ),
+    Body(OCTETS, "Whole record batches in Kafka's format v2, with a valid CRC"),
+)
 OPERATION = Operation(
     method="POST",
     path=RECORDS_PATH,
@@ -93,18 +105,7 @@ OPERATION = Operation(
         f"Programs send record batches (Kafka's format v2) as `{OCTETS}`."
     ),
     tags=[TAG],
-    requests=[
-        Body(
-            JSON,
-            "Records as JSON",
-            ProduceBody,
-            {
-                "records": [{"key": "customer-7", "value": "two coffees"}, {"value": "one tea"}],
-                "format": "string",
-            },
-        ),
-        Body(OCTETS, "Whole record batches in Kafka's format v2, with a valid CRC"),
-    ],
+    requests=RECORDS_BODIES,
     responses=[
         Body(
             JSON,
@@ -164,7 +165,7 @@ class ProduceEndpoint:
         acks = query.choice("acks", "all", ("all", "1", "0"))
         timeout_ms = query.integer("timeout_ms", _DEFAULT_TIMEOUT_MS, least=1, most=_MAX_TIMEOUT_MS)
         leader_epoch = query.optional_integer("leader_epoch")
-        data = self._batches(scope, await read_body(receive))
+        data = batches_of(scope, await read_body(receive), self._clock)
         result = await self._broker.produce(
             topic,
             partition,
@@ -175,14 +176,22 @@ class ProduceEndpoint:
         )
         await send_body(send, _answer(result), JSON.encode())
 
-    def _batches(self, scope: Scope, body: bytes) -> bytearray:
-        content_type = Headers(scope=scope).get("content-type", JSON)
-        media_type = content_type.partition(";")[0].strip().lower()
-        if media_type in _RAW_MEDIA_TYPES:
-            return bytearray(body)
-        if media_type == JSON:
-            return bytearray(encode_batch(parse_body(body), self._clock.wall_ms()))
-        raise UnsupportedFormat(f"the body must be {JSON} or {OCTETS}, not {media_type}")
+
+def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
+    """Return the record batches of a request's body: as they are, or made from JSON.
+
+    Raises:
+        UnsupportedFormat: the body is neither.
+        InvalidRequest: the JSON does not describe records.
+
+    """
+    content_type = Headers(scope=scope).get("content-type", JSON)
+    media_type = content_type.partition(";")[0].strip().lower()
+    if media_type in _RAW_MEDIA_TYPES:
+        return bytearray(body)
+    if media_type == JSON:
+        return bytearray(encode_batch(parse_body(body), clock.wall_ms()))
+    raise UnsupportedFormat(f"the body must be {JSON} or {OCTETS}, not {media_type}")
 
 
 def _answer(result: ProduceResult) -> bytes:

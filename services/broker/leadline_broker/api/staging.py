@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from starlette.datastructures import Headers
 from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.parameters import Query, number_of, topic_partition
-from leadline_broker.api.produce import BATCHES_MEDIA_TYPE, PARTITION_PARAMETERS, RECORDS_PATH, TAG
+from leadline_broker.api.produce import (
+    PARTITION_PARAMETERS,
+    RECORDS_BODIES,
+    RECORDS_PATH,
+    TAG,
+    batches_of,
+)
 from leadline_broker.runtime.broker import Broker
 from leadline_broker.runtime.views import StagedUpload
 from leadline_client.errors import (
@@ -31,10 +36,11 @@ from leadline_client.errors import (
     UnknownTopic,
     UnsupportedFormat,
 )
+from leadline_common.clock import Clock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route, read_body, send_body
 from leadline_common.http.edge import limit_body
-from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
+from leadline_common.http.operation import Body, Operation, Parameter
 from leadline_common.rpc import JSON
 
 PARTITION_PATH: Final = RECORDS_PATH.removesuffix("/records")
@@ -84,12 +90,12 @@ STAGE = Operation(
     name="stage",
     summary="Stage record batches for a later publish",
     description=(
-        "Ask the leader. The batches (Kafka's format v2) are kept on its disk, in no log: nobody "
+        "Ask the leader. The records are kept on its disk, in no log: nobody "
         "reads them before they are published, and they are gone with this leader. What nobody "
         "publishes is deleted after `staging.ttl.ms`."
     ),
     tags=[TAG],
-    requests=[Body(OCTETS, "Whole record batches in Kafka's format v2, with a valid CRC")],
+    requests=RECORDS_BODIES,
     responses=[
         Body(
             JSON,
@@ -128,8 +134,9 @@ DROP = Operation(
 class StageEndpoint:
     """The ASGI endpoint of `STAGE`."""
 
-    def __init__(self, broker: Broker, max_body_bytes: int) -> None:
+    def __init__(self, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
         self._broker = broker
+        self._clock = clock
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,10 +144,7 @@ class StageEndpoint:
         limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
         Query(scope, ())
-        media_type = Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
-        if media_type not in {OCTETS, BATCHES_MEDIA_TYPE}:
-            raise UnsupportedFormat(f"the body must be {OCTETS}, not {media_type}")
-        data = await read_body(receive)
+        data = batches_of(scope, await read_body(receive), self._clock)
         upload = await self._broker.engine.staging.stage(topic, partition, data)
         await send_body(send, _answer(upload), JSON.encode(), status=STAGE.status)
 
@@ -161,9 +165,9 @@ class DropEndpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
-def add_staging(app: ServiceApp, broker: Broker, max_body_bytes: int) -> None:
+def add_staging(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
     """Add the routes that stage, delete and publish."""
-    app.add_asgi_route(STAGE, StageEndpoint(broker, max_body_bytes))
+    app.add_asgi_route(STAGE, StageEndpoint(broker, clock, max_body_bytes))
     app.add_asgi_route(DROP, DropEndpoint(broker))
     _add_publish(app, broker)
 
