@@ -74,8 +74,8 @@ def running(data_dir: Path, *words: str) -> Iterator[Up]:
             up.end(signal.SIGTERM)
 
 
-def until(holds: Callable[[], object], what: str) -> None:
-    give_up = time.monotonic() + DEADLINE_S
+def until(holds: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    give_up = time.monotonic() + deadline_s
     while not holds():
         assert time.monotonic() < give_up, f"waited in vain until {what}"
         time.sleep(0.1)

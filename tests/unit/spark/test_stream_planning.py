@@ -1,0 +1,353 @@
+"""A stream's driver against a made-up cluster: where micro-batches end, what asking costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from leadline_spark.bounds import Bound
+from leadline_spark.cluster import Cluster, Connection, Leader, Metadata, PartitionOffsets
+from leadline_spark.cluster import TopicMetadata as Topic
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.heads import Heads, View
+from leadline_spark.offsets import EARLIEST, LATEST, Position, SourceOffset, TopicPartition
+from leadline_spark.stream_planning import StreamPlanner, StreamSettings
+from leadline_spark.subscription import Subscription
+from leadline_spark.watching import Watch
+
+
+def place(number: int) -> TopicPartition:
+    return TopicPartition("t", number)
+
+
+@dataclass
+class Time:
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class World(Cluster):
+    """A cluster of one topic; `ends` are high watermarks, `requests` counts what it was asked."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        super().__init__(Connection(("http://b1",)))
+        self.time = Time()
+        self.ends = ends
+        self.starts: dict[int, int] = {}
+        self.epoch = 0
+        self.topic_id = "id"
+        self.requests = 0
+        self.down = False
+
+    def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
+        assert topics == ("t",)
+        self._ask()
+        leader = Leader("http://b1", self.epoch)
+        rows = Topic(self.topic_id, dict.fromkeys(self.ends, leader))
+        return Metadata(1, None, {1: "http://b1"}, {"t": rows} if self.ends else {})
+
+    def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> Any:
+        self._ask()
+        after = {int(n): o for n, o in question.get("after", {}).get("t", {}).items()}
+        if after and all(self.ends[n] <= end for n, end in after.items()):
+            self.time.sleep(wait_s)
+        return {
+            place(n): PartitionOffsets(self.starts.get(n, 0), end, Leader("http://b1", self.epoch))
+            for n, end in self.ends.items()
+            if {"topic": "t", "partition": n} in question["partitions"]
+        }
+
+    def _ask(self) -> None:
+        self.requests += 1
+        self.time.sleep(0.002)
+        if self.down:
+            raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")
+
+
+class History(Heads):
+    """Heads that know the ends of epochs and the sizes of partitions by heart."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world, Subscription(topics=("t",)), 10.0, world.time, world.time.sleep)
+        self.epoch_ends: dict[int, int] = {}
+        self.stored: dict[TopicPartition, int] = {}
+
+    def end_of_epoch(self, place: TopicPartition, epoch: int) -> int | None:
+        assert place.topic == "t"
+        return self.epoch_ends.get(epoch)
+
+    def sizes(self, view: View) -> dict[TopicPartition, int]:
+        return {place: self.stored[place] for place in view.ends}
+
+
+def planner(world: World, everywhere: int = EARLIEST, **settings: Any) -> StreamPlanner:
+    heads = History(world)
+    made = StreamPlanner(
+        heads, StreamSettings(Bound("startingOffsets", everywhere), **settings), world.time
+    )
+    made.watch = Watch(heads, world.time, world.time.sleep)
+    return made
+
+
+def world(**ends: int) -> World:
+    return World({int(name[1:]): end for name, end in ends.items()})
+
+
+def offsets(found: SourceOffset) -> dict[int, int]:
+    return {one.partition: at.offset for one, at in found.positions.items()}
+
+
+def test_planning_a_thousand_partitions_takes_two_requests() -> None:
+    cluster = world(**{f"p{n}": n for n in range(1_000)})
+    stream = planner(cluster)
+
+    start = stream.initial()
+    ranges = stream.ranges(start, stream.watch.view().at(stream.watch.view().latest()))
+
+    assert cluster.requests == 2
+    assert sum(one.size for one in ranges) == sum(range(1_000))
+
+
+def test_latest_is_resolved_once_and_the_first_batch_is_empty() -> None:
+    cluster = world(p0=20)
+    stream = planner(cluster, LATEST)
+
+    start = stream.initial()
+    cluster.ends[0] = 30
+    assert stream.initial() == start
+    assert stream.latest(start) == start
+    cluster.ends[0] = 40
+    assert offsets(stream.latest(start)) == {0: 40}
+
+
+def test_a_first_batch_that_crashed_is_empty_again_and_nothing_after_it_is_skipped() -> None:
+    cluster = world(p0=20)
+    before = planner(cluster, LATEST).initial()
+    cluster.ends[0] = 30
+    stream = planner(cluster, LATEST)
+
+    again = stream.initial()
+    assert offsets(again) == {0: 30}
+    assert [one.size for one in stream.ranges(again, before)] == [0]
+    assert offsets(stream.latest(before)) == {0: 30}
+    [rest] = stream.ranges(before, stream.latest(before))
+    assert (rest.start, rest.end) == (20, 30)
+
+
+def test_a_range_that_goes_back_later_is_a_loss() -> None:
+    cluster = world(p0=20)
+    stream = planner(cluster)
+    stream.initial()
+    stood = SourceOffset({place(0): Position(15, 0)}, {"t": "id"})
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_DATA_LOSS"):
+        stream.ranges(stood, SourceOffset({place(0): Position(9, 0)}, {"t": "id"}))
+
+
+def test_an_idle_stream_asks_less_than_twice_a_second() -> None:
+    cluster = world(p0=5, p1=5)
+    stream = planner(cluster)
+    start = stream.latest(stream.initial())
+    before, began = cluster.requests, cluster.time.now
+
+    asked = 0
+    while cluster.time.now < began + 60:
+        assert stream.latest(start) == start
+        stream.report()
+        cluster.time.sleep(0.01)
+        asked += 1
+
+    assert cluster.requests - before <= 2 * 60
+    assert asked > 30
+
+
+def test_an_idle_stream_hears_of_news_at_once() -> None:
+    cluster = world(p0=5)
+    stream = planner(cluster)
+    start = stream.latest(stream.initial())
+    stream.latest(start)
+
+    cluster.ends[0] = 6
+    began = cluster.time.now
+    end = stream.latest(start)
+
+    assert offsets(end) == {0: 6}
+    assert cluster.time.now - began < 1.0
+
+
+def test_few_offsets_are_held_back_until_there_are_enough_or_the_delay_is_over() -> None:
+    cluster = world(p0=5)
+    stream = planner(cluster, min_offsets=10, delay_ms=30_000)
+    first = stream.latest(stream.initial())
+    cluster.ends[0] = 9
+    before, began = cluster.requests, cluster.time.now
+
+    while (end := stream.latest(first)) == first:
+        assert cluster.time.now < began + 60
+    waited = cluster.time.now - began
+
+    assert offsets(end) == {0: 9}
+    assert 29.0 <= waited <= 31.0
+    assert cluster.requests - before <= 2 * waited
+    cluster.ends[0] = 19
+    assert offsets(stream.latest(end)) == {0: 19}
+
+
+def test_limits_are_shared_and_a_run_without_limits_takes_all() -> None:
+    cluster = world(p0=90, p1=60)
+    stream = planner(cluster, max_offsets=60)
+    start = stream.initial()
+
+    assert offsets(stream.latest(start)) == {0: 36, 1: 24}
+    assert offsets(stream.latest(start, limited=False)) == {0: 90, 1: 60}
+
+
+def test_bytes_limit_a_batch_by_the_mean_size_of_records() -> None:
+    cluster = world(p0=100, p1=100)
+    stream = planner(cluster, max_bytes=1_000)
+    heads = stream.heads
+    assert isinstance(heads, History)
+    heads.stored = {place(0): 1_000, place(1): 9_000}
+
+    assert offsets(stream.latest(stream.initial())) == {0: 10, 1: 10}
+
+
+def test_a_run_that_ends_reads_what_was_there_when_it_began_with_its_limits() -> None:
+    cluster = world(p0=25)
+    stream = planner(cluster, max_offsets=10)
+    stream.prepare()
+    cluster.ends[0] = 99
+    found, end = [], stream.initial()
+    while (later := stream.latest(end)) != end:
+        end = later
+        found.append(offsets(end)[0])
+
+    assert found == [10, 20, 25]
+
+
+def test_a_run_that_ends_waits_for_what_a_new_leader_does_not_show_yet() -> None:
+    cluster = world(p0=25)
+    stream = planner(cluster)
+    stream.prepare()
+    start = stream.initial()
+    cluster.ends[0], cluster.epoch = 10, 1
+    end = stream.latest(start)
+    assert offsets(end) == {0: 10}
+
+    with pytest.raises(LeadlineSparkError, match="did not come back"):
+        stream.latest(end)
+    cluster.ends[0] = 26
+    assert offsets(stream.latest(end)) == {0: 25}
+
+
+def test_partitions_that_are_added_start_at_their_beginning() -> None:
+    cluster = world(p0=5)
+    stream = planner(cluster, LATEST)
+    start = stream.initial()
+    stream.latest(start)
+    cluster.ends[1] = 3
+    cluster.time.sleep(6)
+
+    end = stream.latest(start)
+
+    assert offsets(end) == {0: 5, 1: 3}
+    assert {(one.place, one.start, one.end) for one in stream.ranges(start, end)} == {
+        (place(0), 5, 5),
+        (place(1), 0, 3),
+    }
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_retention_took_is_a_loss(fail: bool) -> None:
+    cluster = world(p0=50)
+    cluster.starts[0] = 30
+    stream = planner(cluster, fail_on_data_loss=fail)
+    stood = SourceOffset({place(0): Position(10, 0)}, {"t": "id"})
+
+    if fail:
+        with pytest.raises(LeadlineSparkError, match="offsets 10 to 29 were deleted"):
+            stream.latest(stood)
+    else:
+        [left] = stream.ranges(stood, stream.latest(stood))
+        assert (left.start, left.end) == (30, 50)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_an_election_cut_off_is_a_loss_though_offsets_went_on(fail: bool) -> None:
+    cluster = world(p0=50)
+    cluster.epoch = 2
+    stream = planner(cluster, fail_on_data_loss=fail)
+    heads = stream.heads
+    assert isinstance(heads, History)
+    heads.epoch_ends[1] = 35
+    stood = SourceOffset({place(0): Position(40, 1)}, {"t": "id"})
+
+    if fail:
+        with pytest.raises(LeadlineSparkError, match="an election in epoch 2 cut off"):
+            stream.latest(stood)
+    else:
+        [left] = stream.ranges(stood, stream.latest(stood))
+        assert (left.start, left.end) == (35, 50)
+    heads.epoch_ends[1] = 40
+
+
+def test_an_election_that_cut_nothing_off_is_none() -> None:
+    cluster = world(p0=50)
+    cluster.epoch = 2
+    stream = planner(cluster)
+    heads = stream.heads
+    assert isinstance(heads, History)
+    heads.epoch_ends[1] = 40
+
+    assert offsets(stream.latest(SourceOffset({place(0): Position(40, 1)}, {"t": "id"}))) == {0: 50}
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_made_anew_is_a_loss(fail: bool) -> None:
+    cluster = world(p0=50)
+    stream = planner(cluster, fail_on_data_loss=fail)
+    stood = SourceOffset({place(0): Position(40, 0)}, {"t": "an older one"})
+
+    if fail:
+        with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
+            stream.latest(stood)
+    else:
+        end = stream.latest(stood)
+        assert end.ids == {"t": "id"}
+        [left] = stream.ranges(stood, end)
+        assert (left.start, left.end) == (0, 50)
+
+
+def test_a_partition_that_is_gone_is_a_loss() -> None:
+    cluster = world(p0=50)
+    stood = SourceOffset({place(0): Position(40, 0), place(7): Position(1, 0)}, {"t": "id"})
+
+    with pytest.raises(LeadlineSparkError, match="t-7 was to be read on, but is gone"):
+        planner(cluster).latest(stood)
+    assert offsets(planner(cluster, fail_on_data_loss=False).latest(stood)) == {0: 50}
+
+
+def test_a_cluster_that_is_away_for_a_moment_ends_no_stream() -> None:
+    cluster = world(p0=5)
+    stream = planner(cluster)
+    end = stream.latest(stream.initial())
+    cluster.down = True
+
+    for _ in range(5):
+        assert stream.latest(end) == end
+    cluster.down = False
+    cluster.ends[0] = 6
+    assert offsets(stream.latest(end)) == {0: 6}
+    cluster.down = True
+    end = stream.latest(end)
+    cluster.time.sleep(11)
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
+        stream.latest(end)
