@@ -1,0 +1,1 @@
+"""Evening out the load of brokers: what is measured, and a greedy proposal (`jobs.balance`)."""

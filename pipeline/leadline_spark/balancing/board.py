@@ -1,0 +1,136 @@
+"""Where replicas are while a proposal is made, and what that amounts to on each broker. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+Place = tuple[str, int]
+"""A topic's name and a partition's number."""
+Replicas = tuple[int, ...]
+"""Brokers; the first is the preferred leader, and counts as the leader here."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLoad:
+    """A partition: its replicas, the bytes of one of them, the bytes/s that its leader moves."""
+
+    topic: str
+    partition: int
+    replicas: Replicas
+    size: int
+    rate: float
+
+    @property
+    def place(self) -> Place:
+        """The topic and partition."""
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """By how much the most loaded broker exceeds the mean: 0 is even, 1 is twice the mean."""
+
+    leaders: float
+    disk: float
+
+
+class Board:
+    """The replicas of all partitions, moved about. `members` are the brokers that take part.
+
+    Racks are a hard rule where every member has one: no move may put more replicas of a partition
+    on a rack than the fullest had, nor leave it on fewer racks. `moves` and `bytes_to_move` say
+    what it takes to get from how it was to how it is now.
+    """
+
+    def __init__(
+        self,
+        partitions: Iterable[PartitionLoad],
+        members: Collection[int],
+        racks: Mapping[int, str | None],
+    ) -> None:
+        self.loads = {one.place: one for one in partitions}
+        self.replicas: dict[Place, Replicas] = {p: one.replicas for p, one in self.loads.items()}
+        self.members = tuple(sorted(members))
+        self._racks = racks
+        self._racks_count = all(racks.get(broker) is not None for broker in members)
+        self.leader_rate = dict.fromkeys(self.members, 0.0)
+        self.disk = dict.fromkeys(self.members, 0)
+        self.moves = self.bytes_to_move = 0
+        self._led: dict[int, set[Place]] = {broker: set() for broker in self.members}
+        self._held: dict[int, set[Place]] = {broker: set() for broker in self.members}
+        for place in sorted(self.loads):
+            self._count(place, 1)
+
+    def led_by(self, broker: int) -> Iterator[PartitionLoad]:
+        """Yield the partitions that a broker leads, in order of their names."""
+        return (self.loads[place] for place in sorted(self._led[broker]))
+
+    def held_by(self, broker: int) -> Iterator[PartitionLoad]:
+        """Yield the partitions that a broker has a replica of, in order of their names."""
+        return (self.loads[place] for place in sorted(self._held[broker]))
+
+    def receivers(self, one: PartitionLoad, donor: int) -> Iterator[int]:
+        """Yield who may take a replica of a partition from `donor`."""
+        replicas = self.replicas[one.place]
+        for broker in self.members:
+            if broker not in replicas and self._keeps_racks(replicas, donor, broker):
+                yield broker
+
+    def followers(self, one: PartitionLoad) -> Iterator[int]:
+        """Yield who else could lead a partition without anything being copied."""
+        return (b for b in self.replicas[one.place][1:] if b in self.leader_rate)
+
+    def set(self, place: Place, replicas: Replicas) -> None:
+        """Give a partition other replicas."""
+        self._count(place, -1)
+        self.replicas[place] = replicas
+        self._count(place, 1)
+
+    def skew(self) -> Skew:
+        """Return how uneven it is now."""
+        return Skew(excess(self.leader_rate.values()), excess(self.disk.values()))
+
+    def changed(self) -> dict[Place, Replicas]:
+        """Return the partitions that are not as they were."""
+        return {
+            place: replicas
+            for place, replicas in sorted(self.replicas.items())
+            if replicas != self.loads[place].replicas
+        }
+
+    def copies(self, place: Place, replicas: Replicas) -> int:
+        """Return how many replicas have to be copied to get there from how it was."""
+        return len(set(replicas) - set(self.loads[place].replicas))
+
+    def _keeps_racks(self, replicas: Replicas, donor: int, receiver: int) -> bool:
+        if not self._racks_count:
+            return True
+        before = Counter(self._racks.get(broker) for broker in replicas)
+        after = before.copy()
+        after[self._racks.get(donor)] -= 1
+        after[self._racks.get(receiver)] += 1
+        after = +after
+        return max(after.values()) <= max(before.values()) and len(after) >= len(before)
+
+    def _count(self, place: Place, sign: int) -> None:
+        replicas, one = self.replicas[place], self.loads[place]
+        copies = self.copies(place, replicas)
+        self.moves += sign * copies
+        self.bytes_to_move += sign * copies * one.size
+        change = set.add if sign > 0 else set.discard
+        for broker in replicas:
+            if broker in self.disk:
+                self.disk[broker] += sign * one.size
+                change(self._held[broker], place)
+        if replicas and replicas[0] in self.leader_rate:
+            self.leader_rate[replicas[0]] += sign * one.rate
+            change(self._led[replicas[0]], place)
+
+
+def excess(values: Iterable[float]) -> float:
+    """Return by how much the greatest exceeds the mean, as a part of the mean."""
+    numbers = list(values)
+    mean = sum(numbers) / len(numbers) if numbers else 0
+    return max(numbers) / mean - 1 if mean > 0 else 0.0

@@ -1,0 +1,197 @@
+"""Even out what leaders move and what disks hold: a reassignment, tried, and applied on request.
+
+  leadline spark balance --bootstrap URL                     # measure, propose, try
+  leadline spark balance --bootstrap URL --apply             # and carry it out
+  leadline spark balance --bootstrap URL --load kept.ndjson  # from kept answers of /v1/load
+
+The proposal is Kafka's reassignment JSON (`--out`). It is bound to the metadata that it was made
+from: where that has changed meanwhile, it is made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leadline_spark.balancing.cluster_view import View, look
+from leadline_spark.balancing.greedy import Limits, Proposal, propose
+from leadline_spark.cluster import Cluster
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.jobs import command
+from leadline_spark.transport import Refusal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_STALE = 41250
+_ATTEMPTS = 5
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what understands the command line."""
+    told = command.job_parser("balance", __doc__)
+    command.add_cluster(told)
+    told.add_argument("--load", nargs="+", metavar="FILE", help="kept answers of /v1/load (NDJSON)")
+    told.add_argument("--samples", type=int, default=1, metavar="N", help="how often to ask for it")
+    told.add_argument(
+        "--every", type=float, default=60.0, metavar="SECONDS", help="between samples"
+    )
+    told.add_argument("--max-moves", type=int, default=20, metavar="N", help="replicas to copy")
+    told.add_argument("--max-bytes", type=int, metavar="B", help="bytes to copy")
+    told.add_argument("--tolerance", type=float, default=0.05, help="skew that is good enough")
+    told.add_argument("--throttle", type=int, metavar="B/S", help="for --apply, per broker")
+    told.add_argument("--out", type=Path, metavar="FILE", help="write the reassignment JSON")
+    told.add_argument("--apply", action="store_true", help="carry it out")
+    told.add_argument("--json", action="store_true", help="print JSON for scripts")
+    return told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, propose, try, and with --apply begin; return the exit code."""
+    asked = parser().parse_args(argv)
+    return command.run(lambda: _balance(asked))
+
+
+def _balance(asked: argparse.Namespace) -> int:
+    cluster = Cluster(command.connection_of(asked))
+    with command.session("leadline-balance") as spark:
+        loads = measured(spark, cluster, asked)
+        proposal, task = settle(cluster, loads, asked)
+    document = reassignment_json(proposal)
+    if asked.out:
+        asked.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if asked.json:
+        command.report(summary_of(proposal, task) | {"reassignment": document})
+    else:
+        sys.stdout.write("\n".join(_told(proposal, task, applied=asked.apply)) + "\n")
+    return command.DONE
+
+
+def measured(spark: SparkSession, cluster: Cluster, asked: argparse.Namespace) -> DataFrame:
+    """Return what each partition amounts to: from files, or from the brokers as they are now."""
+    from leadline_spark.balancing import loads  # noqa: PLC0415 - help and usage errors do without a JVM
+
+    if asked.load:
+        return loads.partition_loads(loads.read_samples(spark, asked.load)).cache()
+    answers = []
+    for number in range(asked.samples):
+        time.sleep(asked.every if number else 0)
+        urls = look(cluster).urls.values()
+        answers += [cluster.call("GET", url, "/v1/load").json() for url in urls]
+    return loads.partition_loads(loads.samples_of(spark, answers)).cache()
+
+
+def settle(
+    cluster: Cluster, loads: DataFrame, asked: argparse.Namespace
+) -> tuple[Proposal, dict[str, Any] | None]:
+    """Propose and try until the cluster stands still meanwhile; return what it would begin.
+
+    Raises:
+        LeadlineSparkError: LEADLINE_REFUSED, also where it never stands still.
+
+    """
+    from leadline_spark.balancing.loads import merged_loads  # noqa: PLC0415 - as above
+
+    limits = Limits(asked.max_moves, asked.max_bytes, asked.tolerance)
+    for _ in range(_ATTEMPTS):
+        view = look(cluster)
+        partitions = merged_loads(loads, view.assignment)
+        proposal = propose(partitions, view.members, view.racks, limits)
+        if not proposal.targets:
+            return proposal, None
+        body = {**reassignment_json(proposal), "throttle_bytes_per_s": asked.throttle}
+        try:
+            task = _post(cluster, view, body | {"dry_run": True})
+            if asked.apply:
+                task = _post(cluster, view, body, {"Idempotency-Key": uuid.uuid4().hex})
+        except Refusal as refusal:
+            if refusal.error_code != _STALE:
+                raise
+        else:
+            return proposal, task
+    told = f"the metadata changed before each of {_ATTEMPTS} proposals could be tried: try later"
+    raise LeadlineSparkError("LEADLINE_REFUSED", told)
+
+
+def _post(
+    cluster: Cluster, view: View, body: dict[str, Any], more: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Ask a broker, which passes it on; the condition is that the metadata is as it was."""
+    headers = {"If-Match": view.etag, **(more or {})}
+    url = next(iter(view.urls.values()))
+    answer: dict[str, Any] = cluster.call(
+        "POST", url, "/v1/reassignments", body=body, headers=headers
+    ).json()
+    return answer
+
+
+def reassignment_json(proposal: Proposal) -> dict[str, Any]:
+    """Return Kafka's document of a proposal."""
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": number, "replicas": list(replicas)}
+            for (topic, number), replicas in proposal.targets.items()
+        ],
+    }
+
+
+def summary_of(proposal: Proposal, task: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a proposal costs and brings, and the task that it would begin, or has begun."""
+    return {
+        "moves": proposal.moves,
+        "leader_swaps": proposal.swaps,
+        "bytes_to_move": proposal.bytes_to_move,
+        "skew": {
+            "leader_bytes": {"before": proposal.before.leaders, "after": proposal.after.leaders},
+            "disk": {"before": proposal.before.disk, "after": proposal.after.disk},
+        },
+        "brokers": [
+            {
+                "id": broker,
+                "leader_bytes_per_s": {"before": share.leader_rate, "after": after.leader_rate},
+                "disk_bytes": {"before": share.disk, "after": after.disk},
+            }
+            for broker, share in proposal.shares_before.items()
+            for after in (proposal.shares_after[broker],)
+        ],
+        "task": task,
+    }
+
+
+def _told(proposal: Proposal, task: dict[str, Any] | None, *, applied: bool) -> Iterator[str]:
+    yield f"{'broker':>8} {'leads B/s':>14} {'after':>14} {'holds B':>16} {'after':>16}"
+    for broker, share in proposal.shares_before.items():
+        after = proposal.shares_after[broker]
+        yield (
+            f"{broker:>8} {share.leader_rate:>14,.0f} {after.leader_rate:>14,.0f} "
+            f"{share.disk:>16,} {after.disk:>16,}"
+        )
+    old, new = proposal.before, proposal.after
+    yield (
+        f"the most loaded broker is above the mean by {old.leaders:.1%} of leader bytes "
+        f"(after: {new.leaders:.1%}) and {old.disk:.1%} of disk (after: {new.disk:.1%})"
+    )
+    if not proposal.targets:
+        yield "nothing worth moving"
+        return
+    yield (
+        f"{proposal.swaps} leaders change within their replicas; {proposal.moves} replicas are "
+        f"copied, {proposal.bytes_to_move:,} bytes"
+    )
+    for (topic, number), replicas in proposal.targets.items():
+        yield f"  {topic}-{number}: {' '.join(map(str, replicas))}"
+    if applied and task is not None:
+        yield f"task {task['id']} carries it out"
+    else:
+        yield "the cluster would accept it; nothing is changed yet: repeat this with --apply"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
