@@ -29,6 +29,7 @@ CODES: dict[str, str] = {
     "LEADLINE_ARCHIVE_CONFLICT": "An archive holds these offsets already, or those of a namesake.",
     "LEADLINE_ARCHIVE_DAMAGED": "An archive's files are not as its manifests say.",
     "LEADLINE_REPLAY_CONFLICT": "The topic to be filled from an archive holds something else.",
+    "LEADLINE_HISTORY_EMPTY": "There is no audit entry to analyse.",
 }
 """Every code, with its meaning. Codes are never renamed: alerts and scripts match them."""
 
