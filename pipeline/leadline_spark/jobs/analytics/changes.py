@@ -33,6 +33,7 @@ def leader_changes(events: DataFrame) -> DataFrame:
     rows = events.where(sf.col("is_state") & sf.col("was").isNotNull())
     rows = rows.where(sf.col("was.leader") != sf.col("leader"))
     decision = sf.greatest(sf.lit(0), sf.col("time") - sf.col("noticed_at"))
+    is_timed = (sf.col("leader") >= 0) & sf.col("noticed_at").isNotNull()
     return rows.select(
         sf.col("id").alias("audit_id"),
         *KEYS,
@@ -41,7 +42,7 @@ def leader_changes(events: DataFrame) -> DataFrame:
         sf.col("leader").alias("to_leader"),
         "leader_epoch",
         _leader_cause().alias("change_cause"),
-        sf.when(sf.col("leader") >= 0, decision).alias("decision_ms"),
+        sf.when(is_timed, decision).alias("decision_ms"),
         "actor",
         sf.col("cause").alias("cause_id"),
     )

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
+from leadline_spark.jobs import command
 from leadline_spark.jobs.analytics.history import History, read_cluster, read_files, take_history
 from leadline_spark.jobs.analytics.partitions import DEFAULT_MIN_INSYNC
 from leadline_spark.jobs.analytics.report.data import collect_report
 from leadline_spark.jobs.analytics.report.page import render
 from leadline_spark.jobs.analytics.summary import summarise
-from leadline_spark.jobs.analytics.tables import make_tables, read_tables, write_tables
+from leadline_spark.jobs.analytics.tables import make_tables
 from leadline_spark.registration import register
 
 TITLE = "Cluster report"
@@ -40,9 +39,7 @@ def analyse(
 
     `default_min_insync` is min.insync.replicas of topics for which the history does not say it.
     """
-    directory = str(out / TABLES)
-    write_tables(make_tables(history, default_min_insync), directory)
-    tables = read_tables(history.entries.sparkSession, directory)
+    tables = make_tables(history, default_min_insync, str(out / TABLES))
     summary = summarise(history, tables)
     page = render(collect_report(history, tables, summary), title)
     (out / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
@@ -52,17 +49,15 @@ def analyse(
 
 def parser() -> argparse.ArgumentParser:
     """Return what understands the command line."""
-    told = argparse.ArgumentParser(prog="analytics", description=__doc__.partition("\n")[0])
-    source = told.add_mutually_exclusive_group(required=True)
-    source.add_argument("--bootstrap", metavar="URL[,URL]", help="addresses of a live cluster")
-    source.add_argument(
+    told = command.job_parser("analytics", __doc__)
+    command.add_cluster(told, required=False)
+    told.add_argument(
         "--history",
         metavar="FILE",
         nargs="+",
-        help="files of `GET /v1/audit/export` (NDJSON, also .gz)",
+        help="instead of a cluster: files of `GET /v1/audit/export` (NDJSON, also .gz)",
     )
-    told.add_argument("--token", help="bearer token for the cluster")
-    told.add_argument("--out", required=True, type=Path, help="directory to write to")
+    told.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
     told.add_argument(
         "--until",
         type=int,
@@ -81,25 +76,31 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job in the session that there is, or in one of its own."""
-    asked = parser().parse_args(argv)
-    spark = SparkSession.builder.appName("leadline-analytics").getOrCreate()
-    until = asked.until
-    if asked.history:
-        entries = read_files(spark, asked.history)
-    else:
-        until = until or time.time_ns() // 1_000_000
-        register(spark)
-        options = {"bootstrap": asked.bootstrap} | ({"token": asked.token} if asked.token else {})
-        entries = read_cluster(spark, options)
-    analyse(
-        take_history(entries, until),
-        asked.out,
-        title=asked.title,
-        default_min_insync=asked.min_insync_replicas,
-    )
+    """Analyse a history in the session that there is, or in one of its own."""
+    told = parser()
+    asked = told.parse_args(argv)
+    if bool(asked.history) == bool(asked.bootstrap):
+        told.error("give either --bootstrap or --history")
+    return command.run(lambda: _analyse(asked))
+
+
+def _analyse(asked: argparse.Namespace) -> int:
+    with command.session("leadline-analytics") as spark:
+        until = asked.until
+        if asked.history:
+            entries = read_files(spark, asked.history)
+        else:
+            register(spark)
+            until = until or time.time_ns() // 1_000_000
+            entries = read_cluster(spark, command.options_of(asked))
+        analyse(
+            take_history(entries, until),
+            asked.out,
+            title=asked.title,
+            default_min_insync=asked.min_insync_replicas,
+        )
     sys.stdout.write(f"{asked.out / REPORT}\n")
-    return 0
+    return command.DONE
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -18,6 +18,7 @@ LIFE = ("topic", "partition", "life")
 class Tables:
     """The tables; each field is a directory of Parquet of its name."""
 
+    partition_events: DataFrame
     partition_spans: DataFrame
     unavailable_spans: DataFrame
     leader_changes: DataFrame
@@ -29,40 +30,48 @@ class Tables:
     controller_terms: DataFrame
 
 
-def make_tables(history: History, default_min_insync: int) -> Tables:
-    """Return the tables of a history; see docs/analytics.md for what each row means."""
-    events = partitions.partition_events(history).cache()
-    spans = partitions.partition_spans(events, history, default_min_insync).cache()
-    up_and_down = brokers.broker_spans(history).cache()
+def make_tables(history: History, default_min_insync: int, directory: str) -> Tables:
+    """Write the tables of a history, and return them; docs/analytics.md says what each row means.
+
+    A table that others are made from is read back for them, instead of being made again.
+    """
+
+    def kept(name: str, table: DataFrame) -> DataFrame:
+        path = f"{directory}/{name}"
+        write_table(table, path)
+        return read_table(table.sparkSession, path)
+
+    events = kept("partition_events", partitions.partition_events(history))
+    spans = partitions.partition_spans(events, history, default_min_insync)
+    spans = kept("partition_spans", spans)
+    up_and_down = kept("broker_spans", brokers.broker_spans(history))
+    others = {
+        "unavailable_spans": merged(spans.where("no_leader"), LIFE),
+        "leader_changes": changes.leader_changes(events),
+        "isr_changes": changes.isr_changes(events),
+        "broker_figures": brokers.broker_figures(up_and_down, brokers.restarts(history)),
+        "tasks": tasks.task_figures(history),
+        "partition_moves": tasks.partition_moves(history),
+        "controller_terms": tasks.controller_terms(history),
+    }
     return Tables(
+        partition_events=events,
         partition_spans=spans,
-        unavailable_spans=merged(spans.where("no_leader"), LIFE),
-        leader_changes=changes.leader_changes(events),
-        isr_changes=changes.isr_changes(events),
         broker_spans=up_and_down,
-        broker_figures=brokers.broker_figures(up_and_down, brokers.restarts(history)),
-        tasks=tasks.task_figures(history),
-        partition_moves=tasks.partition_moves(history),
-        controller_terms=tasks.controller_terms(history),
+        **{name: kept(name, table) for name, table in others.items()},
     )
 
 
-def write_tables(tables: Tables, directory: str) -> None:
-    """Write Parquet, one directory for each table; what is there already is replaced."""
-    for field in fields(tables):
-        table: DataFrame = getattr(tables, field.name)
-        rows = table.select(*(_as_timestamp(name) for name in table.columns)).coalesce(1)
-        rows.write.mode("overwrite").parquet(f"{directory}/{field.name}", compression="zstd")
+def write_table(table: DataFrame, path: str) -> None:
+    """Write a table as Parquet in the place of one that is there already."""
+    rows = table.select(*(_as_timestamp(name) for name in table.columns)).coalesce(1)
+    rows.write.mode("overwrite").parquet(path, compression="zstd")
 
 
-def read_tables(spark: SparkSession, directory: str) -> Tables:
-    """Return the tables that were written to a directory, kept in memory as they are used."""
-    found = {}
-    for field in fields(Tables):
-        table = spark.read.parquet(f"{directory}/{field.name}")
-        rows = table.select(*(_as_millis(name) for name in table.columns))
-        found[field.name] = rows.cache()
-    return Tables(**found)
+def read_table(spark: SparkSession, path: str) -> DataFrame:
+    """Return a table that was written, kept in memory once it is used."""
+    table = spark.read.parquet(path)
+    return table.select(*(_as_millis(name) for name in table.columns)).cache()
 
 
 def _is_time(name: str) -> bool:

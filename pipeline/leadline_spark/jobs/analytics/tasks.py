@@ -50,7 +50,7 @@ def task_figures(history: History) -> DataFrame:
 def _with_times(rows: DataFrame, history: History) -> DataFrame:
     rows = rows.withColumn("ended_at", sf.coalesce("_finished", sf.lit(history.until_ms)))
     rows = rows.withColumn("censored", ~sf.col("state").isin(*_OVER))
-    moving = sf.greatest(sf.lit(0), sf.col("ended_at") - sf.col("begun_at"))
+    moving = sf.col("ended_at") - sf.col("begun_at")
     moved = sf.nullif(sf.col("outcome.bytes"), sf.lit(0))
     return rows.select(
         "task",
