@@ -30,7 +30,7 @@ async def stopped(running: Scenario, name: str) -> None:
         assert len(state.isr) == 2
         # One move, and no second one by its end.
         moved = state.leader_epoch - before.states[key][0].leader_epoch
-        assert moved <= 2, f"{key}: {moved} epochs"
+        assert moved <= 1, f"{key}: {moved} epochs"
     assert "relieved" in running.cluster.log(name)
 
 

@@ -258,7 +258,8 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
     `nonce` rises with every request of this follower incarnation to this leader;
     a session is identified by the nonce of the request that opened it
     (`session` = `nonce`: full). Later requests name only changed partitions.
-    Units: `wait_ms`, `min_bytes`, `max_bytes` over all partitions.
+    Units: `wait_ms`, `min_bytes`, `max_bytes` over all partitions. One that is
+    `leaving` is about to stop: it follows to answer what it owes, and joins no ISR.
     """
 
     broker_id: int
@@ -270,6 +271,7 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
     max_bytes: int
     topics: list[FetchTopic]
     forgotten: list[ForgottenTopic] = []
+    leaving: bool = False
 
 
 class FetchedRow(msgspec.Struct, array_like=True, frozen=True):

@@ -119,7 +119,13 @@ class Follower:
         self.nonce = 0
 
     def fetch(
-        self, offset: int, last_epoch: int = -1, *, epoch: int = 5, now: int = 0
+        self,
+        offset: int,
+        last_epoch: int = -1,
+        *,
+        epoch: int = 5,
+        now: int = 0,
+        leaving: bool = False,
     ) -> tuple[FetchedRow, list[Effect]]:
         self.nonce += 1
         return self.replica.on_replica_fetch(
@@ -128,6 +134,7 @@ class Follower:
             incarnation=self.incarnation,
             nonce=self.nonce,
             now=now,
+            leaving=leaving,
         )
 
 

@@ -274,6 +274,15 @@ def test_without_rule_r6_the_high_watermark_is_enough() -> None:
     assert (proposal.isr, proposal.joiners) == ((1, 2, 3), ())
 
 
+def test_who_is_about_to_stop_does_not_join_until_it_is_back() -> None:
+    made, _ = leader([5], isr=(1, 2))
+    third = Follower(made, 3)
+    assert proposals(third.fetch(1, 5, leaving=True)[1]) == []
+    assert made.maybe_change_isr(0) == []
+    third.incarnation += 1
+    assert the_proposal(third.fetch(1, 5)[1]).isr == (1, 2, 3)
+
+
 def test_one_joins_at_a_time_in_the_order_of_assignment() -> None:
     made, _ = leader([5], isr=(2, 1), replicas=(4, 3, 2, 1))
     Follower(made, 3).fetch(1, 5)

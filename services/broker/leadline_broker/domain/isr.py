@@ -17,7 +17,8 @@ class FollowerProgress:
     """What the leader knows of one follower in the present leader epoch.
 
     `end` is the fsynced end that the follower stated after it reconciled in this
-    epoch, `UNKNOWN_END` before that. Times are monotonic milliseconds.
+    epoch, `UNKNOWN_END` before that. Times are monotonic milliseconds. Who is `leaving`
+    is about to stop, and joins no ISR any more.
     """
 
     incarnation: int = NO_INCARNATION
@@ -26,6 +27,7 @@ class FollowerProgress:
     last_fetch_ms: int = 0
     log_end_at_last_fetch: int = 0
     last_caught_up_ms: int = 0
+    leaving: bool = False
 
     def on_fetch(self, end: int, log_end_offset: int, now: int) -> None:
         """Note a reconciled fetch from `end` while the leader's log ended at `log_end_offset`."""

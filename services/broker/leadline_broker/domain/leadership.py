@@ -124,6 +124,7 @@ class Leadership:
         incarnation: int,
         nonce: int,
         now: int,
+        leaving: bool = False,
     ) -> tuple[FetchedRow, list[Effect]]:
         """Count a follower's durable end, or tell it where to cut (seed 1 G; rules R1-R3, R6).
 
@@ -135,6 +136,7 @@ class Leadership:
             return self._answer(row, error_code=code), []
         follower = self._follower(broker_id, incarnation, now)
         follower.last_nonce = nonce
+        follower.leaving = leaving
         if self._state.rules.r2_reconcile:
             divergence = self._divergence(row)
             if divergence is not None:
@@ -229,6 +231,7 @@ class Leadership:
                 for broker in self._state.assigned
                 if broker not in self._state.isr
                 and broker in self.progress
+                and not self.progress[broker].leaving
                 and may_join(
                     self.progress[broker],
                     high_watermark=self._state.high_watermark,

@@ -223,13 +223,25 @@ class Replica:
         return self.leadership.advance_high_watermark() if self.leadership else []
 
     def on_replica_fetch(
-        self, row: FetchRow, *, broker_id: int, incarnation: int, nonce: int, now: int
+        self,
+        row: FetchRow,
+        *,
+        broker_id: int,
+        incarnation: int,
+        nonce: int,
+        now: int,
+        leaving: bool = False,
     ) -> tuple[FetchedRow, list[Effect]]:
         """Count a follower's durable end, or tell it where to cut; see `Leadership`."""
         if self.leadership is None:
             return self._not_leader(row), []
         return self.leadership.on_replica_fetch(
-            row, broker_id=broker_id, incarnation=incarnation, nonce=nonce, now=now
+            row,
+            broker_id=broker_id,
+            incarnation=incarnation,
+            nonce=nonce,
+            now=now,
+            leaving=leaving,
         )
 
     def peek(self, row: FetchRow) -> FetchedRow:

@@ -321,6 +321,7 @@ class FetchSessions:
                     incarnation=request.incarnation,
                     nonce=request.nonce,
                     now=now,
+                    leaving=request.leaving,
                 )
                 if effects:
                     self._carry_out(partition, effects)

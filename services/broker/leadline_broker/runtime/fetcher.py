@@ -68,6 +68,10 @@ class Self(Protocol):
     def incarnation(self) -> int:
         """The registration in force."""
 
+    @property
+    def leaving(self) -> bool:
+        """Whether this broker is about to stop."""
+
     def address_of(self, broker_id: int) -> tuple[str, int] | None:
         """Return URL and lowest possible incarnation of another broker."""
 
@@ -283,6 +287,7 @@ class Fetcher:
             max_bytes=self._max_bytes(),
             topics=rows,
             forgotten=_forgotten_topics(forgotten),
+            leaving=me.leaving,
         )
 
     def _max_bytes(self) -> int:

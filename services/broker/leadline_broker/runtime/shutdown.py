@@ -52,6 +52,7 @@ class ControlledShutdown:
 
     async def run(self, timeout_ms: int) -> None:
         """Return once nothing is led here, nobody else can lead it, or the time is up."""
+        self._standing.leaving = True
         logger.info("handing over", partitions=len(self._replicas.led()))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):

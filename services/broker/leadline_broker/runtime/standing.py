@@ -19,7 +19,8 @@ class Standing:
     """Registration, grant and lease of this broker, and where the others are.
 
     A broker is fenced until the controller has granted it all its roles in its
-    present incarnation (rule R9), and whenever its lease does not hold (R10).
+    present incarnation (rule R9), and whenever its lease does not hold (R10). From the
+    order to stop it is `leaving`, and `stopping` once it has handed over.
     """
 
     def __init__(self, broker_id: int, lease_valid: Callable[[], bool]) -> None:
@@ -28,6 +29,7 @@ class Standing:
         self.incarnation = NO_INCARNATION
         self.last_incarnation = NO_INCARNATION
         self.granted = False
+        self.leaving = False
         self.stopping = False
         self._lease_valid = lease_valid
         self._addresses: dict[int, BrokerRow] = {}
