@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.errors import PySparkException
@@ -132,3 +140,42 @@ def test_nothing_staged_is_seen_before_its_commit(
         writer.mode("append").save()
 
     assert values_of(live, topic, 1) == []
+
+
+@pytest.mark.soak
+def test_drivers_and_leaders_are_killed_until_all_is_copied(
+    live: Live, topic: str, tmp_path: Path
+) -> None:
+    """Run it by: pytest -m soak tests/spark/test_write_once.py (about three minutes)."""
+    count, chance = 40_000, Random(4)
+    source = live.topic(topic, partitions=PARTITIONS)
+    target = live.topic("copy-of-all", partitions=PARTITIONS)
+    live.send(source, (OutgoingRecord(b"%d" % n, b"%d" % n) for n in range(count)))
+    words = [live.bootstrap, source, target, str(tmp_path)]
+    command = [sys.executable, "-m", "tests.spark.copier", *words]
+
+    for batch in (1, 4, 8, 12):
+        commit = tmp_path / "checkpoint" / "commits" / str(batch)
+        with killed(command, until_there=commit):
+            # Anywhere in what follows: reading, staging, between partitions, between batches.
+            time.sleep(chance.uniform(0, 0.5))
+            if batch == 8:
+                live.kill(leader := live.leader_of(target, 0))
+    live.restart(leader)
+    while subprocess.run(command, check=False, timeout=300).returncode:
+        pass
+
+    assert Counter(values_of(live, target, PARTITIONS)) == Counter(b"%d" % n for n in range(count))
+
+
+@contextmanager
+def killed(command: list[str], until_there: Path) -> Iterator[None]:
+    """Run a program until a file is there, and kill it with its Java when the block ends."""
+    driver = subprocess.Popen(command, start_new_session=True)
+    try:
+        until(lambda: until_there.exists() or driver.poll() is not None, 150)
+        assert driver.poll() is None, f"it ended with {driver.poll()}"
+        yield
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(30)
