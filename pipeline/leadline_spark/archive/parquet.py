@@ -227,11 +227,17 @@ def _span_of(batch: pa.RecordBatch) -> _Span:
     )
 
 
-def read_row_groups(store: Store, path: str, start: int = 0) -> Iterator[pa.Table]:
-    """Yield the row groups of a file from the one with the number `start` on."""
+def read_row_groups(store: Store, path: str) -> Iterator[pa.Table]:
+    """Yield the row groups of a file. Raises OSError for a page that is not as it was written."""
     with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-        for number in range(start, parquet.num_row_groups):
+        for number in range(parquet.num_row_groups):
             yield parquet.read_row_group(number, use_threads=False)
+
+
+def read_row_group(store: Store, path: str, number: int) -> pa.Table:
+    """Return one row group, in the columns of SCHEMA. Raises OSError as above."""
+    with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        return parquet.read_row_group(number, use_threads=False).cast(SCHEMA)
 
 
 def row_group_rows(store: Store, path: str) -> list[int]:

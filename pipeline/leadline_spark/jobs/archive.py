@@ -64,8 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(argv)
 
     def job() -> int:
-        with command.session("leadline archive") as spark:
-            start(spark, asked).awaitTermination()
+        start(command.session("leadline archive"), asked).awaitTermination()
         entries = catalog.holdings(open_store(asked.to))
         rows, size = sum(one.rows for one in entries), sum(one.bytes for one in entries)
         command.report({"files": len(entries), "rows": rows, "bytes": size})

@@ -7,8 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from leadline_spark.cluster import Connection
@@ -62,20 +61,13 @@ def connection_of(arguments: argparse.Namespace) -> Connection:
     return Connection.of(Options(OPTIONS, options_of(arguments)))
 
 
-@contextmanager
-def session(name: str) -> Iterator[SparkSession]:
-    """Use the session that there is, or one of the block's own: on all cores unless submitted."""
+def session(name: str) -> SparkSession:
+    """Return the session that there is, or a new one: on all cores here unless submitted."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - help and usage errors do without a JVM
 
     # Workers are of this very Python, unless somebody said otherwise: `python3` may be another.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    before = SparkSession.getActiveSession()
-    spark = SparkSession.builder.appName(name).getOrCreate()
-    try:
-        yield spark
-    finally:
-        if before is None:
-            spark.stop()
+    return SparkSession.builder.appName(name).getOrCreate()
 
 
 def run(job: Callable[[], int]) -> int:

@@ -46,9 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     location = absolute(asked.archive)
 
     def merge_all(groups: Sequence[Group]) -> Sequence[Entry]:
-        with command.session("leadline compact") as spark:
-            parts = spark.sparkContext.parallelize(groups, len(groups))
-            return parts.map(lambda group: compaction.merge(open_store(location), group)).collect()
+        spark = command.session("leadline compact")
+        parts = spark.sparkContext.parallelize(groups, len(groups))
+        return parts.map(lambda group: compaction.merge(open_store(location), group)).collect()
 
     def job() -> int:
         store = open_store(location)

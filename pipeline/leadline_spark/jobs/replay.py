@@ -1,0 +1,117 @@
+"""Put an archive back into a topic: keys, values, headers, timestamps, partitions and order.
+
+  leadline spark replay /archive --topic orders --into orders-restored
+  spark-submit … leadline_spark/jobs/replay.py /archive --bootstrap URL --topic orders …
+
+The topic is new, or has what an earlier attempt at the same has put there: then this goes on, and
+every record is there once. It is made with the archived number of partitions if it does not exist.
+Offsets begin at 0; nobody else may write to it meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from leadline_spark.archive import catalog
+from leadline_spark.archive import manifest as manifests
+from leadline_spark.archive.filling import Filling, fill
+from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.storage import absolute, open_store
+from leadline_spark.cluster import Cluster, TopicMetadata
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.jobs import command
+from leadline_spark.offsets import TopicPartition
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what understands the command line."""
+    told = command.job_parser("replay", __doc__)
+    told.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    command.add_cluster(told)
+    told.add_argument("--topic", required=True, metavar="NAME", help="as it was archived")
+    told.add_argument("--into", required=True, metavar="NAME", help="the topic to fill")
+    told.add_argument(
+        "--replication-factor",
+        type=int,
+        metavar="N",
+        help="of a topic that is made; default: the cluster's",
+    )
+    return told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Replay, and print how much that was. The exit code is 1 where that failed."""
+    asked = parser().parse_args(argv)
+
+    def job() -> int:
+        entries = [
+            entry
+            for entry in catalog.holdings(open_store(asked.archive))
+            if entry.name.topic == asked.topic
+        ]
+        if not entries:
+            told = f"{asked.archive} holds nothing of {asked.topic}"
+            raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", told)
+        fillings = plan(asked, entries)
+        spark = command.session("leadline replay")
+        tasks = spark.sparkContext.parallelize(fillings, len(fillings))
+        sent = sum(tasks.map(fill).collect())
+        rows = sum(entry.rows for entry in entries)
+        command.report({"rows": rows, "published": sent, "partitions": len(fillings)})
+        return command.DONE
+
+    return command.run(job)
+
+
+def plan(asked: argparse.Namespace, entries: Sequence[Entry]) -> list[Filling]:
+    """Return what is to be done for each partition, after making the topic where there is none.
+
+    Raises LeadlineSparkError: LEADLINE_ARCHIVE_DAMAGED where offsets are missing or doubled,
+    LEADLINE_REPLAY_CONFLICT for a topic with too few partitions.
+    """
+    places = manifests.by_place(entries)
+    for place, ranges in manifests.spans(entries).items():
+        whole = sum(entry.name.end - entry.name.first for entry in places[place])
+        if len(ranges) > 1 or whole != ranges[0][1] - ranges[0][0]:
+            told = f"{place[0]}-{place[1]} has gaps or overlaps: see `leadline spark verify`"
+            raise manifests.damaged(told)
+    needed = 1 + max(partition for _, partition in places)
+    connection = command.connection_of(asked)
+    target = _target(Cluster(connection), asked.into, needed, asked.replication_factor)
+    # What is replayed into what: another archive, or a topic made anew, is another undertaking.
+    sums = hashlib.sha256("".join(entry.path + entry.sha256 for entry in entries).encode())
+    app = f"leadline-replay-{sums.hexdigest()[:16]}-{target.topic_id}"
+    return [
+        Filling(
+            absolute(asked.archive),
+            tuple(files),
+            TopicPartition(asked.into, partition),
+            app,
+            connection,
+        )
+        for (_, partition), files in places.items()
+    ]
+
+
+def _target(
+    cluster: Cluster, name: str, partitions: int, replication_factor: int | None
+) -> TopicMetadata:
+    found = cluster.metadata([name]).topics.get(name)
+    if found is None:
+        body: dict[str, Any] = {"name": name, "partitions": partitions}
+        if replication_factor is not None:
+            body["replication_factor"] = replication_factor
+        cluster.ask_broker("POST", "/v1/topics", body, wait_s=30.0)
+        found = cluster.metadata([name]).topics[name]
+    if len(found.partitions) < partitions:
+        told = f"{name} has {len(found.partitions)} partitions, the archive has {partitions}"
+        raise LeadlineSparkError("LEADLINE_REPLAY_CONFLICT", told)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
