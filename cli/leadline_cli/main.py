@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "produce": "records:produce",
     "consume": "records:consume",
     "groups": "groups:app",
+    "spark": "spark:app",
     "zookeeper": "services:zookeeper",
     "controller": "services:controller",
     "broker": "services:broker",

@@ -1,0 +1,131 @@
+"""`leadline spark …`: the jobs that run on Spark, here or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, find_bootstrap
+from leadline_cli.output import out
+from leadline_cli.spark_submit import (
+    LOCAL,
+    ZIP_NAME,
+    run_here,
+    spark_environment,
+    submit_command,
+    write_package,
+)
+
+
+class Job(NamedTuple):
+    """A job: its module, what it does, and which of its options say where its input is.
+
+    Where none of `inputs` is given, the cluster is found as all commands find it. `bare` jobs do
+    without Spark.
+    """
+
+    module: str
+    help: str
+    inputs: tuple[str, ...] = ()
+    bare: bool = False
+
+
+JOBS: Final = {
+    "archive": Job(
+        "leadline_spark.jobs.archive", "Archive topics as Parquet, exactly once.", ("--bootstrap",)
+    ),
+    "verify": Job("leadline_spark.jobs.verify", "Check an archive; needs no Spark.", bare=True),
+    "compact": Job("leadline_spark.jobs.compact", "Merge an archive's small files."),
+    "replay": Job(
+        "leadline_spark.jobs.replay", "Put an archive back into a topic.", ("--bootstrap",)
+    ),
+    "analytics": Job(
+        "leadline_spark.jobs.analytics.job",
+        "Draw figures and a report from the audit history.",
+        ("--bootstrap", "--history"),
+    ),
+}
+
+_LAUNCHING: Final = """
+launching (options of the command, before or after those of the job):
+  --master URL          a Spark cluster's (spark://…, k8s://…, yarn), or local[N]; default local[*]
+  --conf NAME=VALUE     a setting of Spark; may be repeated
+  --print-command       only print the commands that submit the job
+  --data-dir DIR        find the addresses of the brokers there, in place of --bootstrap
+"""
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Run jobs on Spark: on this machine, or on a cluster (--master).",
+)
+
+
+@app.command("package")
+def package(
+    path: Annotated[Path, typer.Argument(help="The zip to write.")] = Path(ZIP_NAME),
+) -> None:
+    """Write what executors need of Leadline, for `spark-submit --py-files`."""
+    write_package(path)
+    out.print(str(path), markup=False)
+
+
+def _command(job: Job) -> Callable[..., None]:
+    """Return the command that runs a job; what it does not know itself are the job's arguments."""
+
+    def run(
+        context: typer.Context,
+        master: Annotated[str, typer.Option()] = LOCAL,
+        conf: Annotated[list[str] | None, typer.Option()] = None,
+        bootstrap: Bootstrap = None,
+        data_dir: DataDir = DEFAULT_DATA_DIR,
+        print_command: Annotated[bool, typer.Option("--print-command")] = False,
+    ) -> None:
+        if {"--help", "-h"} & set(context.args):
+            typer.echo(import_module(job.module).parser().format_help() + _LAUNCHING)
+            return
+        arguments = [*context.args, *_input(job, context.args, bootstrap, data_dir)]
+        if print_command:
+            words = submit_command(job.module, arguments, master, conf or [], Path(ZIP_NAME))
+            out.print(f"leadline spark package {ZIP_NAME}\n{shlex.join(words)}", markup=False)
+        elif job.bare:
+            raise typer.Exit(import_module(job.module).main(arguments))
+        elif master.startswith("local"):
+            raise typer.Exit(run_here(job.module, arguments, master, conf or []))
+        else:
+            raise typer.Exit(_submit(job, arguments, master, conf or []))
+
+    return run
+
+
+def _input(job: Job, given: list[str], bootstrap: str | None, data_dir: Path) -> list[str]:
+    """Return the option that names the cluster, where the job needs one and has no other input."""
+    names = {word.partition("=")[0] for word in given}
+    if bootstrap is None and (not job.inputs or names & set(job.inputs)):
+        return []
+    return ["--bootstrap", ",".join(find_bootstrap(bootstrap, data_dir))]
+
+
+def _submit(job: Job, arguments: list[str], master: str, conf: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="leadline-spark-") as folder:
+        zipped = Path(folder) / ZIP_NAME
+        write_package(zipped)
+        words = submit_command(job.module, arguments, master, conf, zipped)
+        environment = {**os.environ, **spark_environment()}
+        return subprocess.run(words, env=environment, check=False).returncode  # noqa: S603 - ours
+
+
+_PASSING_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+for _name, _job in JOBS.items():
+    app.command(_name, help=_job.help, context_settings=_PASSING_ON, add_help_option=False)(
+        _command(_job)
+    )

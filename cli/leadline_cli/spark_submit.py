@@ -1,0 +1,81 @@
+"""How a Spark job is started: in this process on this machine's cores, or on a cluster.
+
+On a cluster the package goes along as a zip: executors need Python, pyarrow and nothing of ours
+installed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from leadline_cli.java_runtime import package_directory, spark_java_home
+
+PACKAGE: Final = "leadline_spark"
+ZIP_NAME: Final = "leadline-spark.zip"
+LOCAL: Final = "local[*]"
+
+_LOCAL_SETTINGS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Quiet, and reachable from nowhere else; --conf says otherwise."""
+
+
+def run_here(module: str, arguments: Sequence[str], master: str, conf: Sequence[str]) -> int:
+    """Run a job in this process, and return its exit code."""
+    given = dict(setting.partition("=")[::2] for setting in conf)
+    settings = [f"{name}={value}" for name, value in (_LOCAL_SETTINGS | given).items()]
+    words = ["--master", master, *_conf_words(settings), "pyspark-shell"]
+    os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(f'"{word}"' for word in words)
+    os.environ.update(spark_environment())
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    code: int = import_module(module).main(list(arguments))
+    return code
+
+
+def spark_environment() -> dict[str, str]:
+    """Return the variables that make Spark use a Java that it can run on, and this Python."""
+    return {
+        "JAVA_HOME": str(spark_java_home()),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+    }
+
+
+def submit_command(
+    module: str,
+    arguments: Sequence[str],
+    master: str,
+    conf: Sequence[str],
+    package: Path,
+) -> list[str]:
+    """Return the spark-submit command for a job; `package` is the zip that goes along."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise FileNotFoundError(f"the Python module {module} is not installed")
+    submit = package_directory("pyspark") / "bin" / "spark-submit"
+    words = ["--master", master, *_conf_words(conf), "--py-files", str(package)]
+    return [str(submit), *words, spec.origin, *arguments]
+
+
+def write_package(path: Path) -> None:
+    """Write the zip: the package's modules and what lies beside them."""
+    root = package_directory(PACKAGE)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
+        for file in sorted(root.rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                package.write(file, file.relative_to(root.parent))
+
+
+def _conf_words(conf: Sequence[str]) -> list[str]:
+    return [word for setting in conf for word in ("--conf", setting)]
