@@ -110,7 +110,7 @@ def columns(
     parts = [time_axis(period, top, bottom), *_count_axis(upward, unit), *_stacked(series, upward)]
     if below and down:
         downward = LinearScale(down, step, middle, bottom)
-        parts += [*_count_axis(downward), *_stacked(below, downward)]
+        parts += [*_count_axis(downward, begin=1), *_stacked(below, downward)]
     parts.append(line(LEFT, middle, RIGHT, middle, "axis"))
     return drawing(key, title, described, bottom + AXIS, *parts)
 
@@ -120,16 +120,16 @@ def time_axis(period: Period, top: float, bottom: float) -> Markup:
     parts = []
     for x, label in period.scale.ticks():
         parts.append(line(x, top, x, bottom))
-        anchor = "end" if x > RIGHT - 30 else "middle"
+        anchor = "start" if x < LEFT + 30 else "end" if x > RIGHT - 30 else "middle"
         parts.append(text(x, bottom + 17, label, "tick", anchor))
     parts.append(line(LEFT, bottom, RIGHT, bottom, "axis"))
     return joined(parts)
 
 
-def _count_axis(scale: LinearScale, unit: str = "") -> list[Markup]:
-    """Draw a line and a label for each round number, and above them what is counted."""
+def _count_axis(scale: LinearScale, unit: str = "", *, begin: int = 0) -> list[Markup]:
+    """Draw a line and a label for each round number, from tick `begin` on, and what is counted."""
     parts = [text(LEFT - 8, scale.top - 9, unit, "small", "end")] if unit else []
-    for y, label in scale.ticks():
+    for y, label in list(scale.ticks())[begin:]:
         parts += [line(LEFT, y, RIGHT, y), text(LEFT - 8, y + 4, label, "tick", "end")]
     return parts
 

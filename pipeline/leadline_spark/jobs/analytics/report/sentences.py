@@ -132,25 +132,21 @@ def verdict(figures: Mapping[str, Any]) -> list[str]:
             "were acknowledged."
         )
     if gaps["spans"]:
-        open_ = f"; {gaps['censored']} were still open at the end" if gaps["censored"] else ""
+        open_ = ", still open at the end" if gaps["censored"] == gaps["spans"] == 1 else ""
+        if gaps["censored"] and not open_:
+            open_ = f"; {gaps['censored']} of them still open at the end"
+        there = "There was" if gaps["spans"] == 1 else "There were"
         told.append(
-            f"There {_were(gaps['spans'])} {words.plural(gaps['spans'], 'gap')} without leader, "
+            f"{there} {words.plural(gaps['spans'], 'gap')} without leader, "
             f"the longest {words.duration(gaps['longest_ms'])}{open_}."
         )
     brokers, failovers = figures["brokers"], figures["controllers"]["failovers"]
     told.append(
-        f"Brokers failed {_times(brokers['failures'])} and were stopped by plan "
-        f"{_times(brokers['planned_stops'])}; the controller changed {_times(failovers)}."
+        f"{words.plural(brokers['failures'], 'broker failure').capitalize()}, "
+        f"{words.plural(brokers['planned_stops'], 'planned stop')}, "
+        f"{words.plural(failovers, 'controller failover')}."
     )
     return told
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
-
-
-def _times(number: int) -> str:
-    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{words.count(number)} times")
 
 
 def tiles(figures: Mapping[str, Any]) -> list[Tile]:
