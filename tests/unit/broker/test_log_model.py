@@ -11,14 +11,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
+from leadline_broker.domain.publishes import Publishes, piece_epoch, publisher_id
 from leadline_client.batches import BatchHeader, header_at
 from tests.unit.broker.log_support import batch, open_log, read_all
 
 SEGMENT_BYTES = 1500
+APP = publisher_id("app")
+PIECES = 3
 
 
 class LogModel(RuleBasedStateMachine):
-    """Invariant: the log holds exactly the model's batches, epochs and producers."""
+    """Invariant: the log holds exactly the model's batches, epochs and producers.
+
+    Of publishes it may remember what retention has taken, but nothing that was cut.
+    `ever` are the headers of all batches that were not cut.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +35,8 @@ class LogModel(RuleBasedStateMachine):
         self.start = 0
         self.epoch = 0
         self.sequence = 0
+        self.published = 0
+        self.ever: list[BatchHeader] = []
 
     @property
     def end(self) -> int:
@@ -47,8 +56,25 @@ class LogModel(RuleBasedStateMachine):
             self.sequence += count if count % 2 else 0
             values = [b"%d" % base + b"x" * length] * count
             added.append(batch(base, *values, epoch=self.epoch, timestamp=base, producer=producer))
+        self.add(added)
+
+    def add(self, added: list[bytes]) -> None:
         assert self.log.append(b"".join(added)) == header_at(added[-1]).next_offset
         self.batches += added
+        self.ever += map(header_at, added)
+
+    @rule(pieces=st.integers(1, PIECES), length=st.sampled_from([0, 700]))
+    def publish(self, pieces: int, length: int) -> None:
+        """Append some pieces of the next batch, or of the one that is not complete."""
+        known = publishes_of(self.ever).latest(APP)
+        place = known.next_piece if known is not None and not known.complete else 0
+        self.published += place == 0
+        added: list[bytes] = []
+        for number in range(place, min(place + pieces, PIECES)):
+            base = header_at(added[-1]).next_offset if added else self.end
+            producer = (APP, piece_epoch(number, PIECES), self.published)
+            added.append(batch(base, b"x" * length, epoch=self.epoch, producer=producer))
+        self.add(added)
 
     @rule()
     def flush(self) -> None:
@@ -59,12 +85,15 @@ class LogModel(RuleBasedStateMachine):
     def truncate(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, self.end))
         self.batches = [b for b in self.batches if header_at(b).next_offset <= offset]
+        self.ever = [header for header in self.ever if header.next_offset <= offset]
         assert self.log.truncate_to(offset) == self.end
         assert self.log.durable_end_offset <= self.end
 
     @rule(offset=st.integers(0, 50))
     def reset(self, offset: int) -> None:
         self.log.reset_to(offset)
+        if self.start != offset or self.batches:
+            self.ever = []
         self.batches, self.start = [], offset
 
     @rule(keep=st.integers(0, 1500))
@@ -118,6 +147,17 @@ class LogModel(RuleBasedStateMachine):
             assert state is not None
             assert list(state.batches)[-len(batches) :] == batches
 
+    @invariant()
+    def knows_what_is_published_and_nothing_that_was_cut(self) -> None:
+        known = self.log.producers.publishes.latest(APP)
+        certain = publishes_of([header_at(b) for b in self.batches]).latest(APP)
+        assert known is not None or certain is None
+        if known is not None:
+            whole = publishes_of(self.ever).latest(APP)
+            assert whole is not None
+            assert known[:1] + known[4:] == whole[:1] + whole[4:]
+            assert known.complete or known.next_piece == whole.next_piece
+
     def teardown(self) -> None:
         self.log.discard()
         self.root.cleanup()
@@ -128,6 +168,14 @@ def epochs_of(headers: list[BatchHeader]) -> EpochHistory:
     for header in headers:
         epochs.assign(header.leader_epoch, header.base_offset)
     return epochs
+
+
+def publishes_of(headers: list[BatchHeader]) -> Publishes:
+    publishes = Publishes()
+    for header in headers:
+        if header.producer_id == APP:
+            publishes.apply(header)
+    return publishes
 
 
 TestLogModel = LogModel.TestCase
