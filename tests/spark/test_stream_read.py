@@ -130,6 +130,22 @@ def test_available_now_keeps_the_limit_and_ends(
     assert sink.values == names(160)
 
 
+def test_bytes_limit_a_batch_by_what_is_stored(
+    spark: SparkSession, live: Live, topic: str, tmp_path: Path
+) -> None:
+    live.topic(topic)
+    big = [OutgoingRecord(b"v%d " % n + b"." * 1_000, None) for n in range(40)]
+    live.send(topic, big, batch_bytes=1)
+    sink = Sink()
+    frame = stream(spark, live, topic, startingOffsets="earliest", maxBytesPerTrigger="11000")
+
+    run_to_the_end(writing(frame, sink, tmp_path))
+
+    assert sum(sink.batches()) == 40
+    # A stored record takes a little more than its thousand bytes.
+    assert sink.batches()[:3] == [10, 10, 10]
+
+
 def test_a_crash_of_the_first_batch_loses_nothing_that_came_after_latest(
     spark: SparkSession, live: Live, topic: str, tmp_path: Path
 ) -> None:
