@@ -104,10 +104,12 @@ def cluster_routes(broker: Broker) -> APIRouter:
     async def read(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
         if after is not None:
             await broker.metadata.wait_newer(after, wait_ms)
-        if not broker.metadata.version:
+        known = broker.metadata
+        if not known.version or known.controller is None:
             # An empty document would say that no topic exists.
             raise NoController("no controller has told this broker of the cluster yet: ask again")
-        return Document(broker.metadata.document(names), str(broker.metadata.version))
+        # The controller's own ETag, so that a change that is asked for here can be bound to it.
+        return Document(known.document(names), f"{known.controller.epoch}-{known.version}")
 
     router = metadata_routes(CLUSTER_TAG, read, NoController)
     _add_consult(router, broker)
