@@ -61,6 +61,19 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
+def test_offsets_are_shown_of_every_partition_and_refused_one_by_one(small: Up) -> None:
+    assert small.run("topics", "create", "counted", "--partitions", "2").returncode == 0
+    sent = small.ask("produce", "counted", "-", "--partition", "1", stdin="one\ntwo\n")
+    assert sent["acknowledged"] == 2
+
+    rows = small.ask("topics", "offsets", "counted", "--at", "2020-01-01")["partitions"]
+    table = small.run("topics", "offsets", "counted", "nowhere").stdout
+
+    assert [row["offsets"]["high_watermark"] for row in rows] == [0, 2]
+    assert [row["offsets"]["offset"] for row in rows] == [None, 0]
+    assert "nowhere" in table
+
+
 def test_refusals_of_a_real_cluster_have_codes_and_exit_codes(small: Up) -> None:
     many = small.run("topics", "create", "t", "--replication-factor", "9", "--json")
     assert many.returncode == 1

@@ -1,7 +1,8 @@
-"""`leadline topics`: list, create, describe and delete topics."""
+"""`leadline topics`: list, create, describe and delete topics, and show their offsets."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -98,6 +99,44 @@ def delete(
         print_json(answer)
     else:
         out.print(f"deleted {topic}", markup=False)
+
+
+@app.command()
+def offsets(
+    topics: Annotated[list[str], typer.Argument(help="One or more topics")],
+    *,
+    at: Annotated[
+        datetime | None,
+        typer.Option(help="Also the first offset at or after this time (UTC)"),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show where each partition begins and ends, as its leader knows it."""
+    timestamp = None if at is None else int(at.replace(tzinfo=UTC).timestamp() * 1000)
+    question = {"topics": topics, "timestamp": timestamp}
+    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+        found = client.administer("POST", "/v1/offsets", question, repeatable=True)
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        "Offsets",
+        ("topic", "partition", "start", "end", "records", "at that time", "leader"),
+        [_offsets_row(row, searched=at is not None) for row in found["partitions"]],
+    )
+
+
+def _offsets_row(row: dict[str, Any], *, searched: bool) -> tuple[object, ...]:
+    """Return a row; `end` is the high watermark, as readers see it."""
+    name = row["topic"], row["partition"]
+    ends = row["offsets"]
+    if ends is None:
+        return *name, "-", "-", "-", "-", row["message"]
+    start, end = ends["log_start_offset"], ends["high_watermark"]
+    then = "none yet" if ends["offset"] is None else ends["offset"]
+    return *name, start, end, end - start, then if searched else "-", row["leader"]["id"]
 
 
 def _parse_assignment(text: str | None) -> dict[int, tuple[int, ...]] | None:
