@@ -10,6 +10,7 @@ import pytest
 
 from leadline_broker.runtime.broker import Broker
 from leadline_client.errors import (
+    BrokerFenced,
     InvalidRequest,
     LeaderNotAvailable,
     NotLeader,
@@ -193,6 +194,18 @@ async def test_a_wait_outlives_a_change_of_leader(cluster: SmallCluster) -> None
 
     async with asyncio.timeout(10):
         assert watermarks(await waiting) == [2]
+
+
+async def test_a_broker_that_stops_lets_nobody_wait(cluster: SmallCluster) -> None:
+    question = BulkQuestion(topics=[TOPIC], wait_ms=20_000, after={TOPIC: {1: 0}})
+    waiting = asyncio.create_task(ask(cluster.brokers[1], question))
+    await asyncio.sleep(0.05)
+
+    cluster.brokers[1].stop_serving()
+
+    async with asyncio.timeout(5):
+        rows = await waiting
+    assert {row.error_code for row in rows} == {BrokerFenced.code}
 
 
 async def test_what_nobody_waits_for_does_not_end_a_wait(cluster: SmallCluster) -> None:

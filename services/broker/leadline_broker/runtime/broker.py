@@ -162,6 +162,8 @@ class Broker:
         """Refuse from now on, and answer everybody who waits."""
         self._standing.stopping = True
         self._fence()
+        if self._engine is not None:
+            self._engine.offset_finder.stop()
 
     async def close(self) -> None:
         """Stop in good order: logs flushed, marker left, registration gone at once."""

@@ -64,6 +64,11 @@ class OffsetFinder:
         self._serving = serving
         self._peers = peers
         self._clock = clock
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Answer everybody who waits with what there is: the broker is about to go."""
+        self._stopping.set()
 
     async def answer(self, question: BulkQuestion) -> BulkAnswer:
         """Answer for each partition in order, waiting for one to move if asked to.
@@ -79,7 +84,8 @@ class OffsetFinder:
         while True:
             found = await self._look(asked, elsewhere=elsewhere)
             left = deadline - self._clock.monotonic_ms()
-            if left <= 0 or any(_is_beyond(one, after) for one in found):
+            over = left <= 0 or self._stopping.is_set()
+            if over or any(_is_beyond(one, after) for one in found):
                 return BulkAnswer(found)
             await self._until_news(found, after, left, elsewhere=elsewhere)
 
@@ -177,6 +183,7 @@ class OffsetFinder:
             else self._moved_there(url, names, after, left_ms)
             for url, names in by_url.items()
         ]
+        waits.append(self._stopping.wait())
         if elsewhere:
             version = self._metadata.version
             waits.append(self._metadata.wait_newer(version, max(1, int(left_ms))))
@@ -219,9 +226,6 @@ class OffsetFinder:
 
 async def _first(waits: Sequence[Coroutine[Any, Any, object]], left_ms: float) -> None:
     """Wait for the first to end, or for the time; the others are given up."""
-    if not waits:
-        await asyncio.sleep(left_ms / 1000)
-        return
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, timeout=left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
