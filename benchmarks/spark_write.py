@@ -164,12 +164,13 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"load average {os.getloadavg()[0]:.2f}")
     with tempfile.TemporaryDirectory() as name:
-        spark = local_session(Path(name))
-        spark.createDataFrame([(1,)], "n int")
+        spark = local_session(Path(name), spark__ui__showConsoleProgress="false")
         register(spark)
         spark.dataSource.register(Nothing)
         try:
             with live_cluster(Path(name) / "cluster", brokers=arguments.brokers) as live:
+                # Starting the cluster has forked; see the fixture `active` in test_write.py.
+                spark.createDataFrame([(1,)], "n int")
                 for size in SIZES:
                     measure(live, spark, size, arguments)
         finally:

@@ -28,9 +28,10 @@ from tests.spark.logs import log_of, values_of
 
 @pytest.fixture(autouse=True)
 def active(spark: SparkSession) -> None:
-    """Make the session the active one: Spark looks for Python sinks in no other (not so for reads).
+    """Make the session the active one: Spark looks for sinks in Python in no other.
 
-    It is by itself in most programs, but each thread of Python has its own in the JVM.
+    It is by itself, unless the program has forked: the child shuts the connection to Java, and what
+    comes on a new one is another thread there. Starting a cluster forks.
     """
     spark.createDataFrame([(1,)], "n int")
 
