@@ -1,7 +1,7 @@
 """From Arrow columns to record batches: each part of a record is a column, and Arrow joins them.
 
 Nothing is done for one record at a time but what few have: headers are joined as lists, numbers of
-more than two bytes are encoded once for each value there is.
+more than a few bytes are encoded once for each value there is.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _MOST_BYTES = 10
-_TWO_BYTES = 1 << 14
+_LOOKED_UP = 1 << 16
 
 _ONE = pa.scalar(1, pa.int64())
 _ZERO = pa.scalar(0, pa.uint64())
@@ -122,22 +122,22 @@ def varint(number: int) -> bytes:
 
 
 def varints(numbers: pa.Int64Array | pa.Int64Scalar) -> pa.BinaryArray | pa.BinaryScalar:
-    """Return numbers as they are stored; looked up, as most fit into two bytes."""
+    """Return numbers as they are stored: looked up, unless there are large ones."""
     if isinstance(numbers, pa.Scalar):
         return pa.scalar(varint(numbers.as_py()), pa.binary())
     sign = pc.shift_right(numbers, _SIGN)
     codes = pc.bit_wise_xor(pc.shift_left(numbers, _ONE), sign).view(pa.uint64())
-    if len(codes) and pc.max(codes).as_py() < _TWO_BYTES:
-        return _two_bytes().take(codes)
+    if len(codes) and pc.max(codes).as_py() < _LOOKED_UP:
+        return _table().take(codes)
     values = pc.unique(codes)
     stored = pa.array([_stored(code) for code in values.to_pylist()], pa.binary())
     return stored.take(pc.index_in(codes, values))
 
 
 @lru_cache(maxsize=1)
-def _two_bytes() -> pa.BinaryArray:
-    """Return all numbers of at most two bytes, by their zigzag code."""
-    return pa.array([_stored(code) for code in range(_TWO_BYTES)], pa.binary())
+def _table() -> pa.BinaryArray:
+    """Return the small numbers as they are stored, by their zigzag code."""
+    return pa.array([_stored(code) for code in range(_LOOKED_UP)], pa.binary())
 
 
 def _stored(code: int) -> bytes:
