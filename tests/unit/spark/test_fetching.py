@@ -202,6 +202,20 @@ def test_a_changed_byte_is_an_error_and_names_the_place(log: Log) -> None:
         read(log, 0, 30)
 
 
+def test_a_task_that_is_given_up_leaves_a_connection_for_the_next(
+    log: Log, broker: StandIn
+) -> None:
+    """As after LIMIT: Spark drops the generator, some time later."""
+    settings = FetchSettings(("offset",), 1, 5.0)
+    asked = Range(PLACE, "id", 0, 30, 0)
+    given_up = read_range(Connection((log.url,)), asked, log.url, settings)
+    assert next(given_up).num_rows == 10
+    del given_up
+
+    assert read(log, 0, 30) == list(range(30))
+    assert broker.connections == 1
+
+
 def test_nobody_who_leads_is_an_error_after_the_deadline(log: Log, broker: StandIn) -> None:
     log.leads = False
 

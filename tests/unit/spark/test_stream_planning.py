@@ -126,6 +126,7 @@ def test_latest_is_resolved_once_and_the_first_batch_is_empty() -> None:
     assert stream.latest(start) == start
     cluster.ends[0] = 40
     assert offsets(stream.latest(start)) == {0: 40}
+    assert stream.initial() == start
 
 
 def test_a_first_batch_that_crashed_is_empty_again_and_nothing_after_it_is_skipped() -> None:
@@ -165,7 +166,8 @@ def test_an_idle_stream_asks_less_than_twice_a_second() -> None:
         cluster.time.sleep(0.01)
         asked += 1
 
-    assert cluster.requests - before <= 2 * 60
+    # One long poll of a second after the other, and the metadata every five.
+    assert cluster.requests - before <= 1.3 * 60
     assert asked > 30
 
 

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from leadline_spark import transport
 from leadline_spark.cluster import Cluster, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.offsets import TopicPartition
 from leadline_spark.routing import Route
 from leadline_spark.transport import Refusal, Unreachable, request
+from tests.support.up import until
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
 PLACE = TopicPartition("t", 0)
@@ -56,6 +58,18 @@ def test_a_kept_connection_that_was_closed_is_no_failure(broker: StandIn) -> Non
     assert broker.connections == 3
     assert {one.headers["authorization"] for one in broker.asked} == {"Bearer t0"}
     assert {one.headers["content-type"] for one in broker.asked} == {"application/json"}
+
+
+def test_a_post_is_not_sent_into_a_connection_that_was_closed(broker: StandIn) -> None:
+    """Nobody could say afterwards whether it was carried out."""
+    broker.answer = lambda _: Said({}, closes=True)
+    request("POST", broker.url, "/", body={})
+    [kept] = transport._pool.idle["http", broker.url.removeprefix("http://")]
+    until(lambda: not transport._is_quiet(kept), "the end of the connection is seen")
+
+    request("POST", broker.url, "/", body={})
+
+    assert broker.connections == 2
 
 
 def test_bytes_go_as_octets(broker: StandIn) -> None:
