@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
 import tempfile
@@ -19,8 +18,8 @@ from leadline_cli.spark_submit import (
     LOCAL,
     ZIP_NAME,
     run_here,
-    spark_environment,
     submit_command,
+    submit_environment,
     write_package,
 )
 
@@ -51,6 +50,11 @@ JOBS: Final = {
         "leadline_spark.jobs.analytics.job",
         "Draw figures and a report from the audit history.",
         ("--bootstrap", "--history"),
+    ),
+    "balance": Job(
+        "leadline_spark.jobs.balance",
+        "Even out what brokers lead and hold; a dry run unless --apply.",
+        ("--bootstrap",),
     ),
 }
 
@@ -119,7 +123,7 @@ def _submit(job: Job, arguments: list[str], master: str, conf: list[str]) -> int
         zipped = Path(folder) / ZIP_NAME
         write_package(zipped)
         words = submit_command(job.module, arguments, master, conf, zipped)
-        environment = {**os.environ, **spark_environment()}
+        environment = submit_environment(zipped)
         return subprocess.run(words, env=environment, check=False).returncode  # noqa: S603 - ours
 
 

@@ -60,9 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _balance(asked: argparse.Namespace) -> int:
     cluster = Cluster(command.connection_of(asked))
-    with command.session("leadline-balance") as spark:
-        loads = measured(spark, cluster, asked)
-        proposal, task = settle(cluster, loads, asked)
+    loads = measured(command.session("leadline-balance"), cluster, asked)
+    proposal, task = settle(cluster, loads, asked)
     document = reassignment_json(proposal)
     if asked.out:
         asked.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

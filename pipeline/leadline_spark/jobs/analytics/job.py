@@ -85,20 +85,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _analyse(asked: argparse.Namespace) -> int:
-    with command.session("leadline-analytics") as spark:
-        until = asked.until
-        if asked.history:
-            entries = read_files(spark, asked.history)
-        else:
-            register(spark)
-            until = until or time.time_ns() // 1_000_000
-            entries = read_cluster(spark, command.options_of(asked))
-        analyse(
-            take_history(entries, until),
-            asked.out,
-            title=asked.title,
-            default_min_insync=asked.min_insync_replicas,
-        )
+    spark = command.session("leadline-analytics")
+    until = asked.until
+    if asked.history:
+        entries = read_files(spark, asked.history)
+    else:
+        register(spark)
+        until = until or time.time_ns() // 1_000_000
+        entries = read_cluster(spark, command.options_of(asked))
+    analyse(
+        take_history(entries, until),
+        asked.out,
+        title=asked.title,
+        default_min_insync=asked.min_insync_replicas,
+    )
     sys.stdout.write(f"{asked.out / REPORT}\n")
     return command.DONE
 
