@@ -8,7 +8,6 @@ is staged twice is published once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +17,7 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.offsets import TopicPartition
 from leadline_spark.routing import Route
 from leadline_spark.sink_settings import SinkSettings
+from leadline_spark.spool import Kept, Spool
 from leadline_spark.transport import Answer, Refusal
 
 _GRACE_S = 5.0
@@ -97,12 +97,18 @@ class AppendOutlet:
 
 
 class StageOutlet:
-    """Stages with the leader; `staged` are the ids, in order, and `leader` is who has them."""
+    """Stages with the leader; `staged` are the ids, in order, and `leader` is who has them.
 
-    def __init__(self, door: Door, settings: SinkSettings, clock_ms: Callable[[], int]) -> None:
+    What is staged is gone with its leader, so that all of it is kept until the task ends, and goes
+    to the next leader once more.
+    """
+
+    def __init__(self, door: Door, settings: SinkSettings, spool: Spool, now_ms: int) -> None:
         self._door = door
         self._settings = settings
-        self._clock_ms = clock_ms
+        self._spool = spool
+        self._now_ms = now_ms
+        self._kept: list[Kept] = []
         self.staged: list[str] = []
         self.leader: str | None = None
 
@@ -113,24 +119,35 @@ class StageOutlet:
 
     def encode(self, records: Records) -> bytes:
         """Return the batch; the leader numbers it when it is published."""
-        return encode(records, now_ms=self._clock_ms(), codec=self._settings.compression)
+        return encode(records, now_ms=self._now_ms, codec=self._settings.compression)
 
     def send(self, batch: bytes) -> None:
-        """Stage the batch.
+        """Stage the batch, and whatever the present leader lacks before it.
 
-        Raises LeadlineSparkError: LEADLINE_STAGED_LOST where another leader has what was staged
-        before. Spark repeats the task then, or the micro-batch.
+        Raises LeadlineSparkError.
         """
-        try:
-            answer = self._door.ask("POST", "staged", batch).json()
-        except Refusal as refusal:
-            raise self._door.refused(refusal) from refusal
-        leader = self._door.route.leader
-        if self.leader not in (None, leader):
-            told = f"{self.place}: {self.leader} led while records were staged, now {leader} does."
-            raise LeadlineSparkError("LEADLINE_STAGED_LOST", told + " Nothing was published.")
-        self.leader = leader
-        self.staged.append(answer["staged_id"])
+        self._kept.append(self._spool.keep(batch))
+        self._stage()
+
+    def follow(self, leader: str | None) -> None:
+        """Stage everything anew if somebody else leads by now."""
+        if leader is not None and leader != self.leader:
+            self.staged.clear()
+            self._stage()
+
+    def _stage(self) -> None:
+        while len(self.staged) < len(self._kept):
+            batch = self._spool.read(self._kept[len(self.staged)])
+            try:
+                answer = self._door.ask("POST", "staged", batch).json()
+            except Refusal as refusal:
+                raise self._door.refused(refusal) from refusal
+            before, self.leader = self.leader, self._door.route.leader
+            if self.staged and before != self.leader:
+                # Batches are published in their order: begin again. This one is left to expire.
+                self.staged.clear()
+            else:
+                self.staged.append(answer["staged_id"])
 
 
 def repeatable(refusal: Refusal) -> Refusal:

@@ -18,6 +18,7 @@ from leadline_spark.outgoing import Sorter, check_schema
 from leadline_spark.outlets import AppendOutlet, Door, StageOutlet
 from leadline_spark.publishing import Upload, Written, drop, drop_all, publish_all
 from leadline_spark.sink_settings import SinkSettings
+from leadline_spark.spool import Spool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +65,7 @@ class Task:
         self._metadata: dict[str, Metadata] = {}
         self._producer = NO_PRODUCER
         self._staging: list[StageOutlet] = []
+        self._spool = Spool()
         # One time for all records of the task that have none of their own.
         self._now_ms = time.time_ns() // 1_000_000
 
@@ -89,11 +91,22 @@ class Task:
                     for place, records in sorter.sort(batch):
                         lanes.add(place, records)
                 lanes.finish()
+            self._follow()
         except BaseException:
             for upload in self._uploads():
                 drop(settings, upload)
             raise
+        finally:
+            self._spool.close()
         return Written(self._number, rows, self._uploads())
+
+    def _follow(self) -> None:
+        """Bring what is staged to those who lead now: the commit may be long after the task."""
+        topics = {outlet.place.topic for outlet in self._staging}
+        if topics:
+            metadata = self._cluster.metadata(topics)
+            for outlet in self._staging:
+                outlet.follow(metadata.leader(outlet.place).url)
 
     def _uploads(self) -> tuple[Upload, ...]:
         return tuple(
@@ -105,7 +118,7 @@ class Task:
         leader = self._metadata[place.topic].leader(place).url
         door = Door(settings.connection, place, leader, settings.deadline_s)
         if settings.app is not None:
-            outlet = StageOutlet(door, settings, lambda: self._now_ms)
+            outlet = StageOutlet(door, settings, self._spool, self._now_ms)
             self._staging.append(outlet)
             return outlet
         return AppendOutlet(door, settings, self._identity())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.sink_settings import SinkSettings
 from leadline_spark.source import LeadlineDataSource
+from leadline_spark.transport import request
 from leadline_spark.writer import write_task
 from tests.spark.gates import Gate, until
 from tests.spark.live import Live
@@ -162,8 +164,9 @@ def test_topics_are_appended_to_only(
         writer.mode(mode).save()
 
 
+@pytest.mark.parametrize("once", [{}, {"txnAppId": "a", "txnVersion": "1"}], ids=["least", "once"])
 def test_a_leader_that_is_killed_in_the_middle_costs_nothing(
-    spark: SparkSession, live: Live, topic: str, tmp_path: Path
+    spark: SparkSession, live: Live, topic: str, tmp_path: Path, once: dict[str, str]
 ) -> None:
     live.topic(topic)
     leader = live.leader_of(topic, 0)
@@ -174,13 +177,13 @@ def test_a_leader_that_is_killed_in_the_middle_costs_nothing(
 
     def kill() -> None:
         gate.wait()
-        until(lambda: bool(log_of(live, topic)))
+        until(lambda: bool(log_of(live, topic)) or staged(live, leader))
         live.kill(leader)
         gate.open()
 
     with ThreadPoolExecutor(1) as pool:
         killing = pool.submit(kill)
-        write(frame, live, topic=topic)
+        write(frame, live, topic=topic, **once)
         killing.result()
     try:
         # Not even doubled, as Spark did not repeat the task: the numbers of batches saw to that.
@@ -209,3 +212,10 @@ def test_every_task_returns_a_message_that_can_be_sent(live: Live, topic: str) -
     message = write_task(settings, iter(()))
     assert isinstance(message, WriterCommitMessage)
     assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301 - ours
+
+
+def staged(live: Live, broker: str) -> bool:
+    """Tell whether anything is staged with a broker."""
+    page = request("GET", live.cluster.url(broker), "/metrics").body.decode()
+    found = re.search(r"^leadline_\w*staged_bytes\S* (\S+)$", page, re.MULTILINE)
+    return found is not None and float(found[1]) > 0

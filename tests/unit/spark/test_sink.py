@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from leadline_client import batches
-from leadline_spark.cluster import Connection
+from leadline_spark.cluster import Connection, Metadata, TopicMetadata
+from leadline_spark.cluster import Leader as LeaderOfPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.offsets import TopicPartition
 from leadline_spark.option_table import OPTIONS
@@ -154,18 +155,44 @@ def test_a_task_that_fails_tidies_up(leader: Leader) -> None:
     assert leader.staged == {}
 
 
-def test_a_leader_that_moved_lost_what_was_staged(leader: Leader) -> None:
+def test_what_was_staged_goes_to_the_next_leader_once_more(leader: Leader) -> None:
     with stand_in() as other:
-        Leader(other)
+        behind = Leader(other)
+        behind.leads = leader.leads = other.url
         hint = {"id": 2, "url": other.url, "epoch": 5}
-        moved = refusal(421, 42150, retriable=True, leader=hint)
-        leader.planned = [leader.take(leader_request()), moved]
-        with pytest.raises(LeadlineSparkError, match="LEADLINE_STAGED_LOST"):
-            Task(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 0).run(rows(3))
+        gone = refusal(421, 42150, retriable=True, leader=hint)
+        said = [Said({"staged_id": "old", "records": 1, "bytes": 1, "expires_at_ms": 1}, 201), gone]
+        leader.take = lambda _: said.pop(0)
+        writing = Task(settings(leader, streaming=True, txnAppId="a", batchBytes="25"), 0)
+        writing._metadata["t"] = led_by(leader.broker.url)
+        (upload,) = writing.run(rows(3)).uploads
+    assert upload.leader == other.url
+    assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
 
 
-def leader_request() -> Asked:
-    return Asked("POST", "/v1/topics/t/partitions/0/staged", {}, {}, b"")
+def test_a_leader_that_moved_behind_a_tasks_back_is_noticed_at_its_end(leader: Leader) -> None:
+    with stand_in() as other:
+        behind = Leader(other)
+        leader.leads = other.url
+        hint = {"id": 2, "url": other.url, "epoch": 5}
+        writing = Task(settings(leader, streaming=True, txnAppId="a"), 0)
+        writing._metadata["t"] = led_by(leader.broker.url)
+        usual, asked = leader.take, []
+
+        def once(one: Asked) -> Said:
+            asked.append(one)
+            gone = refusal(421, 42150, retriable=True, leader=hint)
+            return usual(one) if len(asked) == 1 else gone
+
+        leader.take = once
+        (upload,) = writing.run(rows(3)).uploads
+    assert upload.leader == other.url
+    assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
+
+
+def led_by(url: str) -> Metadata:
+    topics = {"t": TopicMetadata("id", {0: LeaderOfPartition(url, 4)})}
+    return Metadata(1, None, {1: url}, topics)
 
 
 def published(duplicate: bool = False) -> Said:
