@@ -16,6 +16,8 @@ from leadline_spark.offsets import TopicPartition
 from leadline_spark.options import Options
 from leadline_spark.transport import Answer, Refusal, Unreachable
 
+_LONGEST_TRY_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:
@@ -131,7 +133,7 @@ class Cluster:
         """
         return self._first_answer(
             [*self._known, *self._brokers],
-            lambda url: self.call(method, url, path, params=params, body=body, wait_s=wait_s),
+            lambda url: self._try(method, url, path, params, body, wait_s),
         )
 
     def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Answer:
@@ -139,7 +141,7 @@ class Cluster:
         if not self._brokers:
             self.metadata(["-"])
         return self._first_answer(
-            self._brokers, lambda url: self.call(method, url, path, body=body, wait_s=wait_s)
+            self._brokers, lambda url: self._try(method, url, path, None, body, wait_s)
         )
 
     def call(
@@ -153,16 +155,16 @@ class Cluster:
         wait_s: float = 0.0,
     ) -> Answer:
         """Ask this very address. Raises Refusal and Unreachable."""
-        return transport.request(
-            method,
-            url,
-            path,
-            params=params,
-            body=body,
-            headers=headers,
-            timeout_s=self.connection.timeout_s + wait_s,
-            token=self.connection.token,
-        )
+        limit_s, token = self.connection.timeout_s + wait_s, self.connection.token
+        return transport.request(method, url, path, params, body, headers, limit_s, token)
+
+    def _try(
+        self, method: str, url: str, path: str, params: Any, body: Any, wait_s: float
+    ) -> Answer:
+        """Ask one of several: a frozen one must not use up the time in which another answers."""
+        limit_s = min(self.connection.timeout_s, _LONGEST_TRY_S) + wait_s
+        token = self.connection.token
+        return transport.request(method, url, path, params, body, None, limit_s, token)
 
     def _first_answer(self, addresses: list[str], call: Callable[[str], Answer]) -> Answer:
         failures: list[str] = []
