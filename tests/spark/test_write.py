@@ -208,10 +208,10 @@ def test_every_task_returns_a_message_that_can_be_sent(live: Live, topic: str) -
     """Trap 4: None fails the write. A task without rows has one too."""
     live.topic(topic)
     options = Options(OPTIONS, {"bootstrap": live.bootstrap, "topic": topic})
-    settings = pickle.loads(pickle.dumps(SinkSettings.of(options, streaming=False)))  # noqa: S301 - ours
+    settings = pickle.loads(pickle.dumps(SinkSettings.of(options, streaming=False)))  # noqa: S301 - our own settings and message
     message = write_task(settings, iter(()))
     assert isinstance(message, WriterCommitMessage)
-    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301 - ours
+    assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301 - our own settings and message
 
 
 def staged(live: Live, broker: str) -> bool:

@@ -171,7 +171,7 @@ def test_the_clock_of_the_log_dates_whole_batches() -> None:
     records = [OutgoingRecord(b"v", timestamp=1_000), OutgoingRecord(b"v", timestamp=5_000)]
     by_log = resealed(stored(records, 0), 21, b"\x00\x08")
     rows = rows_of(by_log + stored(records, 2))
-    assert [(row["timestampType"], plain(row)[1]) for row in rows] == [  # type: ignore[index]  # tuples
+    assert [(row["timestampType"], plain(row)[1]) for row in rows] == [  # type: ignore[index]  # rows are tuples
         (1, 5_000),
         (1, 5_000),
         (0, 1_000),
