@@ -37,18 +37,24 @@ def run_here(module: str, arguments: Sequence[str], master: str, conf: Sequence[
     settings = [f"{name}={value}" for name, value in (_LOCAL_SETTINGS | given).items()]
     words = ["--master", master, *_conf_words(settings), "pyspark-shell"]
     os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(f'"{word}"' for word in words)
-    os.environ.update(spark_environment())
+    os.environ["JAVA_HOME"] = str(spark_java_home())
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     code: int = import_module(module).main(list(arguments))
     return code
 
 
-def spark_environment() -> dict[str, str]:
-    """Return the variables that make Spark use a Java that it can run on, and this Python."""
+def submit_environment(package: Path) -> dict[str, str]:
+    """Return the variables of a spark-submit: a Java that it runs on, and this Python as driver.
+
+    What plans a stream runs beside the driver, and sees no `--py-files`: hence PYTHONPATH.
+    """
+    given = os.environ.get("PYTHONPATH")
     return {
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        **os.environ,
         "JAVA_HOME": str(spark_java_home()),
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
-        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+        "PYTHONPATH": os.pathsep.join([str(package), *([given] if given else [])]),
     }
 
 

@@ -124,7 +124,7 @@ def _submit(job: Job, arguments: list[str], master: str, conf: list[str]) -> int
         write_package(zipped)
         words = submit_command(job.module, arguments, master, conf, zipped)
         environment = submit_environment(zipped)
-        return subprocess.run(words, env=environment, check=False).returncode  # noqa: S603 - ours
+        return subprocess.run(words, env=environment, check=False).returncode  # noqa: S603 - our own command
 
 
 _PASSING_ON: Final[dict[str, Any]] = {"allow_extra_args": True, "ignore_unknown_options": True}

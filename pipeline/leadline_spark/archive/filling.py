@@ -7,10 +7,11 @@ nothing is published twice. Offsets begin at 0 and leave out what the archived l
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,18 +23,20 @@ from leadline_spark.cluster import Cluster, Connection
 from leadline_spark.codec.append_time import append_time
 from leadline_spark.codec.columns import HEADERS
 from leadline_spark.codec.encode import Records, encode
+from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.heads import Heads
 from leadline_spark.offsets import TopicPartition
 from leadline_spark.outlets import Door
 from leadline_spark.subscription import Subscription
-from leadline_spark.transport import Refusal
+from leadline_spark.transport import OCTETS, Refusal
 
 BATCH_BYTES = 512 << 10
 UPLOAD_BYTES = 4 << 20
 COMPRESSION = "zstd"
 UNKNOWN_STAGED = 40452
-_NEVER_STAGED = "0" * 32
+_OCTETS = {"Accept": OCTETS}
+_PUBLISHER = 1 << 62
 _TRIES = 20
 
 
@@ -68,12 +71,12 @@ def fill(filling: Filling) -> int:
     door = Door(filling.connection, filling.target, None, filling.deadline_s)
     chunks = chunks_of(filling)
     end = _end(filling)
-    done = [chunk for chunk in chunks if chunk.end <= end]
     if end:
-        _check_resumed(door, filling, chunks, done, end)
-    for chunk in chunks[len(done) :]:
+        _check_resumed(door, filling, chunks, end)
+    left = [chunk for chunk in chunks if chunk.end > end]
+    for chunk in left:
         _publish(door, filling, chunk)
-    return sum(chunk.end - chunk.start for chunk in chunks[len(done) :])
+    return sum(chunk.end - max(chunk.start, end) for chunk in left)
 
 
 def chunks_of(filling: Filling) -> list[Chunk]:
@@ -101,18 +104,29 @@ def _end(filling: Filling) -> int:
     return found.end
 
 
-def _check_resumed(
-    door: Door, filling: Filling, chunks: list[Chunk], done: list[Chunk], end: int
-) -> None:
-    """Check that what is there was published by an earlier attempt at the same.
+def _check_resumed(door: Door, filling: Filling, chunks: list[Chunk], end: int) -> None:
+    """Check that the last record that is there was published by an earlier attempt at the same.
 
-    An end within a chunk is that of a leader that died while it appended; what comes next completes
-    it, or is refused.
+    It need not be the last of its chunk: a leader may have died while it appended, and publishing
+    the chunk again completes it.
     """
     if end > (chunks[-1].end if chunks else 0):
         raise _conflict(filling, f"ends before {end}, beyond what the archive holds")
-    if done and _published(door, filling, done[-1].number, [_NEVER_STAGED]) is None:
+    chunk = next(chunk for chunk in chunks if chunk.end >= end)
+    place = filling.target
+    path = f"/v1/topics/{place.topic}/partitions/{place.partition}/records"
+    last = {"offset": end - 1}
+    answer = door.route.ask(lambda url: door.cluster.call("GET", url, path, last, headers=_OCTETS))
+    found = next((frame for frame in frames(answer.body) if frame.last_offset >= end - 1), None)
+    by = (found.producer_id, found.base_sequence) if found else None
+    if by != (publisher_id(filling.app), chunk.number):
         raise _conflict(filling, f"holds {end} records that this did not put there")
+
+
+def publisher_id(app: str) -> int:
+    """Return the producer id that leaders write into what an application publishes."""
+    digest = hashlib.blake2b(app.encode(), digest_size=8).digest()
+    return _PUBLISHER | (int.from_bytes(digest, "big") & (_PUBLISHER - 1))
 
 
 def _publish(door: Door, filling: Filling, chunk: Chunk) -> None:
@@ -125,30 +139,25 @@ def _publish(door: Door, filling: Filling, chunk: Chunk) -> None:
             except Refusal as refusal:
                 raise door.refused(refusal) from refusal
             staged.append(answer.json()["staged_id"])
-        base = _published(door, filling, chunk.number, staged)
-        if base is not None:
-            if base not in (chunk.start, _UNTOLD):
-                told = f"got records {chunk.start} to {chunk.end - 1} at offset {base}"
+        published = _published(door, filling, chunk.number, staged)
+        if published is not None:
+            if published["base_offset"] not in (chunk.start, None):
+                told = f"got records {chunk.start} and on at offset {published['base_offset']}"
                 raise _conflict(filling, f"{told}: somebody else writes to it")
             return
     told = f"{filling.target}: what was staged was lost {_TRIES} times, with one leader each time"
     raise LeadlineSparkError("LEADLINE_STAGED_LOST", told)
 
 
-_UNTOLD = -1
-
-
-def _published(door: Door, filling: Filling, number: int, staged: list[str]) -> int | None:
-    """Publish, and return the base offset; None where the leader does not have what was staged."""
+def _published(door: Door, filling: Filling, number: int, staged: list[str]) -> Any | None:
+    """Publish, and return the answer; None where the leader does not have what was staged."""
     body = {"app": filling.app, "batch": number, "staged": staged}
     try:
-        answer = door.ask("POST", "publish", body).json()
+        return door.ask("POST", "publish", body).json()
     except Refusal as refusal:
         if refusal.error_code == UNKNOWN_STAGED:
             return None
         raise door.refused(refusal, "LEADLINE_REPLAY_CONFLICT") from refusal
-    base = answer["base_offset"]
-    return _UNTOLD if base is None else int(base)
 
 
 def uploads(location: str, chunk: Chunk) -> Iterator[bytes]:

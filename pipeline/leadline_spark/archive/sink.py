@@ -49,7 +49,7 @@ class ArchiveSink(DataSource):
         return FORMAT
 
     # Spark passes both by position and by name: they are called as it calls them.
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: ARG002, N802 - Spark's
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: ARG002, N802 - as Spark calls it
         """Return a writer. Raises LEADLINE_OPTION_CONFLICT where a column is missing."""
         missing = [name for name in COLUMNS if name not in schema.fieldNames()]
         if missing:
@@ -71,7 +71,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         """Write a task's records, one file for each stretch of a partition."""
         return Written(tuple(write_files(open_store(self._location), iterator)))
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Let the files of all tasks count."""
         entries = [
             entry
@@ -84,7 +84,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         ids = {name: topic.topic_id for name, topic in known.items()}
         catalog.add_batch(open_store(self._location), self._run, batchId, entries, ids)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Leave the files: the batch comes again, and writes or deletes them."""
 
 

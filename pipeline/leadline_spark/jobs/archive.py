@@ -73,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return command.run(job)
 
 
-def start(spark: SparkSession, asked: argparse.Namespace) -> StreamingQuery:
+def start(
+    spark: SparkSession, asked: argparse.Namespace, sink: type[ArchiveSink] = ArchiveSink
+) -> StreamingQuery:
     """Start the query. Raises LeadlineSparkError for an archive that it may not write to."""
     location = absolute(asked.to)
     checkpoint = absolute(asked.checkpoint or f"{location.rstrip('/')}/_checkpoint")
@@ -92,10 +94,12 @@ def start(spark: SparkSession, asked: argparse.Namespace) -> StreamingQuery:
     if asked.min_partitions:
         options["minPartitions"] = str(asked.min_partitions)
     register(spark)
-    spark.dataSource.register(ArchiveSink)
+    spark.dataSource.register(sink)
+    # Makes the session the active one of this thread: Spark looks for a stream's sink in no other.
+    spark.createDataFrame([(0,)], "n int")
     records = spark.readStream.format("leadline").options(**options).load()
-    sink = {"path": location, "run": str(run), "checkpointLocation": checkpoint}
-    writer = records.writeStream.format(FORMAT).options(**cluster, **sink)
+    place = {"path": location, "run": str(run), "checkpointLocation": checkpoint}
+    writer = records.writeStream.format(FORMAT).options(**cluster, **place)
     if asked.continuous:
         return writer.trigger(processingTime=asked.interval).start()
     return writer.trigger(availableNow=True).start()

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_broker.domain import publishes
 from leadline_spark.archive import filling
-from leadline_spark.archive.filling import Filling, batches, chunks_of, uploads
+from leadline_spark.archive.filling import Filling, batches, chunks_of, publisher_id, uploads
 from leadline_spark.archive.parquet import SCHEMA, RowGroups
 from leadline_spark.archive.storage import LocalStore
 from leadline_spark.cluster import Connection
@@ -103,3 +104,8 @@ def test_chunks_are_row_groups_one_behind_the_other(
     values = [row["value"] for chunk in once for part in chunk for row in _sent(part)]
     assert values == [row["value"] for row in records(range(500, 750)).to_pylist()]
     assert all(sum(1 for _ in frames(part)) == 1 for chunk in once for part in chunk)
+
+
+@given(st.text(min_size=1))
+def test_published_batches_are_known_by_what_leaders_write(app: str) -> None:
+    assert publisher_id(app) == publishes.publisher_id(app)
