@@ -82,7 +82,8 @@ def add_batch(
     """Let the files of a batch count, and delete what an earlier attempt left in their ranges.
 
     A batch may come again, with the same ranges; nothing changes then. Raises
-    LEADLINE_ARCHIVE_GAP and LEADLINE_ARCHIVE_CONFLICT, after deleting what does not count.
+    LEADLINE_ARCHIVE_GAP and LEADLINE_ARCHIVE_CONFLICT, after deleting what does not count, and
+    what no other run can be about to count.
     """
     entries = [
         replace(entry, topic_id=topic_ids.get(entry.name.topic, entry.topic_id))
@@ -92,6 +93,10 @@ def add_batch(
     again = store.size(name.path) is not None
     try:
         check_run(store, run)
+    except LeadlineSparkError:
+        _forget(store, _within(store, entries))
+        raise
+    try:
         manifest = _next(store, name, entries)
     except LeadlineSparkError:
         _forget(store, entries)
@@ -141,6 +146,14 @@ def _others(store: Store, manifest: Manifest) -> list[DataName]:
         if name is not None and name.path not in listed
         if any(name.first < end and first < name.end for first, end in ranges)
     ]
+
+
+def _within(store: Store, entries: Iterable[Entry]) -> list[Entry]:
+    """Return the files before the archive's end: beyond it, another run may be writing the same."""
+    if not names(store):
+        return list(entries)
+    ends = manifests.ends_of(holdings(store))
+    return [entry for entry in entries if entry.name.first < ends.get(entry.place, 0)]
 
 
 def _forget(store: Store, files: Iterable[Entry | DataName]) -> None:

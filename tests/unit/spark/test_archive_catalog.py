@@ -176,6 +176,20 @@ def test_a_new_run_begins_where_the_archive_ends_and_fences_the_old_one(tmp_path
     _holds(store, 5, 25)
 
 
+def test_a_run_that_was_followed_does_not_delete_what_its_successor_is_writing(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(tmp_path)
+    first, _ = catalog.begin_run(store)
+    _batch(store, first, 0, 0, 20, set())
+    second, _ = catalog.begin_run(store)
+    under_way = data_file(store, 20, 24)
+    with pytest.raises(LeadlineSparkError, match="taken over"):
+        _batch(store, first, 1, 20, 25, set())
+    catalog.add_batch(store, second, 0, [under_way], IDS)
+    _holds(store, 0, 25)
+
+
 @pytest.mark.parametrize(
     ("first", "end", "number", "code"),
     [
