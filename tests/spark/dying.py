@@ -17,12 +17,10 @@ from leadline_spark.source import LeadlineDataSource
 from leadline_spark.stream_writer import LeadlineStreamWriter
 from tests.spark.gates import until
 
-TASK, BEFORE, BETWEEN, AFTER = PLACES = (
-    "a task that has staged",
-    "the driver before it publishes",
-    "the driver between two partitions",
-    "the driver after it has published",
-)
+TASK = "a task that has staged"
+BEFORE = "the driver before it publishes"
+BETWEEN = "the driver between two partitions"
+AFTER = "the driver after it has published"
 PAUSE = "nobody: the commit waits for the test"
 BATCH = 1
 """The micro-batch in which it happens."""

@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from leadline_client.payloads import OutgoingRecord
-from tests.spark.dying import PAUSE, PLACES, DyingSink
+from tests.spark.dying import AFTER, BEFORE, BETWEEN, PAUSE, TASK, DyingSink
 from tests.spark.gates import until
 from tests.spark.live import Live
 from tests.spark.logs import values_of
@@ -74,7 +74,9 @@ def all_once() -> Counter[bytes | None]:
     return Counter(b"%d-%d" % (number, n) for number in range(PARTITIONS) for n in range(ROWS // 2))
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place", [TASK, BETWEEN, AFTER, pytest.param(BEFORE, marks=pytest.mark.soak)]
+)
 def test_a_stream_that_dies_and_goes_on(
     spark: SparkSession, live: Live, topic: str, source: str, tmp_path: Path, place: str
 ) -> None:
