@@ -131,8 +131,7 @@ def _bound(options: Options, which: str, default: int) -> Bound:
     if single in options:
         return Bound(single, default, timestamp=options.number(single))
     if several in options:
-        times = parse_places(several, options.document(several))
-        return Bound(several, default, timestamps=times)
+        return Bound(several, default, timestamps=_times(several, options))
     return Bound(f"{which}Offsets", everywhere, offsets)
 
 
@@ -151,6 +150,16 @@ def _offsets(
         told = f"{option} has no such offset: {', '.join(low) or text}."
         raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
     return default, offsets
+
+
+def _times(option: str, options: Options) -> Mapping[TopicPartition, int]:
+    """Read a time for each partition. A negative one would be an end of the log to the cluster."""
+    times = parse_places(option, options.document(option))
+    low = [f"{place}: {time}" for place, time in times.items() if time < 0]
+    if low or not times:
+        told = f"{option} has no such time: {', '.join(low) or options.text(option)}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+    return times
 
 
 def _json(option: str, text: str) -> Any:

@@ -85,8 +85,11 @@ class Options:
         return name in self._texts
 
     def text(self, name: str) -> str | None:
-        """Return the value as it was written, or the default."""
-        return self._texts.get(name, self._rows[name].default)
+        """Return the value as it was written (a choice as the table has it), or the default."""
+        row, text = self._rows[name], self._texts.get(name)
+        if text is None:
+            return row.default
+        return text.strip().lower() if row.choices else text
 
     def required(self, name: str) -> str:
         """Return a value that has to be given."""

@@ -125,6 +125,25 @@ def test_offsets_that_mean_nothing_are_refused(text: str) -> None:
         start_of(given(startingOffsets=text), streaming=True)
 
 
+@pytest.mark.parametrize("times", ["{}", '{"t":{}}', '{"t":{"0":-1}}'])
+@pytest.mark.parametrize("name", ["startingOffsetsByTimestamp", "endingOffsetsByTimestamp"])
+def test_times_that_mean_nothing_are_refused(name: str, times: str) -> None:
+    # None of them is passed over; and -1 would be the end to the cluster, not a time.
+    options = given(**{name: times})
+
+    with pytest.raises(LeadlineSparkError, match=f"LEADLINE_OFFSETS_INVALID. {name}"):
+        start_of(options, streaming=True) if name.startswith("s") else end_of(options)
+
+
+def test_values_of_a_choice_are_known_whatever_their_case() -> None:
+    options = given(
+        startingTimestamp="9", startingOffsetsByTimestampStrategy="ERROR", snapshot=" Load "
+    )
+
+    assert not start_of(options, streaming=True).latest_where_none
+    assert options.text("snapshot") == "load"
+
+
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
     text = {"endingOffsets": "latest", "endingTimestamp": "5"}.get(name, '{"t":{"0":5}}')
