@@ -139,7 +139,8 @@ def _lanes(period: Period, rows: Sequence[Lane], top: float) -> list[Markup]:
     for number, lane in enumerate(rows):
         y = top + number * _LANE
         middle = y + _LANE / 2
-        parts.append(text(LEFT - 8, middle + 4, _short(lane.label), "lane", "end"))
+        label = text(LEFT - 8, middle + 4, _short(lane.label), "lane", "end")
+        parts.append(tag("g", tag("title", lane.label), label))
         parts.append(box(LEFT, middle - _BAR / 2, RIGHT - LEFT, _BAR, "track", round_=2))
         for bar in lane.bars:
             x, end = scale(bar.started_at), scale(bar.ended_at)
