@@ -145,11 +145,18 @@ class Heads:
         found: dict[TopicPartition, PartitionOffsets] = {}
         while True:
             left = {place: at for place, at in times.items() if place not in found}
-            answer = self.cluster.offsets(self._question(left))
+            late = self._clock() >= give_up
+            answer: OffsetsAnswer = {}
+            try:
+                answer = self.cluster.offsets(self._question(left))
+            except LeadlineSparkError as failure:
+                # Metadata came a moment ago: brokers that are gone may well be back.
+                if late or failure.code != "LEADLINE_CLUSTER_UNREACHABLE":
+                    raise
             found |= _told(answer, left)
             if len(found) == len(times):
                 return {place: found[place] for place in times}
-            if self._clock() >= give_up:
+            if late:
                 raise _leaderless([place for place in left if place not in found], answer)
             self._sleep(_AGAIN_S)
 

@@ -46,6 +46,7 @@ class World(Cluster):
         self.topic_id = "id"
         self.requests = 0
         self.down = False
+        self.up_at: float | None = None
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         assert topics == ("t",)
@@ -68,6 +69,8 @@ class World(Cluster):
     def _ask(self) -> None:
         self.requests += 1
         self.time.sleep(0.002)
+        if self.up_at is not None and self.time.now >= self.up_at:
+            self.down, self.up_at = False, None
         if self.down:
             raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")
 
@@ -114,6 +117,18 @@ def test_planning_a_thousand_partitions_takes_two_requests() -> None:
 
     assert cluster.requests == 2
     assert sum(one.size for one in ranges) == sum(range(1_000))
+
+
+def test_planning_waits_for_brokers_that_are_away_for_a_moment() -> None:
+    cluster = world(p0=5)
+    heads = planner(cluster).heads
+    cluster.down = True
+    cluster.up_at = cluster.time.now + 3
+
+    assert heads.ends([place(0)])[place(0)].end == 5
+    cluster.down = True
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
+        heads.ends([place(0)])
 
 
 def test_latest_is_resolved_once_and_the_first_batch_is_empty() -> None:
