@@ -8,6 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from leadline_cli.java_runtime import spark_java_home
+
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -23,6 +25,7 @@ def local_session(folder: Path, master: str = "local[2]", **settings: str) -> Sp
     """Start a session whose files are below `folder`; dots in names are written `__`."""
     # Spark would take the first python3 of the path for its workers.
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(spark_java_home())
     builder = SparkSession.builder.master(master).appName("leadline")
     builder = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse"))
     builder = builder.config("spark.local.dir", str(folder / "local"))
