@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from leadline_spark.bounds import end_of, resolve, start_of
+from leadline_spark.bounds import Bound, end_of, resolve, start_of
 from leadline_spark.cluster import Cluster
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.filters import Chosen
@@ -43,10 +43,24 @@ def pin(options: Options) -> Pinned:
     start, end = start_of(options, streaming=False), end_of(options)
     heads = Heads(Cluster(maker.connection), Subscription.of(options), maker.settings.deadline_s)
     view = heads.view()
-    starts, ends = resolve(start, view, heads), resolve(end, view, heads)
+    starts, ends = _resolved(start, view, heads), _resolved(end, view, heads)
     lenient = not maker.settings.fail_on_data_loss
     ranges = tuple(_range(place, starts[place], ends[place], view, lenient) for place in view.ends)
     return Pinned(ranges, {place: at.leader.url for place, at in view.ends.items()})
+
+
+def _resolved(bound: Bound, view: View, heads: Heads) -> dict[TopicPartition, Position]:
+    """Return where a bound lies in the view: a time was asked for later, and what came then is new.
+
+    None of the records before the view's end is as late as a time that was found beyond it.
+    """
+    found = resolve(bound, view, heads)
+    if not bound.by_time:
+        return found
+    return {
+        place: replace(at, offset=min(at.offset, view.ends[place].end))
+        for place, at in found.items()
+    }
 
 
 def _range(

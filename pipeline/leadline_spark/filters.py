@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -48,6 +48,8 @@ _COMPARISONS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 _TYPES: dict[str, type] = {"topic": str, "partition": int}
 _SINCE = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
 _COLUMNS = ("topic", "partition", "offset", "timestamp")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
@@ -110,7 +112,8 @@ class Chosen:
         value = getattr(one, "value", None)
         # A time without a zone could be any: Spark alone knows which.
         if isinstance(one, _SINCE) and isinstance(value, datetime) and value.tzinfo is not None:
-            since = int(value.timestamp() // 0.001)
+            # Not before 1970: to the cluster, a negative time is an end of the log.
+            since = max(0, (value - _EPOCH) // _MILLISECOND)
             self.since_ms = since if self.since_ms is None else max(self.since_ms, since)
 
 

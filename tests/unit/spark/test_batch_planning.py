@@ -1,0 +1,117 @@
+"""What a batch read comes to: a cluster that goes on while it is planned, filters pushed down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql.datasource import GreaterThan, GreaterThanOrEqual
+
+from leadline_spark.batch_reader import PushingBatchReader, pin
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import Options
+from leadline_spark.tasks import Task
+from tests.unit.spark.standin import Asked, Said, StandIn, stand_in
+
+START, END = 10, 100
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass
+class World:
+    """One partition with offsets [10, 100); `by_time` answers each time that is asked about."""
+
+    url: str
+    by_time: dict[int, int] = field(default_factory=dict)
+    times: list[int] = field(default_factory=list)
+
+    def answer(self, asked: Asked) -> Said:
+        if asked.path == "/v1/metadata":
+            topics = {"t": {"topic_id": "id", "partitions": [[0, 1, 3, [1], [1]]]}}
+            brokers = [{"id": 1, "url": self.url}]
+            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+        [row] = json.loads(asked.body)["partitions"]
+        ends: dict[str, int | None] = {
+            "log_start_offset": START,
+            "high_watermark": END,
+            "leader_epoch": 3,
+        }
+        if "timestamp" in row:
+            self.times.append(row["timestamp"])
+            # A negative time asks for an end of the log.
+            known = {-1: END, -2: START, **self.by_time}
+            ends["offset"] = known.get(row["timestamp"])
+        leader = {"id": 1, "url": self.url, "epoch": 3}
+        told = {"topic": "t", "partition": 0, "error_code": 0, "leader": leader, "offsets": ends}
+        return Said({"partitions": [told]})
+
+
+@pytest.fixture
+def broker() -> Iterator[StandIn]:
+    with stand_in() as one:
+        yield one
+
+
+@pytest.fixture
+def world(broker: StandIn) -> World:
+    made = World(broker.url)
+    broker.answer = made.answer
+    return made
+
+
+def options(world: World, **given: str) -> Options:
+    return Options(OPTIONS, {"bootstrap": world.url, "subscribe": "t", **given})
+
+
+def pinned(world: World, **given: str) -> tuple[int, int]:
+    [found] = pin(options(world, **given)).ranges
+    return found.start, found.end
+
+
+def test_a_read_covers_what_is_there(world: World) -> None:
+    assert pinned(world) == (START, END)
+
+
+def test_records_that_come_while_a_read_is_planned_are_no_loss(world: World) -> None:
+    # The ends were asked for first: at 100 there was nothing then.
+    world.by_time = {5_000: 40, 9_000: 103}
+
+    assert pinned(world, startingTimestamp="5000", endingTimestamp="9000") == (40, END)
+    assert pinned(world, startingTimestamp="9000") == (END, END)
+
+
+def test_offsets_beyond_the_end_are_a_loss(world: World) -> None:
+    with pytest.raises(LeadlineSparkError, match="ends at 100, but is to be read up to 103"):
+        pin(options(world, endingOffsets='{"t":{"0":103}}'))
+
+
+@pytest.mark.parametrize("ms", [-2, -1, 0, 1])
+def test_a_filter_on_times_before_1970_asks_for_no_end_of_the_log(world: World, ms: int) -> None:
+    world.by_time = {0: START, 1: START}
+    reader = PushingBatchReader(options(world), pin(options(world)))
+    time = EPOCH + timedelta(milliseconds=ms)
+
+    left = list(reader.pushFilters([GreaterThanOrEqual(("timestamp",), time)]))
+    tasks = reader.partitions()
+
+    assert len(left) == 1
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, Task)] == [
+        (START, END)
+    ]
+
+
+def test_a_filter_on_time_moves_the_start_alone(world: World) -> None:
+    world.by_time = {7_000: 60}
+    reader = PushingBatchReader(options(world), pin(options(world)))
+
+    reader.pushFilters([GreaterThan(("timestamp",), EPOCH + timedelta(seconds=7))])
+    tasks = reader.partitions()
+
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, Task)] == [
+        (60, END)
+    ]
+    assert world.times == [7_000]
