@@ -68,23 +68,30 @@ def publish_all(settings: SinkSettings, messages: Messages, batch: int) -> None:
 
 
 def drop_all(settings: SinkSettings, messages: Messages) -> None:
-    """Delete what was staged, where it can be reached; the rest dies of age."""
-    for message in _written(messages):
-        for upload in message.uploads:
-            drop(settings, upload)
+    """Delete what tasks have staged."""
+    drop(settings, [upload for message in _written(messages) for upload in message.uploads])
 
 
-def drop(settings: SinkSettings, upload: Upload) -> None:
-    """Delete one upload, if its leader can be reached."""
-    if upload.leader is None:
-        return
-    door = Door(settings.connection, upload.place, upload.leader, settings.deadline_s)
-    for staged_id in upload.staged:
-        try:
-            door.once("DELETE", upload.leader, f"staged/{staged_id}")
-        except (Refusal, Unreachable) as failure:
-            _LOG.info("%s of %s stays until it expires: %s", staged_id, upload.place, failure)
-            return
+def drop(settings: SinkSettings, uploads: Iterable[Upload]) -> None:
+    """Delete what is staged, where it can be reached; the rest dies of age."""
+    gone: set[str | None] = {None}
+    for upload in uploads:
+        if upload.leader not in gone and not _dropped(settings, upload, upload.leader):
+            gone.add(upload.leader)
+
+
+def _dropped(settings: SinkSettings, upload: Upload, leader: str) -> bool:
+    """Delete one upload; return whether its leader answers."""
+    door = Door(settings.connection, upload.place, leader, settings.deadline_s)
+    try:
+        for staged_id in upload.staged:
+            door.once("DELETE", leader, f"staged/{staged_id}")
+    except Refusal as refusal:
+        _LOG.info("%s: what was staged stays until it expires: %s", upload.place, refusal)
+    except Unreachable as failure:
+        _LOG.info("%s: what was staged stays until it expires: %s", upload.place, failure)
+        return False
+    return True
 
 
 def _written(messages: Messages) -> list[Written]:

@@ -93,8 +93,7 @@ class Task:
                 lanes.finish()
             self._follow()
         except BaseException:
-            for upload in self._uploads():
-                drop(settings, upload)
+            drop(settings, self._uploads())
             raise
         finally:
             self._spool.close()

@@ -241,7 +241,8 @@ def test_a_commit_that_fails_says_why_and_tries_the_others(
 
 def test_what_cannot_be_deleted_is_left_to_expire() -> None:
     dead = "http://127.0.0.1:9"
-    written = Written(0, 1, (Upload(PLACE, dead, ("a",)), Upload(PLACE, None, ("b",))))
+    uploads = [Upload(PLACE, leader, ("a", "b")) for leader in (dead, None, dead)]
+    written = Written(0, 1, tuple(uploads))
     options = Options(OPTIONS, {"bootstrap": dead, "topic": "t"})
     settings_ = SinkSettings.of(options, streaming=True)
     assert settings_.connection == Connection((dead,))
