@@ -7,14 +7,20 @@ written. A note is something to know: a batch under way, holes that the log itse
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 from leadline_spark.archive import catalog
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import Entry, Place
-from leadline_spark.archive.naming import MANIFESTS, data_name, is_temporary, manifest_name
+from leadline_spark.archive.manifest import Entry, Manifest, Place
+from leadline_spark.archive.naming import (
+    MANIFESTS,
+    ManifestName,
+    data_name,
+    is_temporary,
+    manifest_name,
+)
 from leadline_spark.archive.storage import Store
 from leadline_spark.cluster import Metadata, OffsetsAnswer, PartitionOffsets, Untold
 from leadline_spark.errors import LeadlineSparkError
@@ -43,8 +49,9 @@ class Findings:
 
 def check(store: Store) -> Findings:
     """Check the names, the manifests and every byte of an archive."""
-    entries, problems = _listed(store)
-    problems += check_ranges(entries)
+    read, problems = _manifests(store)
+    entries = manifests.listed(filter(None, read.values()))
+    problems += [*_missing(read), *check_ranges(entries), *_cut_short(read.values(), entries)]
     problems += [finding for entry in entries for finding in _check_file(store, entry)]
     more, notes = _check_others(store, entries)
     holes = [
@@ -136,18 +143,44 @@ def _against_log(about: str, files: list[Entry], log: PartitionOffsets) -> Itera
         yield Finding("begins_later", about, f"the log begins at {log.start}, this at {first}")
 
 
-def _listed(store: Store) -> tuple[list[Entry], list[Finding]]:
-    """Return what the readable manifests list, and a problem for each of the others."""
-    found = []
+def _manifests(store: Store) -> tuple[dict[ManifestName, Manifest | None], list[Finding]]:
+    """Return the manifests, None for those that cannot be read, and a problem for each of these."""
+    found: dict[ManifestName, Manifest | None] = {}
     problems = []
     for name in catalog.names(store):
         try:
-            found.append(catalog.load_one(store, name))
+            found[name] = catalog.load_one(store, name)
         except LeadlineSparkError as failure:
+            found[name] = None
             problems.append(Finding("manifest", name.path, failure.message))
-    if not found and not problems:
+    if not found:
         problems.append(Finding("no_archive", MANIFESTS, "there is no manifest: no archive"))
-    return manifests.listed(found), problems
+    return found, problems
+
+
+def _missing(names: Iterable[ManifestName]) -> Iterator[Finding]:
+    """Find manifests that are gone: a run has one for each batch, and each run follows another."""
+    last: dict[int, int] = {}
+    held = {name for name in names if name.run != catalog.COMPACTIONS}
+    for run, number in held:
+        last[run] = max(number, last.get(run, 0))
+    for run in range(1, max(last, default=0) + 1):
+        for number in range(last.get(run, 0) + 1):
+            name = ManifestName(run, number)
+            if name not in held:
+                yield Finding("manifest", name.path, "there was one; what it listed is not known")
+
+
+def _cut_short(read: Iterable[Manifest | None], entries: Iterable[Entry]) -> Iterator[Finding]:
+    """Find partitions that end before a manifest says that they did."""
+    held, ends = manifests.ends_of(entries), dict[Place, int]()
+    for manifest in filter(None, read):
+        for place, end in manifest.ends.items():
+            ends[place] = max(end, ends.get(place, end))
+    for place, end in sorted(ends.items()):
+        if held.get(place, 0) < end:
+            told = f"it was archived up to {end - 1}, and no file that counts goes so far"
+            yield Finding("gap", f"{place[0]}-{place[1]}", told)
 
 
 def _check_file(store: Store, entry: Entry) -> Iterator[Finding]:
@@ -175,7 +208,7 @@ def _check_others(store: Store, entries: Iterable[Entry]) -> tuple[list[Finding]
     find records twice.
     """
     listed = {entry.path for entry in entries}
-    ends: Mapping[Place, int] = manifests.ends_of(entries)
+    ends, held = manifests.ends_of(entries), manifests.spans(entries)
     problems: list[Finding] = []
     notes: list[Finding] = []
     for path in store.paths():
@@ -183,8 +216,12 @@ def _check_others(store: Store, entries: Iterable[Entry]) -> tuple[list[Finding]
         if path in listed or not path.startswith(("topic=", MANIFESTS)):
             continue
         if name is not None and name.first < ends.get(name[:2], 0):
-            told = "no manifest lists it, and its offsets are in other files"
-            problems.append(Finding("unlisted", path, f"{told}; `compact` deletes such files"))
+            told = "no manifest lists it, and "
+            if manifests.covers(held, name):
+                told += "its offsets are in other files; `compact` deletes such files"
+            else:
+                told += "no other file has all of its offsets: was a manifest lost?"
+            problems.append(Finding("unlisted", path, told))
         elif name is not None:
             notes.append(Finding("under_way", path, "not listed yet: a batch is under way, or was"))
         elif is_temporary(path):

@@ -223,6 +223,12 @@ def spans(entries: Iterable[Entry]) -> dict[Place, list[tuple[int, int]]]:
     return covered
 
 
+def covers(held: Mapping[Place, list[tuple[int, int]]], name: DataName) -> bool:
+    """Tell whether the ranges `held`, see `spans`, have all offsets of a file."""
+    ranges = held.get(name[:2], [])
+    return any(first <= name.first and name.end <= end for first, end in ranges)
+
+
 def damaged(what: str) -> LeadlineSparkError:
     """Return the error for an archive that is not as its manifests say."""
     return LeadlineSparkError("LEADLINE_ARCHIVE_DAMAGED", what)

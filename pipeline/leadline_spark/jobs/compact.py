@@ -80,10 +80,11 @@ def tidy(store: Store) -> list[str]:
     """Delete the files that no manifest counts and whose offsets are in others; return their paths.
 
     A compaction that died leaves such files, and so does a task that outlived its driver. What a
-    batch under way has written lies beyond the archive's end, and is left alone.
+    batch under way has written lies beyond the archive's end, and is left alone, and so is what
+    may be the only copy there is, because a manifest was lost.
     """
-    ends = manifests.ends_of(catalog.holdings(store))
-    stray = [name for name in catalog.unlisted(store) if name.first < ends.get(name[:2], 0)]
+    held = manifests.spans(catalog.holdings(store))
+    stray = [name for name in catalog.unlisted(store) if manifests.covers(held, name)]
     for name in stray:
         store.delete(name.path)
     return [name.path for name in stray]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from leadline_spark.archive import catalog, checking, compaction
 from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.naming import ManifestName
 from leadline_spark.archive.parquet import read_row_groups
 from leadline_spark.archive.storage import LocalStore, Pending, Store, sweep
 from leadline_spark.errors import LeadlineSparkError
@@ -188,6 +189,18 @@ def test_a_run_that_was_followed_does_not_delete_what_its_successor_is_writing(
         _batch(store, first, 1, 20, 25, set())
     catalog.add_batch(store, second, 0, [under_way], IDS)
     _holds(store, 0, 25)
+
+
+def test_files_whose_manifest_was_lost_are_not_tidied_away(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run, _ = catalog.begin_run(store)
+    for number, (first, end) in enumerate(pairwise((0, 10, 20, 30))):
+        _batch(store, run, number, first, end, set())
+    (lost,) = catalog.load_one(store, ManifestName(run, 2)).files
+    store.delete(ManifestName(run, 2).path)
+    doubled = data_file(store, 5, 9)
+    assert tidy(store) == [doubled.path]
+    assert store.size(lost.path) == lost.bytes
 
 
 @pytest.mark.parametrize(

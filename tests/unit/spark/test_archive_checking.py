@@ -86,6 +86,27 @@ def _lose_manifest(archive: Path) -> None:
     _manifest(archive).unlink()
 
 
+def _lose_batch(archive: Path, number: int) -> None:
+    """Lose a batch's manifest, and its files with it."""
+    for row in json.loads(_manifest(archive, number).read_text())["files"]:
+        (archive / row["path"]).unlink()
+    _manifest(archive, number).unlink()
+
+
+def _lose_first_batch(archive: Path) -> None:
+    _lose_batch(archive, 1)
+
+
+def _lose_end(archive: Path) -> None:
+    """Lose what one partition's last batch was, while another partition goes on."""
+    more = [data_file(LocalStore(archive), 300, 399)]
+    catalog.add_batch(LocalStore(archive), 1, 3, more, {"t": TOPIC_ID})
+    document = json.loads(_manifest(archive, 3).read_text())
+    gone = document["files"].pop()
+    (archive / gone["path"]).unlink()
+    _manifest(archive, 3).write_text(json.dumps(document))
+
+
 def _spoil_manifest(archive: Path) -> None:
     _manifest(archive).write_text("{")
 
@@ -111,7 +132,9 @@ DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     (_overlap, ["unlisted"]),
     (_swap, ["content", "content"]),
     (_rename, ["missing", "stranger"]),
-    (_lose_manifest, ["gap", "gap", "unlisted", "unlisted"]),
+    (_lose_manifest, ["gap", "gap", "manifest", "unlisted", "unlisted"]),
+    (_lose_first_batch, ["manifest"]),
+    (_lose_end, ["gap"]),
     (_spoil_manifest, ["gap", "gap", "manifest", "unlisted", "unlisted"]),
     (_list_overlap, ["overlap", "overlap"]),
     (_list_other_topic, ["topic_id", "topic_id"]),
