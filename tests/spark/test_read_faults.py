@@ -134,15 +134,20 @@ def test_a_driver_killed_inside_a_batch_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_drivers_killed_inside_and_between_batches(live: Live, topic: str, tmp_path: Path) -> None:
     """Run it by: pytest -m soak tests/spark/test_read_faults.py (about two minutes)."""
     live.topic(topic, partitions=2)
     for partition in range(2):
         live.send(topic, numbered(20), partition=partition)
     for run in range(4):
+        done = len(list(tmp_path.glob("done-*")))
         inside = run % 2 == 0
-        with Driver(tmp_path, live.bootstrap, topic, hold_in=run if inside else -1) as driver:
-            driver.until(f"inside-{run}" if inside else f"done-{run}")
+        with Driver(tmp_path, live.bootstrap, topic, hold_in=done if inside else -1) as driver:
+            if inside:
+                driver.until(f"inside-{done}")
+            else:
+                driver.until_read(40 + 10 * run)
         for partition in range(2):
             live.send(topic, numbered(5, first=20 + 5 * run), partition=partition)
 
@@ -156,9 +161,12 @@ def numbered(count: int, first: int = 0) -> list[OutgoingRecord]:
     return [OutgoingRecord(b"%d" % n, None) for n in range(first, first + count)]
 
 
+def lines(folder: Path) -> list[str]:
+    return [line for path in folder.glob("batch-*") for line in path.read_text().splitlines()]
+
+
 def assert_read_once(folder: Path, counts: dict[int, int]) -> None:
-    lines = [line for path in folder.glob("batch-*") for line in path.read_text().splitlines()]
-    found = sorted(tuple(int(word) for word in line.split()) for line in lines)
+    found = sorted(tuple(int(word) for word in line.split()) for line in lines(folder))
     wanted = [(partition, n) for partition, count in counts.items() for n in range(count)]
     assert found == sorted(wanted)
 
@@ -179,6 +187,9 @@ class Driver:
         path = self._folder / marker
         until(lambda: path.exists() or self.process.poll() is not None, f"{marker} is there", 150)
         assert path.exists(), f"the driver ended with {self.process.poll()}"
+
+    def until_read(self, records: int) -> None:
+        until(lambda: len(lines(self._folder)) == records, f"{records} records are read", 150)
 
     def __enter__(self) -> Self:
         return self
