@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -111,13 +112,22 @@ def _publish(settings: SinkSettings, batch: int, uploads: list[Upload]) -> None:
     except Refusal as refusal:
         raise _explained(door, settings, batch, refusal) from refusal
     if answer["duplicate"]:
-        _LOG.warning(
-            "%s: batch %d of %s was published before and is not published again. Expected after a "
-            "restart; where the checkpoint is new, choose a new txnAppId.",
-            door.place,
-            batch,
-            settings.app,
-        )
+        _check_repeated(door, settings, batch, answer)
+
+
+def _check_repeated(door: Door, settings: SinkSettings, batch: int, answer: Any) -> None:
+    """Warn of a batch that was published before; refuse a stream that has gone back.
+
+    The log tells where a batch ends that it knows as the latest of its application. A stream
+    repeats no other: a later one there was written with another checkpoint, or by another query,
+    and what is in this one would be in no log.
+    """
+    which = f"{door.place}: batch {batch} of {settings.app}"
+    if settings.version is None and answer["last_offset"] is None:
+        told = f"{which} is not written, as a later batch of that name was. The checkpoint is new, "
+        told += "or was put back, or another query has the name: choose a new txnAppId."
+        raise LeadlineSparkError("LEADLINE_PUBLISH_REFUSED", told)
+    _LOG.warning("%s was published before and is not published again.", which)
 
 
 def _explained(

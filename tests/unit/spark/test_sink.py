@@ -215,6 +215,16 @@ def test_a_commit_publishes_in_the_order_of_the_tasks_until_it_knows(leader: Lea
     assert b'"app":"app","batch":41,"staged":["a","b","c"]' in asked[0].body
 
 
+def test_a_stream_whose_numbers_begin_anew_is_refused_rather_than_dropped(leader: Leader) -> None:
+    """Its first batch is below the latest of that name: what is in it would be in no log."""
+    later = {"base_offset": None, "last_offset": None, "leader_epoch": 4, "duplicate": True}
+    leader.take = lambda _: Said(later)
+    message = Written(0, 1, (Upload(PLACE, leader.broker.url, ("a",)),))
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_PUBLISH_REFUSED.*new txnAppId"):
+        publish_all(settings(leader, streaming=True, txnAppId="app"), [message], 0)
+    publish_all(settings(leader, txnAppId="app", txnVersion="0"), [message], 0)
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -47,7 +47,10 @@ class StagedUpload:
 
 @dataclass(frozen=True, slots=True)
 class PublishedBatch:
-    """Where a published batch lies, inclusive; None where a duplicate's is no longer known."""
+    """Where a published batch lies, inclusive; None where a duplicate's is no longer known.
+
+    `last_offset` is None if, and only if, a later batch of the application is in the log.
+    """
 
     base_offset: int | None
     last_offset: int | None
