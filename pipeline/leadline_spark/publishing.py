@@ -75,10 +75,11 @@ def drop_all(settings: SinkSettings, messages: Messages) -> None:
 
 def drop(settings: SinkSettings, uploads: Iterable[Upload]) -> None:
     """Delete what is staged, where it can be reached; the rest dies of age."""
-    gone: set[str | None] = {None}
+    gone: set[str] = set()
     for upload in uploads:
-        if upload.leader not in gone and not _dropped(settings, upload, upload.leader):
-            gone.add(upload.leader)
+        leader = upload.leader
+        if leader is not None and leader not in gone and not _dropped(settings, upload, leader):
+            gone.add(leader)
 
 
 def _dropped(settings: SinkSettings, upload: Upload, leader: str) -> bool:
