@@ -24,8 +24,9 @@ from leadline_spark.jobs import verify
 from tests.spark.gates import until
 from tests.spark.live import Live
 from tests.spark.logs import log_of
+from tests.spark.test_deployments import standalone
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 PARTITIONS = 2
 ROWS = 60_000
 
@@ -104,3 +105,26 @@ def test_a_driver_that_is_killed_again_and_again(live: Live, filled: str, tmp_pa
         kept = [[(one.key, one.value, one.headers, one.timestamp) for one in log] for log in logs]
         assert kept[0] == kept[1]
         assert len(kept[0]) == ROWS
+
+
+def test_jobs_on_a_standalone_cluster(live: Live, topic: str, tmp_path: Path) -> None:
+    live.topic(topic, partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        live.send(topic, (OutgoingRecord(b"%d" % at) for at in range(500)), partition)
+    place = tmp_path / "archive"
+    cluster = ("--bootstrap", live.bootstrap)
+    with standalone(Path(sys.executable), tmp_path) as master:
+        settings = (f"spark.pyspark.python={sys.executable}", "spark.driver.host=127.0.0.1")
+        words = (word for setting in settings for word in ("--conf", setting))
+        there = ("--master", master, *words)
+        archiving = ("--topics", topic, "--to", str(place), "--max-offsets-per-trigger", "300")
+        assert finished("archive", *there, *cluster, *archiving) == 0
+        assert finished("compact", *there, str(place)) == 0
+        into = f"{topic}-restored"
+        replaying = (str(place), "--topic", topic, "--into", into)
+        assert finished("replay", *there, *cluster, *replaying) == 0
+    assert verify.main([str(place), *cluster, "--complete"]) == 0
+    for partition in range(PARTITIONS):
+        logs = [log_of(live, name, partition) for name in (topic, into)]
+        assert [one.value for one in logs[0]] == [one.value for one in logs[1]]
+        assert len(logs[0]) == 500
