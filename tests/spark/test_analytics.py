@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from pyspark.sql import SparkSession
 
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs.analytics import job
-from leadline_spark.jobs.analytics.history import read_files, take_history
-from leadline_spark.jobs.analytics.report.data import MOST_ROWS
+from leadline_spark.jobs.analytics.brokers import broker_spans
+from leadline_spark.jobs.analytics.history import read_cluster, read_files, take_history
+from leadline_spark.jobs.analytics.partitions import partition_events
 from leadline_spark.jobs.analytics.tasks import partition_moves, task_figures
 from tests.spark import analytics_oracle
-from tests.spark.histories import START_MS, failures, ms, plans
+from tests.spark.histories import START_MS, HandWritten, failures, ms, plans
 from tests.spark.live import Live
 
 RECORDED = Path(__file__).parent / "data" / "audit-fault-run.ndjson"
@@ -214,12 +216,43 @@ def test_what_is_open_at_the_snapshot_is_cut_off_there(quick: SparkSession, tmp_
     assert (move.censored, move.duration_ms, move.target) == (True, 4_000, [3, 2])
 
 
-def test_the_recorded_run_has_the_figures_that_another_algorithm_finds(
-    quick: SparkSession, tmp_path: Path
+@pytest.mark.parametrize(("cancelled_at", "state"), [(12, "failed"), (22, "planned")])
+def test_a_drain_that_was_called_off_excuses_no_later_failure(
+    quick: SparkSession, tmp_path: Path, cancelled_at: int, state: str
 ) -> None:
-    told = analysed(quick, RECORDED, tmp_path / "out")
+    h = HandWritten()
+    h.brokers(0, [1, 2])
+    drain = {"resource": {"task": "7", "kind": "drain"}}
+    for at, now in sorted([(10, "preparing"), (20, "down"), (cancelled_at, "cancelled")]):
+        if now == "down":
+            h.brokers(at, [1])
+        else:
+            h.add(
+                at,
+                "task_cancelled" if now == "cancelled" else "task_accepted",
+                **drain,
+                after={"state": now, "details": {"broker": 2}},
+            )
+    history = take_history(read_files(quick, [str(h.write(tmp_path / "h.ndjson"))]), ms(30))
+    down = broker_spans(history).where("broker = 2 and state != 'up'").collect()
+    assert [(row.state, row.duration_ms) for row in down] == [(state, 10_000)]
+
+
+def test_the_recorded_run_has_the_figures_that_another_algorithm_finds(
+    quick: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report"
+    assert job.main(["--history", str(RECORDED), "--out", str(out), "--title", "<Ours>"]) == 0
+    assert capsys.readouterr().out.endswith(f"{out / job.REPORT}\n")
+    told = json.loads((out / job.SUMMARY).read_text())
     expected = analytics_oracle.figures(RECORDED)
     assert {name: told[name] for name in expected} == expected
+    page = (out / job.REPORT).read_text()
+    assert "<h1>&lt;Ours&gt;</h1>" in page
+    assert "1 unclean election may have lost records" in page
+    changes = quick.read.parquet(str(out / job.TABLES / "leader_changes"))
+    assert changes.schema["at"].dataType.simpleString() == "timestamp"
+    assert changes.where("to_leader >= 0").count() == told["leadership"]["changes"]
 
 
 def test_a_history_of_nothing_is_an_error(quick: SparkSession, tmp_path: Path) -> None:
@@ -230,25 +263,16 @@ def test_a_history_of_nothing_is_an_error(quick: SparkSession, tmp_path: Path) -
     assert refused.value.code == "LEADLINE_HISTORY_EMPTY"
 
 
-def test_a_live_cluster_is_analysed_by_the_command(
-    quick: SparkSession,
-    live: Live,
-    topic: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_the_history_of_a_live_cluster_is_read_as_it_is(
+    quick: SparkSession, live: Live, topic: str
 ) -> None:
     live.topic(topic, partitions=2)
-    out = tmp_path / "report"
-    assert job.main(["--bootstrap", live.bootstrap, "--out", str(out), "--title", "<Ours>"]) == 0
-    assert capsys.readouterr().out.endswith(f"{out / job.REPORT}\n")
-    told = json.loads((out / job.SUMMARY).read_text())
-    assert told["partitions"]["count"] >= 2
-    assert told["brokers"]["count"] == 3
-    spans = quick.read.parquet(str(out / job.TABLES / "partition_spans"))
-    assert spans.where(f"topic = '{topic}' and leader >= 0").count() >= 2
-    page = (out / job.REPORT).read_text()
-    assert "<h1>&lt;Ours&gt;</h1>" in page
-    assert f"{topic}-1" in page or told["partitions"]["count"] > MOST_ROWS
+    history = take_history(read_cluster(quick, {"bootstrap": live.bootstrap}), time.time_ns())
+    changes = partition_events(history).where(f"topic = '{topic}' and is_state")
+    rows = changes.orderBy("partition", "id").collect()
+    assert [row.partition for row in rows if row.is_first and row.alive] == [0, 1]
+    assert all(row.leader in {1, 2, 3} and len(row.replicas) == 3 for row in rows)
+    assert history.first_id == 0
 
 
 def test_either_a_cluster_or_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ def broker_spans(history: History) -> DataFrame:
     told = _transitions(history).join(_plans(history), "broker", "left")
     # A plan counts for the first outage after it, so it must be later than the last return.
     is_planned = (sf.col("plan_id") > sf.col("before_id")) & (sf.col("plan_id") <= sf.col("id"))
+    is_planned &= sf.col("off_id").isNull() | (sf.col("off_id") > sf.col("id"))
     rows = told.groupBy("broker", "id", "at", "is_up").agg(
         sf.max(sf.coalesce(is_planned, sf.lit(False))).alias("_planned")
     )
@@ -120,17 +121,23 @@ def _named(history: History, word: str) -> DataFrame:
 
 
 def _plans(history: History) -> DataFrame:
-    """Return which brokers were asked to stop, or to be emptied, and in which entry."""
+    """Return which brokers were asked to stop, or to be emptied, and in which entry.
+
+    `off_id` is the entry in which that was called off, null where it was not: no outage from then
+    on is by plan.
+    """
     stops = history.entries.where(sf.col("kind") == "controlled_shutdown").select(
         sf.regexp_extract("actor", r"^broker-(\d+)$", 1).try_cast("int").alias("broker"),
         sf.col("id").alias("plan_id"),
+        sf.lit(None).cast("bigint").alias("off_id"),
     )
-    details = sf.get_json_object("after", "$.details.broker").try_cast("int")
     is_drain = sf.get_json_object("resource", "$.kind") == "drain"
+    state = sf.get_json_object("after", "$.state")
+    called_off = sf.when(state.isin("cancelled", "cancelling", "failed"), sf.col("id"))
+    task = Window.partitionBy(sf.get_json_object("resource", "$.task"))
     drains = history.entries.where(is_drain & sf.col("kind").startswith("task_")).select(
-        details.alias("broker"),
+        sf.get_json_object("after", "$.details.broker").try_cast("int").alias("broker"),
         sf.col("id").alias("plan_id"),
-        sf.get_json_object("after", "$.state").alias("state"),
+        sf.min(called_off).over(task).alias("off_id"),
     )
-    drains = drains.where(~sf.col("state").isin("cancelled", "cancelling", "failed"))
-    return stops.unionAll(drains.drop("state")).where(sf.col("broker").isNotNull())
+    return stops.unionAll(drains).where(sf.col("broker").isNotNull())
