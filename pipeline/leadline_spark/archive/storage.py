@@ -8,6 +8,7 @@ and the rename is on the disk before this returns; elsewhere that is the file sy
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from leadline_spark.archive.naming import MANIFESTS, is_temporary, temporary_path, topic_folder
+
+ABANDONED_S = 3_600.0
 
 
 class Pending(Protocol):
@@ -37,6 +40,9 @@ class Store(Protocol):
 
     def size(self, path: str) -> int | None:
         """Return a file's size in bytes, or None where there is no such file."""
+
+    def idle_s(self, path: str) -> float | None:
+        """Return for how many seconds nobody has written to a file, None where there is none."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading. Raises FileNotFoundError."""
@@ -67,6 +73,13 @@ class LocalStore:
         """Return a file's size in bytes, or None."""
         try:
             return (self._root / path).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def idle_s(self, path: str) -> float | None:
+        """Return for how many seconds nobody has written to a file, or None."""
+        try:
+            return time.time() - (self._root / path).stat().st_mtime
         except FileNotFoundError:
             return None
 
@@ -140,6 +153,11 @@ class RemoteStore:
         """Return a file's size in bytes, or None."""
         found = self._fs.get_file_info(self._absolute(path))
         return int(found.size) if found.is_file else None
+
+    def idle_s(self, path: str) -> float | None:
+        """Return for how many seconds nobody has written to a file, or None."""
+        found = self._fs.get_file_info(self._absolute(path))
+        return time.time() - found.mtime_ns / 1e9 if found.is_file and found.mtime_ns else None
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading."""
@@ -220,13 +238,15 @@ def read(store: Store, path: str) -> bytes:
         return file.read()
 
 
-def sweep(store: Store) -> int:
-    """Delete what earlier writers left unfinished, and return how many files that were.
+def sweep(store: Store, older_than_s: float = ABANDONED_S) -> int:
+    """Delete what writers have left unfinished, and return how many files that were.
 
-    Only while nobody writes.
+    Who has not written for so long is dead. A compaction, or a task that outlived its driver, may
+    be at work meanwhile.
     """
     ours = (f"{MANIFESTS}/", topic_folder(""))
     unfinished = [one for one in store.paths() if one.startswith(ours) and is_temporary(one)]
-    for path in unfinished:
+    abandoned = [one for one in unfinished if (store.idle_s(one) or 0) >= older_than_s]
+    for path in abandoned:
         store.delete(path)
-    return len(unfinished)
+    return len(abandoned)

@@ -59,12 +59,22 @@ def test_what_a_writer_left_unfinished_is_swept(store: Store) -> None:
     pending = store.begin("topic=t/partition=0")
     kept = store.begin("_checkpoint/offsets")
     write(store, "topic=t/x", b"kept")
-    assert sweep(store) == 1
+    assert sweep(store, older_than_s=0) == 1
     left = store.paths()
     assert left[-1] == "topic=t/x"
     assert [path.rpartition("/")[0] for path in left] == ["_checkpoint/offsets", "topic=t"]
     pending.discard()
     kept.discard()
+
+
+def test_what_somebody_else_is_writing_is_not_swept(store: Store) -> None:
+    """An archiving job may start while a compaction merges."""
+    pending = store.begin("topic=t/partition=0")
+    pending.file.write(b"whole")
+    assert sweep(store) == 0
+    pending.finish("topic=t/partition=0/merged")
+    assert store.size("topic=t/partition=0/merged") == len(b"whole")
+    assert store.idle_s("topic=t/partition=0/nothing") is None
 
 
 def test_places_are_directories_or_what_pyarrow_knows(tmp_path: Path) -> None:
