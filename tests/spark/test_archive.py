@@ -21,8 +21,8 @@ from tests.spark.live import Live
 from tests.spark.logs import log_of
 
 PARTITIONS = 2
-ROWS = 8_000
-BATCH = 6_000
+ROWS = 4_000
+BATCH = 3_000
 
 
 def asked(live: Live, topic: str, folder: Path, offsets: int) -> argparse.Namespace:
@@ -107,12 +107,12 @@ def test_a_compacted_archive_is_replayed_byte_for_byte_and_once(
     assert verified(live, folder) == 0
 
     words = [place, "--bootstrap", live.bootstrap, "--topic", "archived", "--into", "restored"]
-    for _ in range(2):
-        assert replay.main(words) == 0
-        for partition in range(PARTITIONS):
-            kept = content(live, "restored", partition)
-            assert kept == content(live, "archived", partition)
-            assert len(kept) == ROWS
+    assert replay.main(words) == 0
+    assert replay.main(words) == 0
+    for partition in range(PARTITIONS):
+        kept = content(live, "restored", partition)
+        assert kept == content(live, "archived", partition)
+        assert len(kept) == ROWS
 
 
 def test_a_replay_leaves_topics_alone_that_hold_something_else(
