@@ -4,8 +4,8 @@ Run `python benchmarks/spark_read.py [--rows 1000000] [--repeats 4]`. Three real
 `local[2]`, a sink that drops rows. For values of 100 bytes and of 1 KB, in two partitions: millions
 of rows a second with all columns, with offset and value only, and without the compiled checksum;
 the same values as lines of JSON files, read by Spark itself; ratios to that. The best of the
-repeats counts, which take turns, as others may use the machine. Then: how many requests planning 1,000 partitions
-takes, and an idle stream every second.
+repeats counts, which take turns, as others may use the machine. Then: how many requests planning
+1,000 partitions takes, and an idle stream every second.
 """
 
 from __future__ import annotations
