@@ -31,10 +31,14 @@ _PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Partitions with their topics' ids, and where they begin and end."""
+    """Partitions with their topics' ids, and where they begin and end.
+
+    `version` is that of the metadata which named them.
+    """
 
     ids: Mapping[TopicPartition, str]
     ends: Mapping[TopicPartition, PartitionOffsets]
+    version: int = 0
 
     def latest(self) -> dict[TopicPartition, Position]:
         """Return the ends: high watermarks, never log ends."""
@@ -90,8 +94,9 @@ class Heads:
         Raises LeadlineSparkError: LEADLINE_LEADER_UNREACHABLE where one has no leader until the
         deadline, LEADLINE_TOPIC_UNKNOWN, and what `Cluster.ask` raises.
         """
-        ids = self.subscription.chosen(self.metadata())
-        return View(ids, self.ends(ids))
+        metadata = self.metadata()
+        ids = self.subscription.chosen(metadata)
+        return View(ids, self.ends(ids), metadata.version)
 
     def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
         """Return where these partitions begin and end. Raises as `view` does."""

@@ -28,6 +28,8 @@ class Losses:
     ) -> dict[TopicPartition, int]:
         """Return where each partition of the view is read on; one that is new begins at earliest.
 
+        What a new one has lost before is a loss too, as in Kafka's source.
+
         `end` is where a micro-batch that was planned before ends. Raises LeadlineSparkError:
         LEADLINE_DATA_LOSS, LEADLINE_TOPIC_RECREATED.
         """
@@ -53,7 +55,11 @@ class Losses:
     def _begin(self, start: SourceOffset, place: TopicPartition, view: View) -> int:
         at = view.ends[place]
         position = start.positions.get(place)
-        if position is None or self._made_anew(start, place, view):
+        if position is None:
+            if at.start > 0:
+                self.lose(f"{place} is new and begins at {at.start}: what was before is deleted")
+            return at.start
+        if self._made_anew(start, place, view):
             return at.start
         if position.offset < at.start:
             gone = f"offsets {position.offset} to {at.start - 1} were deleted"
@@ -64,6 +70,10 @@ class Losses:
             why = f"an election in epoch {at.leader.epoch} cut off what is beyond {cut}"
             self.lose(f"{place} was read up to {position.offset}, but {why}")
             return max(at.start, cut)
+        if position.offset > at.end and position.epoch <= at.leader.epoch:
+            # What was committed once stays before the end, which leaders tell when they know it.
+            self.lose(f"{place} ends at {at.end}, but is to be read on from {position.offset}")
+            return at.end
         return position.offset
 
     def _made_anew(self, offset: SourceOffset, place: TopicPartition, view: View) -> bool:

@@ -89,7 +89,11 @@ class StreamPlanner:
         """Return where a query without a checkpoint begins: the same for the whole run."""
         if self._initial is None:
             view = self.watch.view()
-            self._initial = view.at(resolve(self.settings.start, view, self.heads))
+            positions = resolve(self.settings.start, view, self.heads)
+            if any(at.offset > view.ends[place].end for place, at in positions.items()):
+                # A time was looked up after the ends: records came in between.
+                view = self.watch.anew()
+            self._initial = view.at(positions)
         return self._initial
 
     def prepare(self) -> None:
@@ -122,6 +126,8 @@ class StreamPlanner:
 
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, LEADLINE_TOPIC_RECREATED.
         """
+        # What is planned is in the checkpoint, so that no first batch needs to be empty any more.
+        self._first = False
         view = self.watch.covering(end.positions)
         begins = self.losses.begins(start, view, end)
         found = []

@@ -36,23 +36,27 @@ class Watch:
         self._sleep = sleep
         self._metadata_at = 0.0
         self._asked_at: float | None = None
-        self._heard_at = clock()
+        self._failing_since: float | None = None
+        self._behind_since: float | None = None
         self._sizes: tuple[float, dict[TopicPartition, float]] | None = None
 
     def view(self) -> View:
         """Return the view, from the cluster if there is none yet."""
         if self.last is None:
             self.last = self._heads.view()
-            self._metadata_at = self._heard_at = self._clock()
+            self._metadata_at = self._clock()
         return self.last
 
     def covering(self, places: Iterable[TopicPartition]) -> View:
         """Return a view that knows these partitions, as far as the cluster does."""
         view = self.view()
-        if any(place not in view.ends for place in places):
-            self.last = None
-            view = self.view()
-        return view
+        gone = any(place not in view.ends for place in places)
+        return self.anew() if gone else view
+
+    def anew(self) -> View:
+        """Return a new view, from the cluster."""
+        self.last = None
+        return self.view()
 
     def look(self, known: Mapping[TopicPartition, int], wait_s: float) -> View:
         """Return a view that is as new as it needs to be, waiting for news if there are none.
@@ -69,13 +73,14 @@ class Watch:
                 view = self._renewed(view)
             view = self._news(view, known, wait_s)
         except LeadlineSparkError as failure:
-            late = self._clock() - self._heard_at >= self._heads.deadline_s
-            if late or failure.code not in _PASSING:
+            # Counted from the first failure: a long micro-batch, in which nobody asks, is none.
+            self._failing_since = self._failing_since or self._clock()
+            if self._is_late(self._failing_since) or failure.code not in _PASSING:
                 raise
             self.pause()
             return view
         self.last = view
-        self._heard_at = self._clock()
+        self._failing_since = None
         return view
 
     def busy(self) -> None:
@@ -105,10 +110,21 @@ class Watch:
         """Look for partitions that were added, topics that match, and what is gone."""
         self._metadata_at = self._clock()
         metadata = self._heads.cluster.metadata(self._heads.subscription.asked())
+        if metadata.version < view.version:
+            # Partitions that this address does not know yet are not gone. That passes, unless it
+            # is another cluster.
+            self._behind_since = self._behind_since or self._metadata_at
+            if not self._is_late(self._behind_since):
+                return view
+        self._behind_since = None
         ids = self._heads.subscription.chosen(metadata)
         kept = {p: at for p, at in view.ends.items() if ids.get(p) == view.ids[p]}
         added = [place for place in ids if place not in kept]
-        return View(ids, kept | (self._heads.ends(added) if added else {}))
+        ends = kept | (self._heads.ends(added) if added else {})
+        return View(ids, ends, metadata.version)
+
+    def _is_late(self, since: float) -> bool:
+        return self._clock() - since >= self._heads.deadline_s
 
     def _news(self, view: View, known: Mapping[TopicPartition, int], wait_s: float) -> View:
         ends = {place: at.end for place, at in view.ends.items()}

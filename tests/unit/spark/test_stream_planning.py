@@ -47,13 +47,15 @@ class World(Cluster):
         self.requests = 0
         self.down = False
         self.up_at: float | None = None
+        self.behind: dict[int, int] | None = None
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         assert topics == ("t",)
         self._ask()
         leader = Leader("http://b1", self.epoch)
-        rows = Topic(self.topic_id, dict.fromkeys(self.ends, leader))
-        return Metadata(1, None, {1: "http://b1"}, {"t": rows} if self.ends else {})
+        version, there = (2, self.ends) if self.behind is None else (1, self.behind)
+        rows = Topic(self.topic_id, dict.fromkeys(there, leader))
+        return Metadata(version, None, {1: "http://b1"}, {"t": rows} if there else {})
 
     def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> Any:
         self._ask()
@@ -82,10 +84,14 @@ class History(Heads):
         super().__init__(world, Subscription(topics=("t",)), 10.0, world.time, world.time.sleep)
         self.epoch_ends: dict[int, int] = {}
         self.stored: dict[TopicPartition, int] = {}
+        self.newest: int | None = None
 
     def end_of_epoch(self, place: TopicPartition, epoch: int) -> int | None:
         assert place.topic == "t"
         return self.epoch_ends.get(epoch)
+
+    def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return dict.fromkeys(times, self.newest)
 
     def sizes(self, view: View) -> dict[TopicPartition, int]:
         return {place: self.stored[place] for place in view.ends}
@@ -368,3 +374,93 @@ def test_a_cluster_that_is_away_for_a_moment_ends_no_stream() -> None:
     cluster.time.sleep(11)
     with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
         stream.latest(end)
+
+
+def test_a_long_micro_batch_uses_up_no_patience() -> None:
+    cluster = world(p0=5)
+    stream = planner(cluster)
+    end = stream.latest(stream.initial())
+    cluster.time.sleep(3_600)
+    cluster.down = True
+
+    assert stream.latest(end) == end
+    cluster.time.sleep(11)
+    with pytest.raises(LeadlineSparkError, match="CLUSTER_UNREACHABLE"):
+        stream.latest(end)
+
+
+def test_a_broker_that_is_behind_takes_no_partition_away() -> None:
+    cluster = world(p0=5, p1=5)
+    stream = planner(cluster)
+    end = stream.latest(stream.initial())
+    cluster.behind = {0: 5}
+    cluster.time.sleep(6)
+
+    assert stream.latest(end) == end
+    # Nobody can be behind for as long as that: it is another cluster.
+    cluster.time.sleep(11)
+    with pytest.raises(LeadlineSparkError, match="t-1 was to be read on, but is gone"):
+        stream.latest(end)
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_an_added_partition_that_has_lost_its_beginning_is_a_loss(fail: bool) -> None:
+    """As in Kafka's source: whoever sees a partition late has missed what was deleted from it."""
+    cluster = world(p0=5, p1=30)
+    cluster.starts[1] = 20
+    stream = planner(cluster, fail_on_data_loss=fail)
+    stood = SourceOffset({place(0): Position(5, 0)}, {"t": "id"})
+
+    if fail:
+        with pytest.raises(LeadlineSparkError, match="t-1 is new and begins at 20"):
+            stream.latest(stood)
+    else:
+        assert [(one.start, one.end) for one in stream.ranges(stood, stream.latest(stood))] == [
+            (5, 5),
+            (20, 30),
+        ]
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_position_beyond_the_end_is_a_loss_and_no_reason_to_wait(fail: bool) -> None:
+    cluster = world(p0=50)
+    stream = planner(cluster, fail_on_data_loss=fail)
+    stood = SourceOffset({place(0): Position(70)}, {"t": "id"})
+
+    if fail:
+        with pytest.raises(LeadlineSparkError, match="t-0 ends at 50"):
+            stream.latest(stood)
+    else:
+        end = stream.latest(stood)
+        assert offsets(end) == {0: 50}
+        cluster.ends[0] = 60
+        assert offsets(stream.latest(end)) == {0: 60}
+
+
+def test_a_run_that_ends_reads_on_after_a_first_batch_that_crashed() -> None:
+    # Its first batch was empty, as one partition began at latest; another has records all the same.
+    cluster = world(p0=20, p1=7)
+    start = Bound("startingOffsets", EARLIEST, {place(0): 5, place(1): LATEST})
+    stream = planner(cluster)
+    stream.settings = StreamSettings(start)
+    stream.prepare()
+    first = stream.initial()
+
+    assert all(one.size == 0 for one in stream.ranges(first, first))
+    assert offsets(stream.latest(first)) == {0: 20, 1: 7}
+
+
+def test_a_start_found_by_time_may_be_newer_than_the_ends() -> None:
+    cluster = world(p0=50)
+    stream = planner(cluster)
+    stream.settings = StreamSettings(Bound("startingTimestamp", EARLIEST, timestamp=9_000))
+    heads = stream.heads
+    assert isinstance(heads, History)
+    heads.newest = 52
+    stream.watch.view()
+    cluster.ends[0] = 53
+    first = stream.initial()
+
+    assert offsets(first) == {0: 52}
+    assert [one.size for one in stream.ranges(first, first)] == [0]
+    assert offsets(stream.latest(first)) == {0: 53}
