@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from leadline_client.batches import crc_matches, parse_headers, stamp_producer
 from leadline_client.errors import (
     BodyTooLarge,
     CorruptBatch,
+    FencedLeaderEpoch,
     InvalidRequest,
     LeadershipLost,
     NotEnoughReplicas,
@@ -254,6 +256,31 @@ async def test_a_part_that_is_lost_on_the_way_leaves_the_outcome_unknown(
     await publish(cluster, 1, 0, await stage(cluster, 1, "ab", "c", "de"))
 
     assert await cluster.read(1) == list("abcde")
+
+
+async def test_what_was_begun_in_another_term_is_not_appended(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What there was to append was found out in that term: the log may have been cut since."""
+    staged = await stage(cluster, 1, "ab c")
+    stamped, reached, released = publishing._stamped, asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def held(*arguments: object) -> bytearray:
+        loop.call_soon_threadsafe(reached.set)
+        assert released.wait(10)
+        return stamped(*arguments)  # type: ignore[arg-type]  # Whatever it was called with.
+
+    monkeypatch.setattr(publishing, "_stamped", held)
+    publishing_it = asyncio.create_task(publish(cluster, 1, 0, staged))
+    await reached.wait()
+    await lead(cluster, 2, 1, (1, 2, 3))
+    await lead(cluster, 1, 2, (1, 2, 3))
+    released.set()
+    with pytest.raises(FencedLeaderEpoch):
+        await publishing_it
+
+    assert cluster.end(1) == 0
 
 
 async def test_a_damaged_upload_is_not_published(cluster: SmallCluster) -> None:

@@ -21,6 +21,7 @@ from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
     CorruptBatch,
+    FencedLeaderEpoch,
     InvalidRequest,
     LeadershipLost,
     NotEnoughReplicas,
@@ -201,6 +202,7 @@ def _add_publish(app: ServiceApp, broker: Broker) -> None:
         ),
         errors=[
             *_NOT_HERE,
+            FencedLeaderEpoch,
             UnknownStaged,
             PublishMismatch,
             PublishOutOfOrder,
