@@ -102,16 +102,15 @@ class Cluster:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self._known = list(connection.bootstrap)
         self._brokers: list[str] = []
+        self._answered: str | None = None
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
         names = None if topics is None else ",".join(sorted(topics))
         answer = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
         metadata = read_metadata(answer.json())
-        # Whoever answered comes first here too.
-        self._brokers = sorted(metadata.brokers.values(), key=lambda url: url != self._known[0])
+        self._brokers = list(metadata.brokers.values())
         return metadata
 
     def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
@@ -132,7 +131,7 @@ class Cluster:
         Raises LeadlineSparkError: LEADLINE_CLUSTER_UNREACHABLE, LEADLINE_REFUSED.
         """
         return self._first_answer(
-            [*self._known, *self._brokers],
+            [*self.connection.bootstrap, *self._brokers],
             lambda url: self._try(method, url, path, params, body, wait_s),
         )
 
@@ -169,7 +168,8 @@ class Cluster:
     def _first_answer(self, addresses: list[str], call: Callable[[str], Answer]) -> Answer:
         failures: list[str] = []
         last: Refusal | None = None
-        for url in dict.fromkeys(addresses):
+        # First whoever answered last.
+        for url in sorted(dict.fromkeys(addresses), key=lambda url: url != self._answered):
             try:
                 answer = call(url)
             except Unreachable as failure:
@@ -180,20 +180,13 @@ class Cluster:
                 last = refusal
                 failures.append(f"{url}: {refusal}")
             else:
-                self._prefer(url)
+                self._answered = url
                 return answer
         told = "; ".join(failures) or "no broker is known"
         if last is not None:
             raise LeadlineSparkError("LEADLINE_REFUSED", told) from last
         hint = "Check the option bootstrap and that the cluster is up."
         raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", f"{told}. {hint}")
-
-    def _prefer(self, url: str) -> None:
-        """Ask the one that answered first next time."""
-        for addresses in (self._known, self._brokers):
-            if url in addresses:
-                addresses.remove(url)
-                addresses.insert(0, url)
 
 
 def refused(url: str, refusal: Refusal) -> LeadlineSparkError:

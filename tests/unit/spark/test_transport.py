@@ -118,6 +118,34 @@ def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
         Cluster(Connection((NOBODY,))).metadata(["t"])
 
 
+def test_who_answered_last_is_asked_first_though_the_metadata_is_read_anew(
+    broker: StandIn, other: StandIn
+) -> None:
+    """Or a frozen broker would be waited for again after every look at the metadata."""
+
+    def answer(asked: Asked) -> Said:
+        brokers = [{"id": 1, "url": broker.url}, {"id": 2, "url": other.url}]
+        document: dict[str, object] = {
+            "version": 1,
+            "controller": None,
+            "brokers": brokers,
+            "topics": {},
+        }
+        return Said({"partitions": []}) if asked.path == "/v1/offsets" else Said(document)
+
+    other.answer = answer
+    broker.answer = lambda asked: (
+        refusal(503, 50351, retriable=True) if asked.path == "/v1/offsets" else answer(asked)
+    )
+    cluster = Cluster(Connection((broker.url,)))
+
+    for _ in range(3):
+        cluster.metadata(["t"])
+        assert cluster.offsets({"topics": ["t"]}) == {}
+
+    assert [asked.path for asked in broker.asked] == ["/v1/metadata", "/v1/offsets"]
+
+
 def test_a_leader_is_found_by_hints_and_by_metadata(broker: StandIn, other: StandIn) -> None:
     hint = {"url": other.url, "epoch": 2, "id": 2}
     broker.answer = lambda _: refusal(421, 42150, retriable=True, leader=hint)
