@@ -222,17 +222,18 @@ def test_a_drain_that_was_called_off_excuses_no_later_failure(
 ) -> None:
     h = HandWritten()
     h.brokers(0, [1, 2])
-    drain = {"resource": {"task": "7", "kind": "drain"}}
-    for at, now in sorted([(10, "preparing"), (20, "down"), (cancelled_at, "cancelled")]):
-        if now == "down":
-            h.brokers(at, [1])
-        else:
-            h.add(
-                at,
-                "task_cancelled" if now == "cancelled" else "task_accepted",
-                **drain,
-                after={"state": now, "details": {"broker": 2}},
-            )
+    told = [
+        (10, "", "task_accepted", "preparing"),  # it has no id yet
+        (11, "7", "task_launched", "accepted"),
+        (cancelled_at, "7", "task_cancelled", "cancelling"),
+    ]
+    for at, task, kind, now in told:
+        if at > 20:
+            h.brokers(20, [1])
+        resource = {"task": task, "kind": "drain"}
+        h.add(at, kind, resource=resource, after={"state": now, "details": {"broker": 2}})
+    if cancelled_at < 20:
+        h.brokers(20, [1])
     history = take_history(read_files(quick, [str(h.write(tmp_path / "h.ndjson"))]), ms(30))
     down = broker_spans(history).where("broker = 2 and state != 'up'").collect()
     assert [(row.state, row.duration_ms) for row in down] == [(state, 10_000)]

@@ -135,7 +135,10 @@ def _plans(history: History) -> DataFrame:
     state = sf.get_json_object("after", "$.state")
     called_off = sf.when(state.isin("cancelled", "cancelling", "failed"), sf.col("id"))
     task = Window.partitionBy(sf.get_json_object("resource", "$.task"))
-    drains = history.entries.where(is_drain & sf.col("kind").startswith("task_")).select(
+    # The first entry of a task has no id yet: whether that was called off cannot be told.
+    has_id = sf.get_json_object("resource", "$.task") != ""
+    is_told = is_drain & has_id & sf.col("kind").startswith("task_")
+    drains = history.entries.where(is_told).select(
         sf.get_json_object("after", "$.details.broker").try_cast("int").alias("broker"),
         sf.col("id").alias("plan_id"),
         sf.min(called_off).over(task).alias("off_id"),

@@ -11,9 +11,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leadline_spark.jobs import command
 from leadline_spark.jobs.analytics.history import History, read_cluster, read_files, take_history
@@ -23,6 +24,9 @@ from leadline_spark.jobs.analytics.report.page import render
 from leadline_spark.jobs.analytics.summary import summarise
 from leadline_spark.jobs.analytics.tables import make_tables
 from leadline_spark.registration import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TITLE = "Cluster report"
 TABLES, SUMMARY, REPORT = "tables", "summary.json", "report.html"
@@ -87,20 +91,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _analyse(asked: argparse.Namespace) -> int:
     spark = command.session("leadline-analytics")
     until = asked.until
-    if asked.history:
-        entries = read_files(spark, asked.history)
-    else:
-        register(spark)
-        until = until or time.time_ns() // 1_000_000
-        entries = read_cluster(spark, command.options_of(asked))
-    analyse(
-        take_history(entries, until),
-        asked.out,
-        title=asked.title,
-        default_min_insync=asked.min_insync_replicas,
-    )
+    with _suited(spark):
+        if asked.history:
+            entries = read_files(spark, asked.history)
+        else:
+            register(spark)
+            until = until or time.time_ns() // 1_000_000
+            entries = read_cluster(spark, command.options_of(asked))
+        analyse(
+            take_history(entries, until),
+            asked.out,
+            title=asked.title,
+            default_min_insync=asked.min_insync_replicas,
+        )
     sys.stdout.write(f"{asked.out / REPORT}\n")
     return command.DONE
+
+
+@contextmanager
+def _suited(spark: SparkSession) -> Iterator[None]:
+    """Do without what only pays on a cluster: many small queries then take a fraction of the time.
+
+    Two hundred partitions of a shuffle, and the compilation of each query, are most of it else.
+    """
+    context = spark.sparkContext
+    settings = {
+        "spark.sql.shuffle.partitions": str(context.defaultParallelism),
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    if not (context.master or "").startswith("local"):
+        settings = {}
+    before = {name: str(spark.conf.get(name)) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 if __name__ == "__main__":
