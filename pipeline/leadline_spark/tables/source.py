@@ -249,7 +249,8 @@ class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return what there is, asked for once a second at most."""
         now = self._clock()
         if self._seen is None or now - self._looked >= _LOOK_AGAIN_S:
-            self._seen, self._looked = self._wanted.exports.there(), now
+            known = self._seen is not None
+            self._seen, self._looked = self._wanted.exports.there(known=known), now
         return self._seen
 
 

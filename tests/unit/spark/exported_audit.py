@@ -20,7 +20,10 @@ def recorded() -> list[dict[str, Any]]:
 
 
 class ExportedAudit(ThreadingHTTPServer):
-    """Answers `/v1/export/audit` and its head, or refuses `refusals` times first."""
+    """Answers `/v1/export/audit` and its head, or refuses `refusals` times first.
+
+    Before that it hangs up on `silences` requests without an answer.
+    """
 
     daemon_threads = True
 
@@ -28,6 +31,7 @@ class ExportedAudit(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.entries = list(entries)
         self.refusals = 0
+        self.silences = 0
         self.asked: list[str] = []
 
     @property
@@ -52,6 +56,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # the base class calls it so
         parts = urlsplit(self.path)
         self.server.asked.append(self.path)
+        if self.server.silences:
+            self.server.silences -= 1
+            self.close_connection = True
+            return
         status, body = 200, b""
         if self.server.refusals:
             self.server.refusals -= 1

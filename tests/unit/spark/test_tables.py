@@ -339,6 +339,25 @@ def test_an_idle_stream_asks_once_a_second_at_most(server: ExportedAudit) -> Non
     assert len(server.asked) == 1
 
 
+def test_a_cluster_that_is_away_for_a_moment_ends_neither_stream_nor_task(
+    server: ExportedAudit,
+) -> None:
+    reader = stream(server)
+    reader._clock = iter(range(0, 100, 5)).__next__  # each look finds the one before too old
+    reader.initialOffset()
+    server.silences = 3
+    end = reader.latestOffset({"audit": 0}, ReadAllAvailable())
+    server.silences = 3
+    [task] = reader.partitions({"audit": 0}, end)
+    assert sum(batch.num_rows for batch in reader.read(task)) == len(recorded())
+
+
+def test_an_address_where_nobody_is_is_an_error_at_once(server: ExportedAudit) -> None:
+    server.silences = 10**6
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
+        stream(server).initialOffset()
+
+
 def test_a_history_that_is_shorter_than_what_was_read_is_an_error(server: ExportedAudit) -> None:
     reader = stream(server)
     with pytest.raises(LeadlineSparkError) as raised:
