@@ -23,25 +23,31 @@ def waiting(starts: Amounts, ends: Amounts) -> dict[TopicPartition, int]:
 def share(amounts: Amounts, most: int) -> dict[TopicPartition, int]:
     """Share `most` in proportion to the amounts, at least 1 each; all of it where it is enough.
 
-    The shares add up to `most`, unless there are more partitions than that. What rounding leaves
-    over goes to the largest remainders, what raising to 1 takes too much comes from the largest
-    shares; of equal ones the first.
+    The shares add up to `most`, unless there are more partitions than that. Those whose share would
+    be less than 1 have that, and the others share the rest; what rounding leaves over goes to the
+    largest remainders, of equal ones to the first.
     """
-    total = sum(amounts.values())
-    if total <= most:
+    if sum(amounts.values()) <= most:
         return dict(amounts)
-    places = sorted(amounts)
-    shares = {place: max(1, amounts[place] * most // total) for place in places}
-    left = most - sum(shares.values())
-    by_remainder = sorted(places, key=lambda place: (-(amounts[place] * most % total), place))
-    rounded = [place for place in by_remainder if amounts[place] * most >= total]
-    for place in rounded[: max(0, left)]:
-        shares[place] += 1
-    for place in sorted(places, key=lambda place: (-shares[place], place)):
-        taken = min(max(0, -left), shares[place] - 1)
-        shares[place] -= taken
-        left += taken
+    shares: dict[TopicPartition, int] = {}
+    others = sorted(amounts)
+    while others:
+        left, total = most - len(shares), sum(amounts[place] for place in others)
+        small = [place for place in others if amounts[place] * left < total]
+        if not small:
+            return shares | _rounded({place: amounts[place] * left for place in others}, total)
+        shares |= dict.fromkeys(small, 1)
+        others = [place for place in others if place not in shares]
     return shares
+
+
+def _rounded(numerators: Amounts, denominator: int) -> dict[TopicPartition, int]:
+    """Return whole numbers near these fractions that have the same sum, which is whole."""
+    parts = {place: divmod(number, denominator) for place, number in numerators.items()}
+    left = sum(numerators.values()) // denominator - sum(whole for whole, _ in parts.values())
+    by_remainder = sorted(parts, key=lambda place: (-parts[place][1], place))
+    up = set(by_remainder[:left])
+    return {place: whole + (place in up) for place, (whole, _) in parts.items()}
 
 
 def share_bytes(
@@ -54,7 +60,9 @@ def share_bytes(
     known = {place: mean_bytes[place] for place in amounts if mean_bytes.get(place, 0.0) > 0.0}
     sizes = {place: max(1, round(amounts[place] * mean)) for place, mean in known.items()}
     shares = share(sizes, most_bytes)
-    limits = {place: max(1, int(shares[place] / mean)) for place, mean in known.items()}
+    # A whole share is the whole amount: what rounding takes off would wait for no reason.
+    short = [place for place in shares if shares[place] < sizes[place]]
+    limits = {place: max(1, int(shares[place] / known[place])) for place in short}
     return {place: min(count, limits.get(place, count)) for place, count in amounts.items()}
 
 

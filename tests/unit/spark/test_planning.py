@@ -106,3 +106,24 @@ def test_few_offsets_wait_for_more_but_not_for_ever(
     least: int | None, elapsed_ms: float | None, held: bool
 ) -> None:
     assert holds_back({place(0): 10}, least, elapsed_ms, 1_000) is held
+
+
+def test_what_the_smallest_take_comes_from_all_others_alike() -> None:
+    few = {place(0): 1_000, place(1): 999}
+    amounts = few | {place(n): 1 for n in range(2, 100)}
+
+    shares = share(amounts, 150)
+
+    # Not all from the very largest, which would then be the slowest to shrink.
+    assert {n: shares[place(n)] for n in (0, 1)} == {0: 26, 1: 26}
+    assert {shares[place(n)] for n in range(2, 100)} == {1}
+
+
+@given(
+    st.dictionaries(st.integers(0, 5).map(place), st.integers(1, 10**9), min_size=1),
+    st.floats(0.01, 1e6),
+)
+def test_bytes_that_are_enough_leave_nothing_over(
+    counts: dict[TopicPartition, int], mean: float
+) -> None:
+    assert share_bytes(counts, 10**18, dict.fromkeys(counts, mean)) == counts
