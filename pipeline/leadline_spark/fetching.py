@@ -26,6 +26,7 @@ from leadline_spark.transport import OCTETS, Answer, Refusal
 _LOG = logging.getLogger(__name__)
 _OUT_OF_RANGE = 416
 _UNKNOWN_EPOCH_CODE = 40952
+_GONE = frozenset({"LEADLINE_TOPIC_RECREATED", "LEADLINE_TOPIC_UNKNOWN"})
 _WAIT_MS = 1_000
 _HEADERS = {"Accept": OCTETS}
 # Uncompressed: a proxy's gzip would cost more than it saves on batches that are compressed already.
@@ -70,7 +71,18 @@ class _Reading:
         self.end = asked.end
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Fetch and decode until the end is reached."""
+        """Fetch and decode until the end is reached, or losses are accepted and the topic is gone.
+
+        Raises LeadlineSparkError.
+        """
+        try:
+            yield from self._batches()
+        except LeadlineSparkError as failure:
+            if self._settings.fail_on_data_loss or failure.code not in _GONE:
+                raise
+            _LOG.warning("%s: %s", failure.code, failure.message)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
         while self.position < self.end:
             answer = self._fetch()
             if answer is None:

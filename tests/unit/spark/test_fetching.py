@@ -193,6 +193,34 @@ def test_a_shorter_topic_made_anew_is_recognised(log: Log) -> None:
         read(log, 10, 30)
 
 
+def test_a_topic_that_is_gone_ends_a_read_that_accepts_losses(log: Log, broker: StandIn) -> None:
+    """Half-way: what came before is kept, and nothing of its namesake is taken for it."""
+
+    def answer(asked: Asked) -> Said:
+        if asked.params.get("offset") == "10":
+            log.topic_id = "another"
+        return log.answer(asked)
+
+    broker.answer = answer
+
+    assert read(log, 0, 30, fail=False) == list(range(10))
+
+
+def test_a_topic_that_was_deleted_is_an_error_unless_losses_are_accepted(
+    log: Log, broker: StandIn
+) -> None:
+    def answer(asked: Asked) -> Said:
+        if asked.path == "/v1/metadata":
+            return Said({"version": 2, "controller": None, "brokers": [], "topics": {}})
+        return refusal(404, 40403, retriable=True)
+
+    broker.answer = answer
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_UNKNOWN"):
+        read(log, 0, 30, patience_s=0.3)
+    assert read(log, 0, 30, patience_s=0.3, fail=False) == []
+
+
 def test_a_changed_byte_is_an_error_and_names_the_place(log: Log) -> None:
     spoilt = bytearray(log.kept[10])
     spoilt[-1] ^= 1
