@@ -113,12 +113,13 @@ class Heads:
         question = {**self._question(dict.fromkeys(known)), "after": nested(known)}
         return _told(self.cluster.offsets(question, wait_s), known)
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int) -> int | None:
+    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int | None:
         """Ask the leader where an epoch ends in its log, None where it does not know it.
 
-        Raises LeadlineSparkError LEADLINE_LEADER_UNREACHABLE.
+        `leader` is where to ask first, if anybody knows: a broker that is lost leaves many
+        partitions to ask about. Raises LeadlineSparkError LEADLINE_LEADER_UNREACHABLE.
         """
-        route = Route(self.cluster, place, deadline_s=self.deadline_s)
+        route = Route(self.cluster, place, leader, deadline_s=self.deadline_s)
         path = f"/v1/topics/{place.topic}/partitions/{place.partition}/epochs/{epoch}"
         try:
             found = route.ask(lambda url: self.cluster.call("GET", url, path)).json()

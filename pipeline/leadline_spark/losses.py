@@ -86,11 +86,12 @@ class Losses:
 
     def _cut(self, place: TopicPartition, position: Position, view: View) -> int | None:
         """Return where the log was cut below a position, None where it was not (KIP-320)."""
-        epoch = view.ends[place].leader.epoch
+        leader = view.ends[place].leader
+        epoch = leader.epoch
         if position.epoch == UNKNOWN_EPOCH or position.epoch >= epoch:
             return None
         asked = place, position.epoch, epoch
         if asked not in self._ends:
-            self._ends[asked] = self._heads.end_of_epoch(place, position.epoch)
+            self._ends[asked] = self._heads.end_of_epoch(place, position.epoch, leader.url)
         end = self._ends[asked]
         return end if end is not None and end < position.offset else None

@@ -86,8 +86,8 @@ class History(Heads):
         self.stored: dict[TopicPartition, int] = {}
         self.newest: int | None = None
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int) -> int | None:
-        assert place.topic == "t"
+    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int | None:
+        assert (place.topic, leader) == ("t", "http://b1")
         return self.epoch_ends.get(epoch)
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
