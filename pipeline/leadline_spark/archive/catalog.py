@@ -51,13 +51,21 @@ def holdings(store: Store) -> list[Entry]:
 
 def begin_run(store: Store) -> tuple[int, Manifest]:
     """Begin a run where the archive ends, and return its number and where that is."""
-    known = names(store)
+    run = max((name.run for name in names(store)), default=0) + 1
+    start = _where_it_ends(store)
+    while True:
+        write(store, ManifestName(run, START).path, manifests.encode(start))
+        # From now on the former run commits nothing; it may have done so since we looked.
+        found = _where_it_ends(store)
+        if found == start:
+            return run, start
+        start = found
+
+
+def _where_it_ends(store: Store) -> Manifest:
     entries = holdings(store)
     ids = {entry.name.topic: entry.topic_id for entry in entries}
-    start = Manifest((), manifests.ends_of(entries), ids)
-    run = max((name.run for name in known), default=0) + 1
-    write(store, ManifestName(run, START).path, manifests.encode(start))
-    return run, start
+    return Manifest((), manifests.ends_of(entries), ids)
 
 
 def start_of(store: Store, run: int) -> Manifest:
@@ -132,8 +140,20 @@ def unlisted(store: Store) -> list[DataName]:
 def _next(store: Store, name: ManifestName, entries: list[Entry]) -> Manifest:
     if store.size(name.path) is not None:
         return manifests.repeated_manifest(entries, load_one(store, name))
-    before = [one for one in names(store, run_folder(name.run)) if one < name]
-    return manifests.next_manifest(entries, load_one(store, before[-1]))
+    last = [one for one in names(store, run_folder(name.run)) if one < name][-1]
+    before = load_one(store, last)
+    if last.number == START:
+        _check_start(store, before)
+    return manifests.next_manifest(entries, before)
+
+
+def _check_start(store: Store, start: Manifest) -> None:
+    """Raise LEADLINE_ARCHIVE_CONFLICT where a run did not begin at the end of the archive."""
+    ends = _where_it_ends(store).ends
+    if ends != start.ends:
+        told = "another job has archived into this directory after this one began: see that it is "
+        told += "over, and start this one without its checkpoint, to begin where the archive ends"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told)
 
 
 def _others(store: Store, manifest: Manifest) -> list[DataName]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline_spark.archive import catalog, checking, compaction
+from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import Entry
 from leadline_spark.archive.naming import ManifestName
 from leadline_spark.archive.parquet import read_row_groups
-from leadline_spark.archive.storage import LocalStore, Pending, Store, sweep
+from leadline_spark.archive.storage import LocalStore, Pending, Store, sweep, write
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs.compact import compact, tidy
 from tests.unit.spark.archives import TOPIC_ID, data_file, records
@@ -192,6 +193,42 @@ def test_a_run_that_was_followed_does_not_delete_what_its_successor_is_writing(
         _batch(store, first, 1, 20, 25, set())
     catalog.add_batch(store, second, 0, [under_way], IDS)
     _holds(store, 0, 25)
+
+
+class CommittingStore(LocalStore):
+    """Another job commits a batch while a run begins: after it looked, before it says so."""
+
+    commits: Sequence[Callable[[], None]] = ()
+
+    def begin(self, folder: str) -> Pending:
+        commits, self.commits = self.commits, ()
+        for commit in commits:
+            commit()
+        return super().begin(folder)
+
+
+def test_a_run_begins_behind_what_was_committed_meanwhile(tmp_path: Path) -> None:
+    store = CommittingStore(tmp_path)
+    first, _ = catalog.begin_run(store)
+    _batch(store, first, 0, 0, 20, set())
+    store.commits = [lambda: _batch(LocalStore(tmp_path), first, 1, 20, 30, set())]
+    second, start = catalog.begin_run(store)
+    assert start.ends == catalog.start_of(store, second).ends == {("t", 0): 30}
+
+
+def test_a_run_that_begins_before_the_end_of_the_archive_is_refused(tmp_path: Path) -> None:
+    """Who was about to commit when it began was not to be stopped any more."""
+    store = LocalStore(tmp_path)
+    first, _ = catalog.begin_run(store)
+    _batch(store, first, 0, 0, 20, set())
+    second, _ = catalog.begin_run(store)
+    late = manifests.next_manifest(
+        [data_file(store, 20, 29)], catalog.load_one(store, ManifestName(first, 1))
+    )
+    write(store, ManifestName(first, 2).path, manifests.encode(late))
+    with pytest.raises(LeadlineSparkError, match="without its checkpoint"):
+        _batch(store, second, 0, 20, 40, {30})
+    _holds(store, 0, 30)
 
 
 def test_files_whose_manifest_was_lost_are_not_tidied_away(tmp_path: Path) -> None:
