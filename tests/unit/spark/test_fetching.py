@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -125,6 +126,26 @@ def test_a_leader_that_is_not_ready_is_waited_for(log: Log) -> None:
     log.stalls = 3
 
     assert read(log, 0, 30) == list(range(30))
+
+
+def test_patience_begins_anew_with_whatever_came(
+    log: Log, broker: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long read outlives any number of short waits, though together they are longer."""
+    now = [0.0]
+    stalled = []
+
+    def answer(asked: Asked) -> Said:
+        now[0] += 4.0
+        if asked.params["offset"] == "20" and not stalled:
+            stalled.append(asked)
+            log.stalls = 1
+        return log.answer(asked)
+
+    broker.answer = answer
+    monkeypatch.setattr("leadline_spark.fetching.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    assert read(log, 0, 30, patience_s=5.0) == list(range(30))
 
 
 def test_a_leader_that_never_has_the_end_is_a_loss(log: Log) -> None:
