@@ -133,7 +133,7 @@ def test_patience_begins_anew_with_whatever_came(
 ) -> None:
     """A long read outlives any number of short waits, though together they are longer."""
     now = [0.0]
-    stalled = []
+    stalled: list[Asked] = []
 
     def answer(asked: Asked) -> Said:
         now[0] += 4.0
