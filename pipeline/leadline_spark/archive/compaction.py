@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import Entry
-from leadline_spark.archive.naming import DataName
 from leadline_spark.archive.parquet import SCHEMA, FileWriter, read_row_groups
 from leadline_spark.archive.storage import Store
 
@@ -39,23 +38,22 @@ def merge(store: Store, group: Group) -> Entry:
 
     Raises LEADLINE_ARCHIVE_DAMAGED where a file is not what its manifest says.
     """
-    name, topic_id = group.entries[0].name, group.entries[0].topic_id
-    writer = FileWriter(store, name.topic, name.partition, topic_id)
+    first, last = group.entries[0], group.entries[-1]
+    writer = FileWriter(store, *first.place, first.topic_id)
+    rows, wanted = 0, sum(entry.rows for entry in group.entries)
     try:
         for entry in group.entries:
             for table in read_row_groups(store, entry.path):
+                rows += table.num_rows
                 for batch in table.cast(SCHEMA).to_batches():
                     writer.add(batch)
-        merged = writer.finish()
+        # Before it appears: under another name, it could be in the place of one that counts.
+        if (rows, writer.end) != (wanted, last.name.end):
+            told = f"{first.path} to {last.path} have {rows} rows, not {wanted}, up to {writer.end}"
+            raise manifests.damaged(told)
+        return writer.finish()
     finally:
         writer.discard()
-    wanted = DataName(name.topic, name.partition, name.first, group.entries[-1].name.last)
-    rows = sum(entry.rows for entry in group.entries)
-    if (merged.name, merged.rows) != (wanted, rows):
-        store.delete(merged.path)
-        told = f"the parts of {wanted.path} have {merged.rows} rows ({merged.path}), not {rows}"
-        raise manifests.damaged(told)
-    return merged
 
 
 def _runs(files: list[Entry], target_bytes: int) -> Iterator[list[Entry]]:

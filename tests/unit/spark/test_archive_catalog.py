@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from leadline_spark.archive import catalog, checking, compaction
 from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import Entry
 from leadline_spark.archive.naming import ManifestName
-from leadline_spark.archive.parquet import read_row_groups
+from leadline_spark.archive.parquet import SCHEMA, read_row_groups
 from leadline_spark.archive.storage import LocalStore, Pending, Store, sweep, write
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs.compact import compact, tidy
@@ -290,6 +291,15 @@ def test_small_neighbours_are_merged(sizes: Sequence[int], target: int, merged: 
     files += [entry(0, 9, partition=1)]
     groups = compaction.plan(files, target)
     assert [len(group.entries) for group in groups] == merged
+
+
+def test_a_merge_that_lacks_records_deletes_none(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    whole, emptied = data_file(store, 0, 9), data_file(store, 10, 19)
+    pq.write_table(SCHEMA.empty_table(), tmp_path / emptied.path)
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_ARCHIVE_DAMAGED.*10 rows, not 20"):
+        compaction.merge(store, compaction.Group((whole, emptied)))
+    assert store.paths() == sorted([whole.path, emptied.path])
 
 
 def test_files_with_a_gap_between_them_are_not_merged(tmp_path: Path) -> None:
