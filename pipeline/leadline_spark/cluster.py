@@ -17,6 +17,8 @@ from leadline_spark.options import Options
 from leadline_spark.transport import Answer, Refusal, Unreachable
 
 _LONGEST_TRY_S = 10.0
+_LOOKUP_S = 0.03
+"""How much longer a broker may take for each time that it looks up in a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,9 @@ class Cluster:
     def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
         """Ask `POST /v1/offsets`, of any broker for all partitions; see its documentation."""
         body = {**question, "wait_ms": round(wait_s * 1_000)}
-        return read_offsets(self.ask_broker("POST", "/v1/offsets", body, wait_s).json())
+        times = sum("timestamp" in row for row in question.get("partitions", ()))
+        limit_s = wait_s + times * _LOOKUP_S
+        return read_offsets(self.ask_broker("POST", "/v1/offsets", body, limit_s).json())
 
     def ask(
         self,

@@ -248,3 +248,24 @@ async def test_epochs_end_where_the_next_one_began(cluster: SmallCluster) -> Non
     assert ends[0].leader_epoch == 4
     with pytest.raises(UnknownLeaderEpoch):
         serving.epoch_end(TOPIC, 0, 5)
+
+
+async def test_a_leader_has_longer_for_many_times(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand look-ups take seconds; asked for again and again they would never be done."""
+    broker, given = cluster.brokers[1], []
+    peers = broker.engine.offset_finder._peers
+
+    async def offsets(url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
+        del url
+        given.append(timeout_ms)
+        return BulkAnswer([PartitionAnswer(*one.name) for one in question.partitions])
+
+    monkeypatch.setattr(peers, "offsets", offsets)
+    for number in (1, 1_000):
+        await ask(broker, BulkQuestion(partitions=[PartitionQuestion(TOPIC, 1, 5)] * number))
+
+    few, many = given
+    assert few < 5_000
+    assert many > 30_000

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from leadline_spark.cluster import Cluster, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.offsets import TopicPartition
 from leadline_spark.routing import Route
-from leadline_spark.transport import Refusal, Unreachable, request
+from leadline_spark.transport import Answer, Refusal, Unreachable, request
 from tests.support.up import until
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
@@ -116,6 +118,25 @@ def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
     assert cluster.metadata(["t"]).leader(PLACE).url == broker.url
     with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
         Cluster(Connection((NOBODY,))).metadata(["t"])
+
+
+def test_a_broker_has_longer_to_look_up_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    def asked(*arguments: Any) -> Answer:
+        given.append(arguments[6])
+        told = {"version": 1, "brokers": [{"id": 1, "url": NOBODY}], "topics": {}}
+        return Answer(200, {}, json.dumps({**told, "partitions": []}).encode())
+
+    monkeypatch.setattr(transport, "request", asked)
+    cluster = Cluster(Connection((NOBODY,)))
+    cluster.metadata(["t"])
+    for number in (1, 1_000):
+        cluster.offsets({"partitions": [{"topic": "t", "partition": 0, "timestamp": 5}] * number})
+
+    _, few, many = given
+    assert few < 11.0
+    assert many > 30.0
 
 
 def test_who_answered_last_is_asked_first_though_the_metadata_is_read_anew(

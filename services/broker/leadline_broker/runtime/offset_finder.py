@@ -40,6 +40,8 @@ Name = tuple[str, int]
 _HOPS: Final = 2
 """How often a partition is asked about elsewhere: its leader may just have moved."""
 _PEER_MS: Final = 3_000
+_LOOKUP_MS: Final = 30
+"""How much longer each time to be looked up may take: of a large batch all records are read."""
 _GRACE_MS: Final = 2_000
 _UNSETTLED_MS: Final = 300
 """How long to wait before looking again at partitions that nobody could answer for."""
@@ -154,8 +156,10 @@ class OffsetFinder:
         self, url: str, asked: Sequence[PartitionQuestion]
     ) -> Sequence[PartitionAnswer]:
         question = BulkQuestion(partitions=list(asked), scope="local")
+        timed = sum(one.timestamp is not None for one in asked)
+        timeout_ms = _PEER_MS + timed * _LOOKUP_MS
         try:
-            rows = (await self._peers.offsets(url, question, _PEER_MS)).partitions
+            rows = (await self._peers.offsets(url, question, timeout_ms)).partitions
         except LeadlineError as error:
             return [_silent(one, error) for one in asked]
         if [row.name for row in rows] != [one.name for one in asked]:
