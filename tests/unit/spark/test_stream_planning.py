@@ -464,3 +464,55 @@ def test_a_start_found_by_time_may_be_newer_than_the_ends() -> None:
     assert offsets(first) == {0: 52}
     assert [one.size for one in stream.ranges(first, first)] == [0]
     assert offsets(stream.latest(first)) == {0: 53}
+
+
+def test_a_topic_that_is_made_anew_while_a_stream_runs_is_noticed() -> None:
+    """Also where the new one has the same partitions, epochs and offsets."""
+    cluster = world(p0=5)
+    stream = planner(cluster)
+    end = stream.latest(stream.initial())
+    cluster.topic_id = "another"
+    cluster.time.sleep(6)
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
+        stream.latest(end)
+
+
+def test_nothing_of_the_old_topic_is_taken_for_the_new_one() -> None:
+    cluster = world(p0=50)
+    stream = planner(cluster, fail_on_data_loss=False)
+    start = stream.latest(stream.initial())
+    cluster.topic_id, cluster.ends[0] = "another", 3
+    cluster.time.sleep(6)
+
+    end = stream.latest(start)
+
+    assert (offsets(end), end.ids) == ({0: 3}, {"t": "another"})
+    assert [(one.start, one.end) for one in stream.ranges(start, end)] == [(0, 3)]
+
+
+def test_a_backlog_is_read_on_at_once() -> None:
+    cluster = world(p0=30)
+    stream = planner(cluster, max_offsets=10)
+    end, began = stream.initial(), cluster.time.now
+    for _ in range(3):
+        end = stream.latest(end)
+
+    assert offsets(end) == {0: 30}
+    assert cluster.time.now - began < 0.1
+
+
+@pytest.mark.parametrize(
+    ("epoch", "end", "taken"),
+    [(3, 51, True), (3, 49, False), (2, 60, False), (4, 49, True)],
+)
+def test_answers_that_cross_on_the_way_take_no_end_back(epoch: int, end: int, taken: bool) -> None:
+    cluster = world(p0=50)
+    cluster.epoch = 3
+    stream = planner(cluster)
+    stream.watch.view()
+    cluster.epoch, cluster.ends[0] = epoch, end
+
+    found = stream.watch.look({place(0): 50}, 0.0).ends[place(0)]
+
+    assert (found.end, found.leader.epoch) == ((end, epoch) if taken else (50, 3))

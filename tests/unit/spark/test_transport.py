@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -109,6 +110,24 @@ def test_what_was_never_sent_was_not_done() -> None:
         request("POST", NOBODY, "/", body={})
 
     assert caught.value.outcome == "refused"
+
+
+def test_a_forked_process_leaves_its_parent_s_connections_alone(broker: StandIn) -> None:
+    """As Spark forks its workers: two that read from one socket would share the answers out."""
+    broker.answer = lambda _: Said({})
+    request("GET", broker.url, "/")
+    assert broker.connections == 1
+
+    child = os.fork()
+    if not child:
+        try:
+            request("GET", broker.url, "/")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert broker.connections == 2
+    request("GET", broker.url, "/")
+    assert broker.connections == 2
 
 
 def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
