@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from pyspark.sql.datasource import GreaterThan, GreaterThanOrEqual
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 
 from leadline_spark.batch_reader import PushingBatchReader, pin
 from leadline_spark.errors import LeadlineSparkError
@@ -115,3 +124,37 @@ def test_a_filter_on_time_moves_the_start_alone(world: World) -> None:
         (60, END)
     ]
     assert world.times == [7_000]
+
+
+@pytest.mark.parametrize(
+    ("one", "left"),
+    [
+        (EqualTo(("offset",), 50), (50, 51)),
+        (GreaterThan(("offset",), 50), (51, END)),
+        (GreaterThanOrEqual(("offset",), 50), (50, END)),
+        (LessThan(("offset",), 50), (START, 50)),
+        (LessThanOrEqual(("offset",), 50), (START, 51)),
+        (EqualTo(("topic",), "t"), (START, END)),
+        (Not(EqualTo(("partition",), 0)), None),
+        (Not(In(("partition",), (1, 2))), (START, END)),
+    ],
+)
+def test_a_filter_that_is_taken_is_carried_out_exactly(
+    world: World, one: Filter, left: tuple[int, int] | None
+) -> None:
+    reader = PushingBatchReader(options(world), pin(options(world)))
+
+    assert list(reader.pushFilters([one])) == []
+    found = [(t.asked.start, t.asked.end) for t in reader.partitions() if isinstance(t, Task)]
+    assert found == ([left] if left else [])
+
+
+def test_a_filter_that_cannot_be_carried_out_is_left_to_spark(world: World) -> None:
+    reader = PushingBatchReader(options(world), pin(options(world)))
+    others: list[Filter] = [
+        Not(EqualTo(("offset",), 50)),
+        In(("partition",), (1, None)),
+        EqualTo(("value",), b"x"),
+    ]
+
+    assert list(reader.pushFilters(others)) == others
