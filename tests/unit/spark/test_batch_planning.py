@@ -158,3 +158,11 @@ def test_a_filter_that_cannot_be_carried_out_is_left_to_spark(world: World) -> N
     ]
 
     assert list(reader.pushFilters(others)) == others
+
+
+def test_offsets_before_the_beginning_are_a_loss(world: World) -> None:
+    early = {"startingOffsets": '{"t":{"0":4}}'}
+
+    with pytest.raises(LeadlineSparkError, match=r"LEADLINE_DATA_LOSS.*begins at 10"):
+        pin(options(world, **early))
+    assert pinned(world, **early, failOnDataLoss="false") == (START, END)
