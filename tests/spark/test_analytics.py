@@ -66,6 +66,7 @@ def test_failures_give_the_figures_that_a_hand_computes(
         "duration_ms": 100_000,
         "entries": 17,
         "first_id": 500,
+        "missing": 0,
     }
     # a-0 and a-1 from 1 s to 100 s, old-0 all the time.
     assert told["partitions"] == {
@@ -274,6 +275,16 @@ def test_the_history_of_a_live_cluster_is_read_as_it_is(
     assert [row.partition for row in rows if row.is_first and row.alive] == [0, 1]
     assert all(row.leader in {1, 2, 3} and len(row.replicas) == 3 for row in rows)
     assert history.first_id == 0
+
+
+def test_entries_that_are_missing_in_between_are_counted(
+    quick: SparkSession, tmp_path: Path
+) -> None:
+    path = failures().write(tmp_path / "history.ndjson")
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:3], *lines[5:], lines[-1]]))
+    history = take_history(read_files(quick, [str(path)]))
+    assert (history.count, history.missing) == (len(lines) - 2, 2)
 
 
 def test_either_a_cluster_or_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

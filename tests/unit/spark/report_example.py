@@ -32,6 +32,7 @@ def quiet_summary() -> dict[str, Any]:
             "duration_ms": UNTIL - SINCE,
             "entries": 3,
             "first_id": 0,
+            "missing": 0,
         },
         "partitions": {
             "count": 2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -155,6 +156,14 @@ def test_every_class_that_is_drawn_has_its_colour() -> None:
     drawn = set(re.findall(r'class="(?:area |meter )?((?:wrong|state|cause|task|term)-\w+)"', html))
     assert len(drawn) >= 8
     assert [name for name in drawn if f".{name} " not in style] == []
+
+
+def test_the_verdict_says_that_the_history_has_holes() -> None:
+    data = eventful()
+    assert "of the history in between" not in page.render(data, "Ours")
+    period = {**data.summary["period"], "missing": 2}
+    holed = replace(data, summary={**data.summary, "period": period})
+    assert "2 entries of the history in between are missing" in page.render(holed, "Ours")
 
 
 def test_the_verdict_says_the_worst() -> None:

@@ -37,6 +37,7 @@ class History:
     `since_ms` is the time of the first entry, `until_ms` that of the snapshot: what is still
     open then is counted up to it, and marked as censored. Unix ms. `first_id` is not 0 where
     older entries have been purged: what was the case before is then known from `before` only.
+    `missing` entries in between were lost for good, or are in files that were not given.
     """
 
     entries: DataFrame
@@ -44,6 +45,7 @@ class History:
     until_ms: int
     count: int
     first_id: int
+    missing: int
 
 
 def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -74,9 +76,11 @@ def take_history(entries: DataFrame, until_ms: int | None = None) -> History:
         sf.max("time").alias("until"),
         sf.count("*").alias("count"),
         sf.min("id").alias("first"),
+        sf.max("id").alias("last"),
     ).first()
     if told is None or not told["count"]:
         raise LeadlineSparkError("LEADLINE_HISTORY_EMPTY", "There is no audit entry to analyse.")
     done = entries.where(sf.col("outcome") == "done")
     until = told["until"] if until_ms is None else until_ms
-    return History(done, told["since"], until, told["count"], told["first"])
+    missing = told["last"] - told["first"] + 1 - told["count"]
+    return History(done, told["since"], until, told["count"], told["first"], missing)

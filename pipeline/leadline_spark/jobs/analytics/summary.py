@@ -34,6 +34,7 @@ def summarise(history: History, tables: Tables) -> dict[str, Any]:
             "duration_ms": history.until_ms - history.since_ms,
             "entries": history.count,
             "first_id": history.first_id,
+            "missing": history.missing,
         },
         "partitions": _partitions(tables),
         "leadership": _leadership(tables),

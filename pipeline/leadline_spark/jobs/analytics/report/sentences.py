@@ -125,6 +125,12 @@ def verdict(figures: Mapping[str, Any]) -> list[str]:
             f"{words.share(partitions['availability'])} of the time."
         )
     ]
+    missing = figures["period"]["missing"]
+    if missing:
+        told.append(
+            f"{words.plural(missing, 'entry', 'entries')} of the history in between "
+            f"{'is' if missing == 1 else 'are'} missing: what happened there is not counted."
+        )
     unclean = leadership["by_cause"]["unclean"]
     if unclean:
         told.append(
