@@ -7,6 +7,7 @@ import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,3 +233,12 @@ async def test_a_history_without_a_place_is_kept_in_memory() -> None:
     await history.append([made(0)])
     assert await history.ids() == (0, 0)
     await history.close()
+
+
+def test_databases_that_are_opened_side_by_side_are_each_migrated(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(16)]
+    with ThreadPoolExecutor(8) as threads:
+        for engine in threads.map(open_database, urls):
+            with engine.connect() as connection:
+                assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+            engine.dispose()

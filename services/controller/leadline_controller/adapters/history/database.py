@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ IN_MEMORY = "sqlite://"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=5000", "foreign_keys=ON")
 _COMPANIONS = ("", "-wal", "-shm")
+_migrating = threading.Lock()
+"""Alembic works on globals: a second migration would go on in the first one's database."""
 
 
 def open_database(url: str) -> Engine:
@@ -97,7 +100,7 @@ def migrate(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
-    with engine.begin() as connection:
+    with _migrating, engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
