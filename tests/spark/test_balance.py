@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,18 @@ from leadline_spark.balancing.cluster_view import View
 from leadline_spark.balancing.cluster_view import look as really_look
 from leadline_spark.cluster import Cluster
 from leadline_spark.jobs import balance
-from tests.spark.live import Live
+from tests.spark.live import Live, live_cluster
 from tests.support.cluster import wait_until
 
 PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A cluster of this module's own that forgets no load: other tests' would count as well."""
+    folder = tmp_path_factory.mktemp("balance")
+    with live_cluster(folder, settings={"load.window.ms": "600000"}) as cluster:
+        yield cluster
 
 
 @pytest.fixture
