@@ -178,6 +178,9 @@ async def _metadata_problems(cluster: Cluster, topic: str, view: ZkView) -> list
     found = []
     for broker in cluster.supervisor.plan.brokers:
         answer = await cluster.get(broker.name, "/v1/metadata", topics=topic)
+        if answer.status_code != httpx.codes.OK:
+            found.append(f"I11: {broker.name} knows nothing yet: {answer.text}")
+            continue
         rows = answer.json()["topics"].get(topic, {"partitions": []})["partitions"]
         if [row[:4] for row in rows] != expected:
             found.append(f"I11: {broker.name} says {rows}, ZooKeeper {expected}")
