@@ -143,10 +143,10 @@ def test_times_are_kept_where_that_is_asked(spark: SparkSession, live: Live, top
     ],
 )
 def test_what_cannot_be_written_is_refused_with_a_code(
-    spark: SparkSession, live: Live, expression: str, options: dict[str, str], told: str
+    spark: SparkSession, live: Live, topic: str, expression: str, options: dict[str, str], told: str
 ) -> None:
     if options.get("topic") == "TOPIC":
-        options = {"topic": live.topic("refusals")}
+        options = {"topic": live.topic(topic)}
     with pytest.raises(PySparkException, match=f"(?s){told}"):
         write(spark.range(1).selectExpr(*expression.split(", ")), live, **options)
 
