@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from leadline_broker.domain.producer_fields import ProducerFields
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, Publishes, PublishRow
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
 
@@ -35,34 +36,6 @@ class SequencedBatch(NamedTuple):
     def last_offset(self) -> int:
         """The offset of the last record, inclusive."""
         return self.base_offset + ((self.last_sequence - self.first_sequence) & _SEQUENCE_MASK)
-
-
-class SequencedHeader(Protocol):
-    """What the table reads of a batch header."""
-
-    @property
-    def producer_id(self) -> int:
-        """The producer, or `NO_PRODUCER_ID`."""
-
-    @property
-    def producer_epoch(self) -> int:
-        """The incarnation of the producer."""
-
-    @property
-    def base_sequence(self) -> int:
-        """The sequence number of the first record, negative for none."""
-
-    @property
-    def record_count(self) -> int:
-        """Records in the batch."""
-
-    @property
-    def base_offset(self) -> int:
-        """The offset of the first record."""
-
-    @property
-    def max_timestamp(self) -> int:
-        """The latest record timestamp, milliseconds since the Unix epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +158,7 @@ class ProducerStates:
             return Duplicate(repeated.base_offset, repeated.last_offset)
         return _in_order(producer_id, base_sequence, state.expected_sequence)
 
-    def apply(self, header: SequencedHeader) -> None:
+    def apply(self, header: ProducerFields) -> None:
         """Note a batch that is now in the log; what the log holds is never refused."""
         if header.producer_id == NO_PRODUCER_ID:
             return

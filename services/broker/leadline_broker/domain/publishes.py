@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
+from leadline_broker.domain.producer_fields import ProducerFields
 from leadline_client.errors import PublishMismatch, PublishOutOfOrder
 
 FIRST_PUBLISHER_ID: Final = 1 << 62
@@ -27,34 +28,6 @@ LAST_BATCH: Final = 2**31 - 1
 MOST_PIECES: Final = 0x4000
 """How many pieces a batch may have: their places fill the lower 14 bits."""
 _LAST_PIECE: Final = 0x4000
-
-
-class PieceHeader(Protocol):
-    """What the table reads of a batch header."""
-
-    @property
-    def producer_id(self) -> int:
-        """The application, see `publisher_id`."""
-
-    @property
-    def producer_epoch(self) -> int:
-        """The place of the piece, see `piece_epoch`."""
-
-    @property
-    def base_sequence(self) -> int:
-        """The number of the application's batch."""
-
-    @property
-    def record_count(self) -> int:
-        """Records in the piece."""
-
-    @property
-    def base_offset(self) -> int:
-        """The offset of its first record."""
-
-    @property
-    def max_timestamp(self) -> int:
-        """The latest record timestamp, milliseconds since the Unix epoch."""
 
 
 def publisher_id(app: str) -> int:
@@ -189,7 +162,7 @@ class Publishes:
             published_pieces=known.next_piece,
         )
 
-    def apply(self, header: PieceHeader) -> None:
+    def apply(self, header: ProducerFields) -> None:
         """Note a piece that is now in the log; what the log holds is never refused."""
         identity, place = header.producer_id, header.producer_epoch & (_LAST_PIECE - 1)
         last_offset = header.base_offset + header.record_count - 1
