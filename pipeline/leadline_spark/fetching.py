@@ -25,7 +25,6 @@ from leadline_spark.transport import OCTETS, Answer, Refusal
 
 _LOG = logging.getLogger(__name__)
 _OUT_OF_RANGE = 416
-_UNKNOWN_EPOCH_CODE = 40952
 _GONE = frozenset({"LEADLINE_TOPIC_RECREATED", "LEADLINE_TOPIC_UNKNOWN"})
 _WAIT_MS = 1_000
 _HEADERS = {"Accept": OCTETS}
@@ -173,8 +172,6 @@ class _Reading:
         try:
             found = self._route.ask(lambda url: self._cluster.call("GET", url, path)).json()
         except Refusal as refusal:
-            if refusal.error_code == _UNKNOWN_EPOCH_CODE:
-                return None
             raise self._error(refusal) from refusal
         end: int = found["end_offset"]
         return end if found["epoch"] >= 0 else None
