@@ -12,6 +12,7 @@ from leadline_common.partition_intents import intent_path, intents_path
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.history import AuditRecord, broken_chains
 from tests.integration.test_controller_spine import audit
+from tests.support.cluster import wait_until
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import MortalStore, RunningController, read_state
 from tests.support.reassigning import over, post_reassignment
@@ -208,10 +209,7 @@ async def test_an_impossible_order_by_hand_is_refused_and_audited(
     async def refusals() -> list[znodes.AuditEntry]:
         return [e for e in await audit(zk_session) if e.kind == "partition_order_refused"]
 
-    for _ in range(200):
-        if await refusals():
-            break
-        await rig.settled(controller)
+    await wait_until(refusals, "the order is refused")
     (entry,) = await refusals()
     assert entry.outcome == "refused"
     assert entry.reason
