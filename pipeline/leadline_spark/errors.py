@@ -12,7 +12,7 @@ CODES: dict[str, str] = {
     "LEADLINE_OPTION_CONFLICT": "Options that exclude each other, or one without its companion.",
     "LEADLINE_OPTION_MISSING": "A required option was not given.",
     "LEADLINE_CLUSTER_UNREACHABLE": "None of the bootstrap addresses answered.",
-    "LEADLINE_LEADER_UNREACHABLE": "No leader of a partition answered until the deadline.",
+    "LEADLINE_LEADER_UNREACHABLE": "No leader answered, or had what is committed, in time.",
     "LEADLINE_REFUSED": "The cluster refused a request; the text holds its own code and advice.",
     "LEADLINE_TOPIC_UNKNOWN": "A topic or partition that the cluster does not have.",
     "LEADLINE_TOPIC_RECREATED": "A topic was deleted and made again: its offsets start anew.",

@@ -90,8 +90,9 @@ class _Reading:
             if self.position == begin:
                 self._stalled(answer)
                 continue
-            self._moved = time.monotonic()
             yield from self._decoded(answer.body, begin)
+            # Not before: whoever takes the records may be long about it, which is no waiting.
+            self._moved = time.monotonic()
 
     def _decoded(self, body: bytes, begin: int) -> Iterator[pa.RecordBatch]:
         place, columns = self._asked.place, self._settings.columns
@@ -156,8 +157,6 @@ class _Reading:
             self._epoch = epoch
             return True
         end = self._end_of_epoch()
-        if end is None:
-            return True
         self._epoch = epoch
         if end >= self.end:
             return True
@@ -166,15 +165,15 @@ class _Reading:
         self.end = max(end, self.position)
         return self.position < self.end
 
-    def _end_of_epoch(self) -> int | None:
-        """Return where the epoch of the plan ends now, None where the leader cannot know."""
+    def _end_of_epoch(self) -> int:
+        """Return where the epoch of the plan ends now: where later ones begin, if it is unknown."""
         path = self._path(f"epochs/{self._asked.end_epoch}")
         try:
             found = self._route.ask(lambda url: self._cluster.call("GET", url, path)).json()
         except Refusal as refusal:
             raise self._error(refusal) from refusal
         end: int = found["end_offset"]
-        return end if found["epoch"] >= 0 else None
+        return end
 
     def _refused(self, refusal: Refusal) -> None:
         if refusal.status != _OUT_OF_RANGE:
@@ -194,15 +193,18 @@ class _Reading:
             self.end = self.position
 
     def _stalled(self, answer: Answer) -> None:
-        """Nothing came: a new leader does not yet know how far records are committed."""
+        """Nothing came: a new leader does not yet know how far records are committed.
+
+        It may not for long, where too few replicas are in sync. What is to be read was committed,
+        and its epoch is whole: that is no loss, and nothing may be left out.
+        """
         if time.monotonic() - self._moved < self._settings.deadline_s:
             return
         end = answer.headers.get("x-leadline-high-watermark")
-        self._loss(
-            f"offset {self.position} was not readable for {self._settings.deadline_s:.0f} s; the "
-            f"high watermark of {self._route.leader} is {end}"
-        )
-        self.end = self.position
+        told = f"{self._asked} of {self._route.leader}: offset {self.position} was not readable for"
+        told = f"{told} {self._settings.deadline_s:.0f} s, as the high watermark there is {end}."
+        advice = " What was committed will be again: wait until enough replicas are in sync."
+        raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told + advice)
 
     def _loss(self, what: str) -> None:
         """Fail, or say so in the log where the user wants to go on."""

@@ -113,8 +113,8 @@ class Heads:
         question = {**self._question(dict.fromkeys(known)), "after": nested(known)}
         return _told(self.cluster.offsets(question, wait_s), known)
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int | None:
-        """Ask the leader where an epoch ends in its log, None where it does not know it.
+    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int:
+        """Ask the leader where an epoch ends in its log: where later ones begin, if it lacks it.
 
         `leader` is where to ask first, if anybody knows: a broker that is lost leaves many
         partitions to ask about. Raises LeadlineSparkError LEADLINE_LEADER_UNREACHABLE.
@@ -126,7 +126,7 @@ class Heads:
         except Refusal as refusal:
             raise refused(str(route.leader), refusal) from refusal
         end: int = found["end_offset"]
-        return end if found["epoch"] >= 0 else None
+        return end
 
     def sizes(self, view: View) -> dict[TopicPartition, int]:
         """Return the stored bytes of partitions, from the leaders that can be asked right now."""

@@ -21,7 +21,7 @@ class Losses:
     def __init__(self, heads: Heads, *, fail: bool) -> None:
         self._heads = heads
         self._fail = fail
-        self._ends: dict[tuple[TopicPartition, int, int], int | None] = {}
+        self._ends: dict[tuple[TopicPartition, int, int], int] = {}
 
     def begins(
         self, start: SourceOffset, view: View, end: SourceOffset | None = None
@@ -85,7 +85,10 @@ class Losses:
         return True
 
     def _cut(self, place: TopicPartition, position: Position, view: View) -> int | None:
-        """Return where the log was cut below a position, None where it was not (KIP-320)."""
+        """Return where the log was cut below a position, None where it was not (KIP-320).
+
+        A partition that was removed and added again has later epochs only, from its first offset.
+        """
         leader = view.ends[place].leader
         epoch = leader.epoch
         if position.epoch == UNKNOWN_EPOCH or position.epoch >= epoch:
@@ -94,4 +97,4 @@ class Losses:
         if asked not in self._ends:
             self._ends[asked] = self._heads.end_of_epoch(place, position.epoch, leader.url)
         end = self._ends[asked]
-        return end if end is not None and end < position.offset else None
+        return end if end < position.offset else None

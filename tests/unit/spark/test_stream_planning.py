@@ -86,9 +86,9 @@ class History(Heads):
         self.stored: dict[TopicPartition, int] = {}
         self.newest: int | None = None
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int | None:
+    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int:
         assert (place.topic, leader) == ("t", "http://b1")
-        return self.epoch_ends.get(epoch)
+        return self.epoch_ends.get(epoch, 1_000)
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return dict.fromkeys(times, self.newest)

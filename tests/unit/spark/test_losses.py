@@ -1,0 +1,48 @@
+"""What a stream is told of a log whose epochs are not those in which it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from leadline_spark.cluster import Cluster, Connection, Leader, PartitionOffsets
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.heads import Heads, View
+from leadline_spark.losses import Losses
+from leadline_spark.offsets import Position, SourceOffset, TopicPartition
+from leadline_spark.subscription import Subscription
+from tests.unit.spark.standin import Said, StandIn, stand_in
+
+PLACE = TopicPartition("t", 0)
+STOOD = SourceOffset({PLACE: Position(40, 1)}, {"t": "id"})
+
+
+@pytest.fixture
+def broker() -> Iterator[StandIn]:
+    with stand_in() as one:
+        yield one
+
+
+def begins(broker: StandIn, start: int, *, fail: bool) -> int:
+    """Return where a stream that stood at 40 in epoch 1 goes on, with a leader of epoch 3."""
+    heads = Heads(Cluster(Connection((broker.url,))), Subscription(topics=("t",)), 5.0)
+    view = View({PLACE: "id"}, {PLACE: PartitionOffsets(start, 50, Leader(broker.url, 3))})
+    return Losses(heads, fail=fail).begins(STOOD, view)[PLACE]
+
+
+def test_a_partition_that_was_removed_and_added_anew_is_read_from_its_beginning(
+    broker: StandIn,
+) -> None:
+    """It has as many records as were read of the old one, and the topic's id is the same."""
+    broker.answer = lambda _: Said({"epoch": -1, "end_offset": 0, "leader_epoch": 3})
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_DATA_LOSS"):
+        begins(broker, 0, fail=True)
+    assert begins(broker, 0, fail=False) == 0
+
+
+def test_retention_that_took_the_epoch_in_which_all_was_read_is_no_loss(broker: StandIn) -> None:
+    broker.answer = lambda _: Said({"epoch": -1, "end_offset": 40, "leader_epoch": 3})
+
+    assert begins(broker, 40, fail=True) == 40
