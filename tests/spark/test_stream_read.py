@@ -225,7 +225,7 @@ def test_progress_is_shown_to_spark_and_to_a_group(
     with running(writing(frame, sink, tmp_path)) as query:
         until(lambda: len(sink.rows) == 8, "all is read")
         until(lambda: any(row["offset"] == 8 for row in committed()), "the group shows progress")
-        until(lambda: lags(query)[-1] == 0.0, "nothing is behind")
+        until(lambda: lags(query)[-1:] == [0.0], "nothing is behind")
         assert 3.0 in lags(query)
     assert {row["metadata"] for row in committed()} == {"spark"}
 

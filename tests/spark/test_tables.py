@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from tests.spark.live import Live
+from tests.support.up import until
 
 
 def table(spark: SparkSession, live: Live, name: str, **options: str) -> DataFrame:
@@ -55,19 +56,31 @@ def test_the_present_is_what_the_cluster_says(spark: SparkSession, live: Live, t
     live.topic(topic, partitions=2)
     assert table(spark, live, "reassignments").collect() == []
     for name in ("partitions", "brokers"):
-        found = [row.asDict(recursive=True) for row in table(spark, live, name).collect()]
-        versions = {row.pop("metadata_version") for row in found}
-        told = [
-            {column: value for column, value in row.items() if column != "metadata_version"}
-            for row in exported(live, name)
-        ]
+        found, told = at_one_version(spark, live, name)
         assert found == told
-        assert len(versions) == 1, "all rows are of one version"
+        assert len({row["metadata_version"] for row in found}) == 1, "all rows are of one version"
     groups = table(spark, live, "groups")
     assert groups.columns[:2] == ["coordinator_epoch", "group"]
     assert groups.count() == len(
         live.run(live.cluster.get("coordinator-1", "/v1/groups")).json()["groups"]
     )
+
+
+def at_one_version(spark: SparkSession, live: Live, name: str) -> tuple[list[Any], list[Any]]:
+    """Return a table as Spark reads it and as it is exported, while nothing changes in between.
+
+    What other tests have killed may still be on its way back.
+    """
+    pairs: list[tuple[list[Any], list[Any]]] = []
+
+    def looked() -> bool:
+        found = [row.asDict(recursive=True) for row in table(spark, live, name).collect()]
+        pairs.append((found, exported(live, name)))
+        versions = [{row["metadata_version"] for row in rows} for rows in pairs[-1]]
+        return versions[0] == versions[1]
+
+    until(looked, "the table and its export are of one version")
+    return pairs[-1]
 
 
 def test_a_stream_of_the_audit_goes_on_where_it_ended(
