@@ -12,6 +12,7 @@ from leadline_common.tasks import TaskState
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.runtime import drain as drain_module
 from tests.integration.test_controlled_shutdown import relieve
 from tests.integration.test_controller_spine import audit, beat
 from tests.support.controller_rig import Rig, create
@@ -153,6 +154,27 @@ async def test_a_drain_that_no_node_can_hold_is_split(rig: Rig) -> None:
     await until(lambda: found.node.state is TaskState.RUNNING, "as much as fits is moved")
     assert found.node.total == 2000
     assert found.node.details["more"], "another task takes the rest"
+
+
+async def test_what_one_task_of_a_drain_leaves_is_taken_by_the_next(
+    rig: Rig, zk_session: ZkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and by itself: the reconciliation comes an hour later."""
+    monkeypatch.setattr(drain_module, "MAX_PARTITIONS", 4)
+    monkeypatch.setattr(drain_module, "PAUSE_S", 0.001)
+    controller = await rig.up(brokers=4, reconcile_interval_ms=3_600_000)
+    await create(controller, replica_assignment={str(p): [1, 2] for p in range(10)})
+    await drain(controller, 1, throttle_bytes_per_s=5_000_000)
+    image = controller.service.image()
+    async with Followers(rig, zk_session):
+        await until(lambda: _is_emptied(image, 1), "nothing is left")
+    tasks = (await get(controller, "/v1/tasks"))["tasks"]
+    assert len(tasks) >= 3
+    assert {(task["state"], task["throttle_bytes_per_s"]) for task in tasks} == {("done", 5_000_000)}
+    assert [task["details"].get("continued") for task in tasks] == [
+        *(task["id"] for task in tasks[1:]),
+        None,
+    ]
 
 
 @pytest.mark.parametrize("after_sending", [False, True])

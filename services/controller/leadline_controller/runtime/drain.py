@@ -106,7 +106,7 @@ class DrainKeeper(Keeper):
         seen = (self._image.version, frozenset(task.id for task in self.drains()))
         if seen == self._seen or self._timer is not None:
             return
-        if seen[1]:
+        if seen[1] or self._seen[1]:  # one that has just ended may have left something over
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(PAUSE_S, self._time_is_up)
         self._seen = seen
