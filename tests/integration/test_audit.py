@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from leadline_common import znodes
 from leadline_common.zk.session import ZkSession
@@ -168,6 +171,54 @@ async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
     assert [e["id"] for e in entries] == list(range(entries[0]["id"], entries[-1]["id"] + 1))
 
 
+async def test_a_controller_that_does_not_answer_yet_is_asked_again(
+    rig: Rig, zk_session: ZkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All of them may be starting at once, and one has lost its disk."""
+    options: dict[str, Any] = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
+    kept = {"history_url": f"sqlite:///{tmp_path / 'history.db'}", **options}
+    first = await rig.up(1, **kept)
+    for number in range(5):
+        await create(first, f"topic-{number}")
+    await until_trimmed(zk_session, 1)
+    await first.stop()
+    rig.controllers.clear()
+    late = RunningController(2, rig.hosts, **options)
+    rig.controllers.append(late)
+    await late.start()
+    await until(lambda: "gave no history" in caplog.text, "it has asked in vain")
+    again = RunningController(1, rig.hosts, **kept)
+    rig.controllers.append(again)
+    await again.start()
+    await until(lambda: late.historian.stored > 8, "and asks again")
+    entries = await exported(late)
+    assert [entry["id"] for entry in entries] == list(range(len(entries)))
+    assert "history_gap" not in {entry["kind"] for entry in entries}
+    assert await exported(again) == entries
+
+
+async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they_do_not(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    options = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
+    first = await rig.up(1, **options)
+    for number in range(5):
+        await create(first, f"topic-{number}")
+    await until_trimmed(zk_session, 1)
+    whole = await exported(first)
+    gone = await first.library.own.forget_before(whole[-4]["time"])
+    assert gone > 0
+    late = await rig.controller(**options)
+    await until(lambda: late.historian.stored == first.historian.stored, "the new one catches up")
+    gap, *rest = await exported(late)
+    assert (gap["kind"], gap["id"]) == ("history_gap", gone - 1)
+    assert rest == await exported(first)
+    for version in (whole[-1]["zxid"], None):
+        assert (await first.library.own.past(time_ms=None, zxid=version)).complete
+        assert not (await late.library.own.past(time_ms=None, zxid=version)).complete
+    assert (await get(late, "/v1/cluster", version=whole[-1]["zxid"]))["complete"]
+
+
 async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the_trimming(
     rig: Rig, zk_session: ZkSession
 ) -> None:
@@ -176,6 +227,7 @@ async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the
     for number in range(3):
         await create(first, f"topic-{number}")
     await exported(first)
+    await until(lambda: first.historian.noted == first.historian.stored, "it says what it has")
     await zk_session.create(f"{znodes.AUDIT}/by-hand", b"which costs the next entry a number")
     for number in (2, 4):
         await zk_session.delete(znodes.audit_path(number), -1)

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
+from leadline_common.audit_export import EXPORT_PATH, HEAD_HEADER, OLDEST_HEADER
 from leadline_common.export_tables import AUDIT_TABLE, EXPORT, VERSION_HEADER
 from leadline_common.zk.session import ZkSession
 from tests.support.cluster import wait_until
@@ -74,15 +74,16 @@ async def test_an_answer_says_what_of_the_audit_is_gone(rig: Rig) -> None:
 async def test_lines_are_compressed_for_who_asks_for_it(rig: Rig) -> None:
     controller = await rig.up(1)
     await create(controller, partitions=50, replication_factor=1)
-    answers = {}
-    for coding in ("gzip", "identity"):
-        headers = {"accept-encoding": coding}
-        async with controller.http.stream("GET", AUDIT_TABLE, headers=headers) as answer:
-            answers[coding] = b"".join([chunk async for chunk in answer.aiter_raw()])
-            assert answer.headers.get("content-encoding", "identity") == coding
-            assert answer.headers["vary"] == "Accept-Encoding"
-    assert gzip.decompress(answers["gzip"]) == answers["identity"]
-    assert 3 * len(answers["gzip"]) < len(answers["identity"])
+    for path in (AUDIT_TABLE, EXPORT_PATH):
+        answers = {}
+        for coding in ("gzip", "identity"):
+            headers = {"accept-encoding": coding}
+            async with controller.http.stream("GET", path, headers=headers) as answer:
+                answers[coding] = b"".join([chunk async for chunk in answer.aiter_raw()])
+                assert answer.headers.get("content-encoding", "identity") == coding
+                assert answer.headers["vary"] == "Accept-Encoding"
+        assert gzip.decompress(answers["gzip"]) == answers["identity"]
+        assert 3 * len(answers["gzip"]) < len(answers["identity"])
 
 
 async def test_partitions_and_brokers_are_those_of_the_metadata(rig: Rig) -> None:

@@ -20,6 +20,7 @@ from tests.support.bad_operations import OPERATIONS
 from tests.support.bad_plans import PLANS
 from tests.support.bad_publishes import GOOD as GOOD_PUBLISH
 from tests.support.bad_publishes import PUBLISH, STAGED, publishes, staged
+from tests.support.bad_questions import QUESTIONS
 from tests.support.bad_reassignments import REASSIGNMENTS
 
 MESSAGE_MAX_BYTES = 64 * 1024
@@ -376,7 +377,7 @@ ADMINISTRATION = [
     Bad("wrong method", "PUT", TOPICS, 405),
 ]
 
-ADMINISTRATION += CONFIGS + EXPORTS + OPERATIONS + PLANS + REASSIGNMENTS
+ADMINISTRATION += CONFIGS + EXPORTS + OPERATIONS + PLANS + QUESTIONS + REASSIGNMENTS
 
 HEARTBEAT = [
     command("malformed heartbeat", rpc.HEARTBEAT_PATH, 40050, b"{"),

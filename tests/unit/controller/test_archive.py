@@ -15,6 +15,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import DatabaseError
 
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.archive import Archive
@@ -187,6 +188,70 @@ def test_the_past_goes_by_time_or_by_transaction(engine: Engine) -> None:
         assert archive.past(time_ms=None, zxid=100 + number) == until
 
 
+def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
+    """A gap is written when it is found, long after what is missing, and by no transaction."""
+    archive = Archive(engine)
+    records = [made(number) for number in range(6)]
+    gap = AuditRecord(3, 0, AuditEntry(9_000, "", "controller-1", "history_gap"))
+    archive.append([*records[:2], gap, *records[4:]])
+    for number, complete in ((0, True), (1, False), (4, False), (5, False)):
+        for past in (
+            archive.past(time_ms=None, zxid=100 + number),
+            archive.past(time_ms=1000 * number, zxid=None),
+        ):
+            assert past.topics == replay(records[: number + 1]).topics, number
+            assert (past.audit_id, past.complete) == (number, complete)
+
+
+def test_what_no_column_has_room_for_holds_up_nothing(engine: Engine) -> None:
+    """Requests that are refused are told of, too, whatever they named."""
+    archive = Archive(engine)
+    odd = "a\0b" * 100
+    told: list[dict[str, Any]] = [
+        {"resource": {"topic": odd, "group": odd, "config": odd}, "reason": odd, "cause": odd},
+        {"resource": {"topic": "orders", "partition": 2**40, "broker": 2**40}, "actor": odd},
+    ]
+    archive.append([made(number, **members, changes=()) for number, members in enumerate(told)])
+    found = all_of(archive)
+    assert [record.entry.resource for record in found] == [one["resource"] for one in told]
+    assert archive.find(AuditQuery(topic="orders"), cursor=None, newest_first=False, limit=10) == [
+        found[1]
+    ]
+
+
+def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) -> None:
+    """Chunks may be over before the last partition has a leader, and can be queued."""
+    archive = Archive(engine)
+    when = {"failure_timestamp": 5}
+    over = {
+        "kind": "task_over",
+        "after": {
+            "state": "done",
+            "outcome": {"done": 40, "bytes": 7},
+            "details": {"broker": 1, **when},
+        },
+    }
+    told: list[dict[str, Any]] = [
+        {
+            "kind": "broker_failed",
+            "resource": {"broker": 1},
+            "after": {**when, "incarnation": 0, "controller_epoch": 1},
+        },
+        {**over, "resource": {"task": "0", "kind": "heal"}},
+        {
+            "kind": "healing_queued",
+            "resource": {"broker": 1},
+            "after": {**when, "chunks": 1, "partitions": 40},
+        },
+        {**over, "resource": {"task": "1", "kind": "heal"}},
+    ]
+    for number, members in enumerate(told):
+        archive.append([made(number, changes=(), **members)])
+    (row,) = archive.failures(None, 10)
+    assert (row.chunks, row.chunks_over, row.partitions, row.partitions_moved) == (2, 2, 80, 80)
+    assert (row.outcome, row.bytes_moved, row.over_at) == ("healed", 14, 3000)
+
+
 def set_aside(directory: Path, word: str) -> int:
     return len(list(directory.glob(f"history.db.{word}-*[0-9]")))
 
@@ -225,6 +290,23 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     archive = Archive(open_database(f"sqlite:///{path}"))
     assert archive.ids() == (-1, -1)
     archive.close()
+
+
+def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    archive = Archive(open_database(f"sqlite:///{path}"))
+    archive.append([made(0)])
+    archive.close()
+    whole = path.rename(tmp_path / "whole.db")
+    path.mkdir()
+    with pytest.raises(DatabaseError, match="unable to open"):
+        open_database(f"sqlite:///{path}")
+    assert set_aside(tmp_path, "damaged") == 0
+    path.rmdir()
+    whole.rename(path)
+    again = Archive(open_database(f"sqlite:///{path}"))
+    assert again.ids() == (0, 0)
+    again.close()
 
 
 async def test_a_history_without_a_place_is_kept_in_memory() -> None:

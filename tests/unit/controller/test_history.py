@@ -79,6 +79,16 @@ def test_a_step_of_a_reassignment_changes_the_replicas() -> None:
     assert replay([made, step]).topics["orders"].partitions[0].replicas == (3, 1, 2)
 
 
+def test_a_past_that_entries_are_missing_of_says_so() -> None:
+    topic = {"topic": "orders", "topic_id": "id"}
+    made = record(0, entry("topic_created", resource=topic, after={"assignment": {"0": [1]}}))
+    gap = AuditRecord(7, 0, entry("history_gap", time=99))
+    past = replay([made, gap])
+    assert not past.complete
+    assert (past.audit_id, past.zxid, past.time) == (7, 100, 0), "a gap is no transaction"
+    assert replay([record(8, entry())], past).complete is False
+
+
 def test_a_chain_breaks_where_a_version_is_missing() -> None:
     first, third = change(0, None, (1, 0, (1,))), change(2, (1, 0, (1,)), (2, 1, (2,)))
     (problem,) = broken_chains(
@@ -186,6 +196,8 @@ def test_a_reader_that_is_far_behind_is_not_waited_for_beyond_the_limit() -> Non
             "cancelled",
         ),
         ({"queued_at": 5, "over_at": 5}, "healed"),
+        ({"chunks_over": 1, "partitions_moved": 3}, "failed"),
+        ({"chunks_over": 1, "partitions_moved": 3, "returned_at": 7}, "partly_healed"),
     ],
 )
 def test_what_has_become_of_a_failure(changes: dict[str, Any], outcome: str) -> None:

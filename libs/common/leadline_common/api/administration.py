@@ -43,7 +43,9 @@ from leadline_common.api import (
 from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.api.guards import document_guards
 from leadline_common.api.models import example_of
+from leadline_common.api.past import PastCluster
 from leadline_common.http.errors import error_responses
+from leadline_common.settings.fields import INT64_MAX
 
 CLUSTER_TAG = "cluster"
 TOPICS_TAG = "topics"
@@ -80,7 +82,7 @@ _CLUSTERS: dict[int | str, dict[str, Any]] = {
             "application/json": {
                 "examples": {
                     "now": {"value": example_of(models.Cluster)},
-                    "then": {"value": example_of(audit.PastCluster)},
+                    "then": {"value": example_of(PastCluster)},
                 }
             }
         }
@@ -201,11 +203,14 @@ def _add_cluster(router: APIRouter) -> None:
     )
     async def read_cluster(
         answering: Answering,
-        at: Annotated[int | None, Query(ge=0, description="As it was then: Unix time, ms")] = None,
-        version: Annotated[
-            int | None, Query(ge=0, description="As it was at this version of the metadata")
+        at: Annotated[
+            int | None, Query(ge=0, le=INT64_MAX, description="As it was then: Unix time, ms")
         ] = None,
-    ) -> models.Cluster | audit.PastCluster:
+        version: Annotated[
+            int | None,
+            Query(ge=0, le=INT64_MAX, description="As it was at this version of the metadata"),
+        ] = None,
+    ) -> models.Cluster | PastCluster:
         """Count brokers, topics, partitions, and partitions that lack something.
 
         With `at` or `version`, return the past instead: every partition with its leader,

@@ -8,13 +8,17 @@ from typing import Annotated, Any, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from leadline_client.errors import HistoryUnavailable, NoController, NotFound
+from leadline_client.errors import HistoryUnavailable, InvalidRequest, NoController, NotFound
 from leadline_common.api.area import TopicName, answering_administration
 from leadline_common.api.models import example
-from leadline_common.audit_export import HEAD_HEADER, NDJSON, OLDEST_HEADER
+from leadline_common.api.past import PastCluster, PastTasks
+from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
 from leadline_common.http.errors import error_responses
+from leadline_common.http.lines import documented_lines, lines_answer
+from leadline_common.settings.fields import INT32_MAX, INT64_MAX
 
 TAG = "audit"
 TAGS = ({"name": TAG, "description": "What changed, when, by whom and why; the past."},)
@@ -146,40 +150,6 @@ class PartitionHistory(BaseModel):
     next_cursor: str | None
 
 
-class PastTopic(BaseModel):
-    """A topic as it was; rows as in the metadata: [partition, leader, epoch, ISR, replicas]."""
-
-    topic_id: str
-    partitions: list[tuple[int, int, int, list[int], list[int]]]
-
-
-class PastCluster(BaseModel):
-    """The cluster as it was after the last transaction up to the time or version asked for."""
-
-    model_config = example(
-        {
-            "version": 8589934601,
-            "time": 1767225600000,
-            "audit_id": 5120,
-            "controller": 1,
-            "brokers": [2, 3],
-            "topics": {
-                "orders": {
-                    "topic_id": "b1946ac92492d2347c6235b4d2611184",
-                    "partitions": [[0, 2, 6, [2, 3], [1, 2, 3]]],
-                }
-            },
-        }
-    )
-
-    version: int = Field(description="The ZooKeeper transaction that the cluster is shown after")
-    time: int = Field(description="When that was, in Unix ms")
-    audit_id: int
-    controller: int | None
-    brokers: list[int] | None = Field(description="Live brokers; null where nothing tells of them")
-    topics: dict[str, PastTopic]
-
-
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
     """Which entries are wanted, as query parameters; all that are given must match."""
@@ -189,12 +159,30 @@ class AuditFilter:
     cause: Annotated[str | None, Query(description="The cause id of a request or event")] = None
     outcome: Annotated[str | None, Query(description="`done`, `refused`, `dry_run`, …")] = None
     topic: Annotated[str | None, Query(description="Entries about, or changing, a topic")] = None
-    partition: Annotated[int | None, Query(ge=0, description="Of that topic")] = None
-    broker: Annotated[int | None, Query(ge=0, description="Entries about a broker")] = None
+    partition: Annotated[
+        int | None, Query(ge=0, le=INT32_MAX, description="Of that topic, which must be named")
+    ] = None
+    broker: Annotated[
+        int | None, Query(ge=0, le=INT32_MAX, description="Entries about a broker")
+    ] = None
     group: Annotated[str | None, Query(description="Entries about a consumer group")] = None
     config: Annotated[str | None, Query(description="Entries about a setting")] = None
-    since: Annotated[int | None, Query(ge=0, description="From this Unix time on, in ms")] = None
-    until: Annotated[int | None, Query(ge=0, description="Before this Unix time, in ms")] = None
+    since: Annotated[
+        int | None, Query(ge=0, le=INT64_MAX, description="From this Unix time on, in ms")
+    ] = None
+    until: Annotated[
+        int | None, Query(ge=0, le=INT64_MAX, description="Before this Unix time, in ms")
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a partition of no topic.
+
+        Raises:
+            InvalidRequest: the topic is not named.
+
+        """
+        if self.partition is not None and self.topic is None:
+            raise InvalidRequest("partition: name its topic, too")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,48 +192,6 @@ class Export:
     lines: AsyncIterator[bytes]
     head: int
     oldest: int
-
-
-class PastTask(BaseModel):
-    """A task as its latest audit entry has it; times in Unix ms."""
-
-    id: str
-    kind: str
-    actor: str
-    cause: str
-    reason: str
-    state: str
-    created_at: int
-    finished_at: int | None
-    total: int = Field(description="Partitions that it was about")
-    outcome: dict[str, int] = Field(description="What became of how many of them")
-    details: dict[str, Any]
-
-
-class PastTasks(BaseModel):
-    """Tasks, newest first."""
-
-    model_config = example(
-        {
-            "tasks": [
-                {
-                    "id": "0000000007",
-                    "kind": "reassign",
-                    "actor": "operator",
-                    "cause": "0f9a6d2c41be",
-                    "reason": "",
-                    "state": "done",
-                    "created_at": 1767225600000,
-                    "finished_at": 1767225660000,
-                    "total": 12,
-                    "outcome": {"done": 12, "cancelled": 0, "superseded": 0, "gone": 0},
-                    "details": {},
-                }
-            ]
-        }
-    )
-
-    tasks: list[PastTask]
 
 
 class AuditAdministration(Protocol):
@@ -283,24 +229,27 @@ Cursor = Annotated[
 ]
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Entries in a page, at most")]
 _ERRORS = error_responses(NoController, HistoryUnavailable)
-ENTRY_LINE = '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n'
-EXPORT_HEADERS: dict[str, Any] = {
-    HEAD_HEADER: {
-        "description": "The newest id that is stored; -1 for none",
-        "schema": {"type": "integer"},
+AfterId = Annotated[int, Query(ge=-1, le=INT64_MAX, description="Only entries beyond this id")]
+EXPORTED = documented_lines(
+    '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n',
+    "One entry on each line, in order of ids",
+    {
+        HEAD_HEADER: {
+            "description": "The newest id that is stored; -1 for none",
+            "schema": {"type": "integer"},
+        },
+        OLDEST_HEADER: {
+            "description": "The oldest id that is still stored",
+            "schema": {"type": "integer"},
+        },
     },
-    OLDEST_HEADER: {
-        "description": "The oldest id that is still stored",
-        "schema": {"type": "integer"},
-    },
-}
-_EXPORTED: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "One entry on each line, in order of ids",
-        "content": {NDJSON: {"schema": {"type": "string"}, "example": ENTRY_LINE}},
-        "headers": EXPORT_HEADERS,
-    }
-}
+)
+
+
+def export_answer(request: Request, export: Export) -> Response:
+    """Answer with the lines of an export."""
+    headers = {HEAD_HEADER: str(export.head), OLDEST_HEADER: str(export.oldest)}
+    return lines_answer(request, export.lines, headers)
 
 
 def add_routes(router: APIRouter) -> None:
@@ -336,19 +285,14 @@ def _add_export(router: APIRouter) -> None:
         tags=[TAG],
         summary="The whole audit, for other programs",
         response_class=StreamingResponse,
-        responses=_EXPORTED | _ERRORS,
+        responses=EXPORTED | _ERRORS,
     )
-    async def export_audit(
-        answering: Answering,
-        after: Annotated[int, Query(ge=-1, description="Only entries beyond this id")] = -1,
-    ) -> Response:
+    async def export_audit(request: Request, answering: Answering, after: AfterId = -1) -> Response:
         """Stream every entry beyond an id, each with all its changes, as lines of JSON.
 
         An interrupted export goes on with `after` set to the last id received.
         """
-        export = await answering.export_audit(after)
-        headers = {HEAD_HEADER: str(export.head), OLDEST_HEADER: str(export.oldest)}
-        return StreamingResponse(export.lines, media_type=NDJSON, headers=headers)
+        return export_answer(request, await answering.export_audit(after))
 
     @router.get(
         "/audit/{audit_id}",
@@ -359,7 +303,7 @@ def _add_export(router: APIRouter) -> None:
     async def read_audit_entry(
         answering: Answering,
         audit_id: Annotated[
-            int, Path(ge=0, le=2**31 - 1, description="The entry's id", examples=[0])
+            int, Path(ge=0, le=INT32_MAX, description="The entry's id", examples=[0])
         ],
     ) -> AuditEntry:
         """Read an entry with all its changes, not only the first ones."""
@@ -385,7 +329,7 @@ def _add_past(router: APIRouter) -> None:
         answering: Answering,
         topic: TopicName,
         partition: Annotated[
-            int, Path(ge=0, le=2**31 - 1, description="The partition's number", examples=[0])
+            int, Path(ge=0, le=INT32_MAX, description="The partition's number", examples=[0])
         ],
         cursor: Cursor = None,
         page_size: PageSize = MAX_PAGE,

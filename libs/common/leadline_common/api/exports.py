@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, Field
@@ -12,12 +12,12 @@ from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, NoController
 from leadline_common.api.area import answering_administration
-from leadline_common.api.audit import ENTRY_LINE, EXPORT_HEADERS, Export
+from leadline_common.api.audit import EXPORTED, AfterId, Export, export_answer
 from leadline_common.api.models import example
-from leadline_common.audit_export import HEAD_HEADER, NDJSON, OLDEST_HEADER
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
 from leadline_common.http.errors import error_responses
-from leadline_common.http.lines import lines_answer
+from leadline_common.http.lines import documented_lines, lines_answer
+from leadline_common.settings.fields import INT64_MAX
 
 TAG = "export"
 TAGS = ({"name": TAG, "description": "The cluster as tables: one JSON object on each line."},)
@@ -65,21 +65,12 @@ _PARTITION_LINE = (
 )
 
 
-def documented_lines(
-    line: str, description: str, headers: dict[str, Any]
-) -> dict[int | str, dict[str, Any]]:
-    """Document an answer of lines by one of them."""
-    content = {NDJSON: {"schema": {"type": "string"}, "example": line}}
-    return {200: {"description": description, "content": content, "headers": headers}}
-
-
 _VERSION = {
     VERSION_HEADER: {
         "description": "The metadata version that the rows are of",
         "schema": {"type": "integer"},
     }
 }
-_AUDIT = documented_lines(ENTRY_LINE, "One entry on each line, in order of ids", EXPORT_HEADERS)
 _TABLE = documented_lines(_PARTITION_LINE, "One row on each line; no rows, no lines", _VERSION)
 
 
@@ -109,14 +100,15 @@ def _add_audit(router: APIRouter) -> None:
         tags=[TAG],
         summary="A range of the audit",
         response_class=StreamingResponse,
-        responses=_AUDIT | errors,
+        responses=EXPORTED | errors,
     )
     async def export_audit_range(
         request: Request,
         answering: Answering,
-        after: Annotated[int, Query(ge=-1, description="Only entries beyond this id")] = -1,
+        after: AfterId = -1,
         before: Annotated[
-            int | None, Query(ge=0, description="Only entries before this id; null: to the head")
+            int | None,
+            Query(ge=0, le=INT64_MAX, description="Only entries before this id; null: to the head"),
         ] = None,
         limit: Annotated[
             int, Query(ge=1, le=MAX_ENTRIES, description="How many entries, the oldest")
@@ -126,9 +118,7 @@ def _add_audit(router: APIRouter) -> None:
 
         The next range goes on with `after` set to the last id received.
         """
-        export = await answering.export_audit(after, before, limit)
-        headers = {HEAD_HEADER: str(export.head), OLDEST_HEADER: str(export.oldest)}
-        return lines_answer(request, export.lines, headers)
+        return export_answer(request, await answering.export_audit(after, before, limit))
 
 
 def _add_state(router: APIRouter) -> None:

@@ -11,6 +11,7 @@ from leadline_client.errors import HistoryUnavailable, NoController
 from leadline_common.api.area import answering_administration
 from leadline_common.api.models import example
 from leadline_common.http.errors import error_responses
+from leadline_common.settings.fields import INT32_MAX
 
 TAG = "self-healing"
 TAGS = ({"name": TAG, "description": "Failed brokers, and their replicas made anew on others."},)
@@ -136,7 +137,9 @@ def add_routes(router: APIRouter) -> None:
     )
     async def list_broker_failures(
         answering: Answering,
-        broker: Annotated[int | None, Query(ge=0, description="Only of this broker")] = None,
+        broker: Annotated[
+            int | None, Query(ge=0, le=INT32_MAX, description="Only of this broker")
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=10_000, description="How many, the newest")] = 100,
     ) -> BrokerFailures:
         """List failures, newest first: what was noticed when, by whom, and what became of it."""

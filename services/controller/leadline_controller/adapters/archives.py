@@ -13,6 +13,8 @@ from leadline_controller.domain.history import AuditRecord
 
 _BATCH = 500
 _LONGEST_LINE = 4 * 1024 * 1024
+_PLAIN = {"Accept-Encoding": "identity"}
+"""Compressing would cost the controller that answers more than sending does."""
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=2.0, sock_read=30.0)
 
 
@@ -29,7 +31,10 @@ class HttpArchives:
         async with aiohttp.ClientSession(read_bufsize=_LONGEST_LINE) as session:
             try:
                 async with session.get(
-                    url + EXPORT_PATH, params={"after": first - 1}, timeout=_TIMEOUT
+                    url + EXPORT_PATH,
+                    params={"after": first - 1},
+                    headers=_PLAIN,
+                    timeout=_TIMEOUT,
                 ) as answer:
                     if answer.status != 200:
                         raise error_from_body(answer.status, await answer.json())

@@ -8,6 +8,7 @@ import msgspec
 
 from leadline_client.errors import NotFound
 from leadline_common.api import audit as models
+from leadline_common.api import past as past_models
 from leadline_common.audit_export import encode_lines, exported
 from leadline_common.znodes import StateChange
 from leadline_controller.api.answers import Answers
@@ -87,13 +88,13 @@ class AuditAnswers(Answers):
             next_cursor=str(page[-1].audit_id) if len(found) > page_size else None,
         )
 
-    async def past_tasks(self, limit: int) -> models.PastTasks:
+    async def past_tasks(self, limit: int) -> past_models.PastTasks:
         """Return the latest tasks, those that are long over too."""
         history = await self._controller.history()
         found = await history.tasks(limit)
-        return models.PastTasks(tasks=[_task(record) for record in found])
+        return past_models.PastTasks(tasks=[_task(record) for record in found])
 
-    async def past_cluster(self, at: int | None, version: int | None) -> models.PastCluster:
+    async def past_cluster(self, at: int | None, version: int | None) -> past_models.PastCluster:
         """Return the cluster as it was."""
         history = await self._controller.history()
         past = await history.past(time_ms=at, zxid=version)
@@ -102,9 +103,9 @@ class AuditAnswers(Answers):
         return _past(past)
 
 
-def _task(record: TaskRecord) -> models.PastTask:
+def _task(record: TaskRecord) -> past_models.PastTask:
     known = msgspec.structs.asdict(record)
-    return models.PastTask.model_validate(known | {"finished_at": record.finished_at or None})
+    return past_models.PastTask.model_validate(known | {"finished_at": record.finished_at or None})
 
 
 def _query(wanted: models.AuditFilter) -> AuditQuery:
@@ -176,15 +177,15 @@ def _roles(roles: tuple[int, int, tuple[int, ...]]) -> models.Roles:
     return models.Roles(leader=leader, leader_epoch=leader_epoch, isr=list(isr))
 
 
-def _past(past: PastCluster) -> models.PastCluster:
-    return models.PastCluster(
+def _past(past: PastCluster) -> past_models.PastCluster:
+    return past_models.PastCluster(
         version=past.zxid,
         time=past.time,
         audit_id=past.audit_id,
         controller=past.controller,
         brokers=past.brokers,
         topics={
-            name: models.PastTopic(
+            name: past_models.PastTopic(
                 topic_id=topic.topic_id,
                 partitions=[
                     (number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))
@@ -193,4 +194,5 @@ def _past(past: PastCluster) -> models.PastCluster:
             )
             for name, topic in past.topics.items()
         },
+        complete=past.complete,
     )

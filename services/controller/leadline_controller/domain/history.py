@@ -28,6 +28,8 @@ TOPIC_DELETED = "topic_deleted"
 TOPIC_DELETION_ORDERED = "topic_deletion_ordered"
 """From here on nobody is shown the topic, though its nodes are still there."""
 CONTROLLER_ELECTED = "controller_elected"
+HISTORY_GAP = "history_gap"
+"""Stands in a history, under the id of the last of them, for entries that nobody has any more."""
 REASSIGNMENT_STEP = "reassignment_step"
 """Its `after` maps partitions to rows with `replicas`, `adding` and `removing`."""
 
@@ -128,7 +130,9 @@ class FailureRecord(msgspec.Struct, frozen=True):
             return "healed" if is_whole else "partly_healed"
         if self.queued_at is not None:
             return "healing"
-        return "failed" if self.returned_at is None else "cancelled"
+        if self.returned_at is None:
+            return "failed"
+        return "partly_healed" if self.partitions_moved else "cancelled"
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
@@ -193,7 +197,7 @@ class PastCluster(msgspec.Struct):
     """The cluster after the transaction `zxid`, which entry `audit_id` (of `time`) recorded.
 
     All three are -1 before the first record. `brokers` are None until an entry told
-    who is live.
+    who is live. Where entries before it are lost, it is not `complete`.
     """
 
     audit_id: int = -1
@@ -202,11 +206,16 @@ class PastCluster(msgspec.Struct):
     controller: int | None = None
     brokers: list[int] | None = None
     topics: dict[str, PastTopic] = {}
+    complete: bool = True
 
     def apply(self, record: AuditRecord) -> None:
         """Go one entry further."""
         entry = record.entry
-        self.audit_id, self.zxid, self.time = record.id, record.zxid, entry.time
+        self.audit_id = record.id
+        if entry.kind == HISTORY_GAP:  # written when it was found, and by no transaction
+            self.complete = False
+            return
+        self.zxid, self.time = record.zxid, entry.time
         after = entry.after if isinstance(entry.after, Mapping) else {}
         topic = entry.resource.get("topic")
         if entry.kind == CONTROLLER_ELECTED:

@@ -59,6 +59,7 @@ _log = logging.getLogger(__name__)
 HEAL = "heal"
 """The kind of a task that is a chunk."""
 _WAITING = TaskState.PREPARING
+_FAILED_AT = "failure_timestamp"
 RETRY_PAUSE_MS = 500
 """How long to wait after ZooKeeper had something else than was expected."""
 
@@ -232,6 +233,7 @@ class HealingKeeper(Keeper):
 
     async def _queue(self, broker: int) -> None:
         """Queue what a dead broker had; its note goes when all of it is queued."""
+        failed_at = self.failed[broker].failure_timestamp
         covered = self._covered().get(broker, ())
         mine = [name for name in replicas_on(self._image, broker) if name not in covered]
         names = [name for name in mine if is_healable(self._image, name)]
@@ -239,7 +241,8 @@ class HealingKeeper(Keeper):
             await self._queue_chunk(broker, chunk)
         if len(names) < len(mine):
             return  # the rest waits for a leader, or for a broker that can take it
-        queued = list(self.chunks(broker))
+        # A chunk of an earlier failure that still runs belongs to the history of that.
+        queued = [t for t in self.chunks(broker) if t.node.details.get(_FAILED_AT) == failed_at]
         counts = {"chunks": len(queued), "partitions": sum(len(_names_of(t)) for t in queued)}
         op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
         await self._commit([op], "healing_queued", broker, self.failed[broker], counts)
@@ -251,7 +254,7 @@ class HealingKeeper(Keeper):
             by_topic.setdefault(name.topic, []).append(name.partition)
         details = {
             "broker": broker,
-            "failure_timestamp": self.failed[broker].failure_timestamp,
+            _FAILED_AT: self.failed[broker].failure_timestamp,
             "partitions": by_topic,
         }
         reason = f"broker {broker} is dead"
@@ -349,7 +352,7 @@ class HealingKeeper(Keeper):
         more: Mapping[str, Any] | None = None,
     ) -> None:
         after = {
-            "failure_timestamp": failed.failure_timestamp,
+            _FAILED_AT: failed.failure_timestamp,
             "incarnation": failed.incarnation,
             "controller_epoch": failed.controller_epoch,
             **(more or {}),

@@ -23,7 +23,7 @@ from leadline_common.clock import Clock
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_controller.domain.history import AuditRecord, ReaderPosition
+from leadline_controller.domain.history import HISTORY_GAP, AuditRecord, ReaderPosition
 from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import Archives, History, Outbox
 
@@ -41,6 +41,8 @@ NOTE_EVERY_S = 1.0
 PATIENCE_S = 5.0
 """How long storing waits for a failover, at most."""
 RETRY_S = 1.0
+SILENCE_S = 60.0
+"""How long to ask again a controller that has what is missing and is silent: it may be starting."""
 FORGET_EVERY_S = 600.0
 
 
@@ -77,9 +79,15 @@ class Historian:
         self._outbox: Outbox | None = None
         self._wake = asyncio.Event()
         self._progress = asyncio.Event()
-        self._noted = -1
+        self._noted: ReaderPosition | None = None
         self._noted_ms = 0
         self._forgot_ms = 0
+        self._silent_since_ms: int | None = None
+
+    @property
+    def noted(self) -> int:
+        """The newest id that others were told is in the database; -1 before the first."""
+        return -1 if self._noted is None else self._noted.stored
 
     async def follow(self, outbox: Outbox, cluster_id: str, calm: Calm) -> None:
         """Store entries as they are written, until cancelled; only when it is `calm`.
@@ -171,41 +179,64 @@ class Historian:
         end = next((number for number in await outbox.ids() if number > self.stored), following)
         if end <= self.stored + 1:
             return False
-        if not await self._ask_others(outbox, end):
-            await self._give_up(self.stored + 1, end)
+        first = await self._ask_others(outbox, end)
+        if first is None:
+            await asyncio.sleep(RETRY_S)
+        elif first > self.stored + 1:
+            await self._give_up(self.stored + 1, first)
         return True
 
-    async def _ask_others(self, outbox: Outbox, until: int) -> bool:
-        """Copy the entries before `until` from whoever has the next ones."""
-        readers = sorted(await outbox.readers(), key=lambda reader: -reader.stored)
+    async def _ask_others(self, outbox: Outbox, until: int) -> int | None:
+        """Copy the entries before `until` from whoever has them.
+
+        Return the first id from there on that anybody has; None where somebody who has
+        what is missing does not answer, and should be asked again.
+        """
+        first, is_silent = until, False
+        readers = sorted(await outbox.readers(), key=lambda reader: (reader.oldest, -reader.stored))
         for reader in readers:
             is_other = reader.reader != self._settings.controller_id
-            if is_other and reader.oldest <= self.stored + 1 <= reader.stored:
+            if is_other and self.stored < min(reader.stored, until - 1):
                 try:
-                    async for records in self._others.export(reader.url, self.stored + 1):
-                        await self._store(records)
-                        if self.stored >= until - 1:
-                            return True
+                    first = min(first, await self._copy(reader.url, until))
                 except LeadlineError as problem:
+                    is_silent = True
                     _log.warning("controller %d gave no history: %s", reader.reader, problem)
-        return self.stored >= until - 1
+        if self.stored >= until - 1 or not is_silent:
+            self._silent_since_ms = None
+            return max(first, self.stored + 1)
+        now_ms = self._clock.monotonic_ms()
+        self._silent_since_ms = self._silent_since_ms or now_ms
+        return None if now_ms - self._silent_since_ms < 1000 * SILENCE_S else first
+
+    async def _copy(self, url: str, until: int) -> int:
+        """Store what a controller has before `until`; return where it goes on after that."""
+        async for records in self._others.export(url, self.stored + 1):
+            first = records[0]
+            if first.id > self.stored + 1 and first.entry.kind != HISTORY_GAP:
+                return first.id  # it has deleted what is older, and others may not have
+            await self._store(records)
+            if self.stored >= until - 1:
+                break
+        return until
 
     async def _give_up(self, first: int, end: int) -> None:
         """Say in the history itself that a part of it is missing."""
         reason = f"entries {first} to {end - 1} had left the outbox, and nobody else has them"
         _log.error("the history has a gap: %s", reason)
         me = f"controller-{self._settings.controller_id}"
-        entry = AuditEntry(self._clock.wall_ms(), "", me, "history_gap", "unknown", reason)
+        entry = AuditEntry(self._clock.wall_ms(), "", me, HISTORY_GAP, "unknown", reason)
         await self._store([AuditRecord(end - 1, 0, entry)])
 
     async def _note(self, outbox: Outbox, every_s: float = 0) -> None:
         """Publish how far this controller has come, where that is news."""
         now_ms = self._clock.monotonic_ms()
-        if self.stored == self._noted or now_ms - self._noted_ms < 1000 * every_s:
+        oldest = self.oldest if self.oldest >= 0 else self.stored + 1
+        me = ReaderPosition(self._settings.controller_id, self._url, oldest, self.stored)
+        if me == self._noted or now_ms - self._noted_ms < 1000 * every_s:
             return
-        me = self._settings.controller_id
-        await outbox.note(ReaderPosition(me, self._url, max(self.oldest, 0), self.stored))
-        self._noted, self._noted_ms = self.stored, now_ms
+        await outbox.note(me)
+        self._noted, self._noted_ms = me, now_ms
 
     async def _forget_old(self) -> None:
         """Delete what is older than audit.retention.ms."""

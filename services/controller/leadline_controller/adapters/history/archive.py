@@ -32,6 +32,7 @@ from leadline_controller.adapters.history.tables import (
     task,
 )
 from leadline_controller.domain.history import (
+    HISTORY_GAP,
     AuditQuery,
     AuditRecord,
     FailureRecord,
@@ -188,7 +189,7 @@ class Archive:
         if time_ms is not None:
             bounds.append(audit.c.time <= time_ms)
         if zxid is not None:
-            bounds.append(audit.c.zxid <= zxid)
+            bounds.append(audit.c.zxid.between(1, zxid))  # a gap has none
         with self._engine.connect() as connection:
             newest = connection.scalar(select(func.max(audit.c.id)).where(*bounds))
             if newest is None:
@@ -198,7 +199,10 @@ class Archive:
                 )
                 return PastCluster() if is_older else kept
             # Clocks of different writers differ a little; the order of ids is what happened.
-            return self._past(connection, audit.c.id <= newest)
+            past = self._past(connection, audit.c.id <= newest)
+            if bounds and _kind_after(connection, newest) == HISTORY_GAP:
+                past.complete = False  # some of what is lost may have come before that
+            return past
 
     def _past(self, connection: Connection, until: ColumnElement[bool]) -> PastCluster:
         past = _snapshot(connection)
@@ -217,6 +221,12 @@ def _last_id(connection: Connection) -> int:
     if newest is None:
         newest = connection.scalar(select(func.max(snapshot.c.audit_id)))
     return NOTHING if newest is None else newest
+
+
+def _kind_after(connection: Connection, audit_id: int) -> str | None:
+    """Return the kind of the entry that follows on another one, or None where none does."""
+    following = select(audit.c.kind).where(audit.c.id > audit_id).order_by(audit.c.id).limit(1)
+    return connection.scalar(following)
 
 
 def _snapshot(connection: Connection) -> PastCluster:

@@ -25,6 +25,19 @@ _log = logging.getLogger(__name__)
 IN_MEMORY = "sqlite://"
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _PRAGMAS = ("journal_mode=WAL", "synchronous=NORMAL", "busy_timeout=5000", "foreign_keys=ON")
+_NO_DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+"""What keeps SQLite from using a file that may be whole."""
 _COMPANIONS = ("", "-wal", "-shm")
 _migrating = threading.Lock()
 """Alembic works on globals: a second migration would go on in the first one's database."""
@@ -34,7 +47,8 @@ def open_database(url: str) -> Engine:
     """Return an engine on a checked database of the present version.
 
     Raises:
-        DatabaseError: the server cannot be reached, or its tables are somebody else's.
+        DatabaseError: the server cannot be reached, or its tables are somebody else's; the
+            file cannot be used at the moment, as another process has it or the disk is full.
 
     """
     path = file_of(url)
@@ -44,12 +58,22 @@ def open_database(url: str) -> Engine:
     try:
         return _opened(url)
     except (DatabaseError, DamagedDatabase) as problem:
+        if not _is_damage(problem):
+            raise
         set_aside(path, "damaged", str(problem))
         return _opened(url)
 
 
 class DamagedDatabase(Exception):
     """SQLite's own check has found a fault in the file."""
+
+
+def _is_damage(problem: DatabaseError | DamagedDatabase) -> bool:
+    """Tell whether a file that cannot be opened is to blame itself."""
+    if isinstance(problem, DamagedDatabase):
+        return True
+    code = getattr(problem.orig, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+    return (code & 0xFF) not in _NO_DAMAGE
 
 
 def file_of(url: str) -> Path | None:

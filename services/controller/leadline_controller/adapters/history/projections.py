@@ -70,14 +70,15 @@ def _failed(connection: Connection, record: AuditRecord) -> None:
 
 
 def _queued(connection: Connection, record: AuditRecord) -> None:
-    after = _after(record)
+    """Note that all is queued: `after` counts what is left, and some may be over already."""
+    after, row = _after(record), failed_broker.c
     _change(
         connection,
         record.entry.resource["broker"],
         after["failure_timestamp"],
         queued_at=record.entry.time,
-        chunks=after["chunks"],
-        partitions=after["partitions"],
+        chunks=row.chunks_over + after["chunks"],
+        partitions=row.partitions_moved + after["partitions"],
         **({} if after["chunks"] else {"over_at": record.entry.time}),
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import RowMapping
 
+from leadline_common.settings.fields import INT32_MAX
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.domain.history import (
     AuditRecord,
@@ -27,22 +28,35 @@ def audit_row(record: AuditRecord) -> dict[str, Any]:
         "id": record.id,
         "zxid": record.zxid,
         "time": entry.time,
-        "cause": entry.cause,
-        "actor": entry.actor,
-        "kind": entry.kind,
-        "outcome": entry.outcome,
-        "reason": entry.reason,
-        "topic": about.topic,
-        "partition": about.partition,
-        "broker": about.broker,
-        "group_name": about.group,
-        "config": about.config,
+        "cause": _fit(entry.cause),
+        "actor": _fit(entry.actor),
+        "kind": _fit(entry.kind, 64),
+        "outcome": _fit(entry.outcome, 32),
+        "reason": _fit(entry.reason, None),
+        "topic": _fit(about.topic),
+        "partition": _fit_number(about.partition),
+        "broker": _fit_number(about.broker),
+        "group_name": _fit(about.group),
+        "config": _fit(about.config),
         "resource": _text(entry.resource),
         "before": None if entry.before is None else _text(entry.before),
         "after": None if entry.after is None else _text(entry.after),
         "zk": _text(entry.zk),
         "changes": len(entry.changes),
     }
+
+
+def _fit(text: str | None, most: int | None = 255) -> str | None:
+    """Return a text as every database takes it: as long as its column, and without NUL.
+
+    Requests that were refused may have named anything; `resource` has it whole, as JSON.
+    """
+    return None if text is None else text[:most].replace("\0", "\ufffd")
+
+
+def _fit_number(number: int | None) -> int | None:
+    """Return a number where a column of 32 bits has room for it."""
+    return number if number is not None and -INT32_MAX <= number <= INT32_MAX else None
 
 
 def change_rows(record: AuditRecord) -> Iterable[dict[str, Any]]:
