@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from leadline_client.client import AsyncLeadlineClient
@@ -95,8 +95,9 @@ class Participation:
             self._progress.begin(partition, offset)
             self._begin(partition, offset)
         self.threads = taken.threads
-        if taken.added:
-            self._notices.append(Notice("assigned", tuple(one for one, _ in taken.added)))
+        assigned = (*(one for one, _ in taken.added), *self._keep())
+        if assigned:
+            self._notices.append(Notice("assigned", assigned))
 
     def give_up(self, partitions: tuple[TopicPartition, ...]) -> None:
         """Ask the application to come back; give up at once what it was not told of yet."""
@@ -239,15 +240,29 @@ class Participation:
             return True
         return False
 
+    def _keep(self) -> tuple[TopicPartition, ...]:
+        """Keep what the application is still being asked for, and a Start has left here.
+
+        It was asked over a channel that has ended since. What it is told at this moment
+        to be revoked is returned: that is to be assigned to it anew.
+        """
+        kept = self._asked() & self.session.owned
+        self._withdraw(kept)
+        revoked = tuple(sorted(self._going & kept))
+        self._going.difference_update(revoked)
+        return revoked
+
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these no longer, and take back notices of them that nobody saw."""
         gone = frozenset(partitions)
-        if not gone:
-            return
         self._fetcher.remove(gone)
         self._progress.forget(gone)
+        self._withdraw(gone)
+
+    def _withdraw(self, partitions: Collection[TopicPartition]) -> None:
+        """Take back what of these the application was still to be told, but for losses."""
         self._notices = deque(
-            kept for notice in self._notices if (kept := _without(notice, gone)).partitions
+            kept for notice in self._notices if (kept := _without(notice, partitions)).partitions
         )
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
@@ -285,7 +300,7 @@ class Participation:
             return
 
 
-def _without(notice: Notice, gone: frozenset[TopicPartition]) -> Notice:
+def _without(notice: Notice, gone: Collection[TopicPartition]) -> Notice:
     if notice.kind == "lost":
         return notice
     return Notice(notice.kind, tuple(one for one in notice.partitions if one not in gone))
