@@ -38,6 +38,8 @@ Clock: TypeAlias = Callable[[], float]
 Dial: TypeAlias = Callable[[str, str], Awaitable[FrameChannel]]
 
 _LEAVE_WITHIN_S: Final = 3.0
+_CONSULT_AGAIN_S: Final = 1.0
+"""How long a coordinator may take to open a channel before brokers are asked who is in office."""
 
 
 class Application(Protocol):
@@ -172,8 +174,25 @@ class GroupSession:
             self.error = error
 
     async def _open(self) -> FrameChannel:
+        """Open a channel at the coordinator, unless another one takes the office meanwhile.
+
+        One that is frozen, or whose machine is gone, refuses nothing: it never answers.
+        """
         address = await self._client.run(find_coordinator(self._client.core))
-        return await self._dial(address, self._group)
+        dialing = asyncio.ensure_future(self._dial(address, self._group))
+        try:
+            while not (await asyncio.wait([dialing], timeout=_CONSULT_AGAIN_S))[0]:
+                await self._check_in_office(address)
+            return await dialing
+        except BaseException:
+            await _abandon(dialing)
+            raise
+
+    async def _check_in_office(self, address: str) -> None:
+        core = self._client.core
+        await self._client.run(core.refresh(core.coordinator))
+        if core.coordinator.address() not in (address, None):
+            raise NotCoordinator(f"the coordinator is not at {address} any more")
 
     async def _converse(self, channel: FrameChannel) -> None:
         """Answer until the channel breaks or is hung up."""
@@ -230,6 +249,14 @@ class GroupSession:
                     self._hung_up = True
                 case Fail(error):
                     self._hung_up, self.error = True, error
+
+
+async def _abandon(dialing: asyncio.Future[FrameChannel]) -> None:
+    """Have no channel come of this, and none left open."""
+    dialing.cancel()
+    (opened,) = await asyncio.gather(dialing, return_exceptions=True)
+    if not isinstance(opened, BaseException):
+        await opened.close()
 
 
 async def _send_all(channel: FrameChannel, outbox: asyncio.Queue[FromConsumer]) -> None:
