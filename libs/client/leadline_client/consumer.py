@@ -213,12 +213,14 @@ class AsyncConsumer:
         `consumed`: whether what the last poll gave counts as consumed. A static member
         does not leave: it has until its grace time is over to come back.
         """
-        while (notice := await self.last_notice(consumed=consumed)) is not None:
-            await self._tell(notice)
-        if self._part is not None:
-            await self._part.leave(quietly=self._settings.instance_id is not None)
-            self._part = None
-        await self._fetcher.aclose()
+        try:
+            while (notice := await self.last_notice(consumed=consumed)) is not None:
+                await self._tell(notice)
+        finally:  # a member that consumes nothing would keep its partitions from the others
+            if self._part is not None:
+                await self._part.leave(quietly=self._settings.instance_id is not None)
+                self._part = None
+            await self._fetcher.aclose()
 
     async def last_notice(self, *, consumed: bool) -> Notice | None:
         """Return what the application is still to be told of at the close."""
@@ -249,10 +251,12 @@ class AsyncConsumer:
         return records
 
     async def _tell(self, notice: Notice) -> None:
-        waiting = self._listener.call(notice)
-        if inspect.isawaitable(waiting):
-            await waiting
-        self.told(notice)
+        try:
+            waiting = self._listener.call(notice)
+            if inspect.isawaitable(waiting):
+                await waiting
+        finally:  # the coordinator, and so the whole group, waits for it
+            self.told(notice)
 
     def _recover(self, partition: TopicPartition, error: LeadlineError) -> bool:
         return self._part is not None and self._part.recover(partition, error)
@@ -364,10 +368,8 @@ class Consumer:
         try:
             while notice := self._thread.run(self._consumer.last_notice(consumed=consumed)):
                 self._tell(notice)
-            self._thread.run(self._consumer.aclose(consumed=consumed))
-            self._thread.run(self._client.aclose())
         finally:
-            self._thread.close()
+            self._end(consumed=consumed)
 
     def __enter__(self) -> Self:
         return self
@@ -376,5 +378,14 @@ class Consumer:
         self.close(consumed=kind is None)
 
     def _tell(self, notice: Notice) -> None:
-        self._listener.call(notice)
-        self._thread.call(lambda: self._consumer.told(notice))
+        try:
+            self._listener.call(notice)
+        finally:
+            self._thread.call(lambda: self._consumer.told(notice))
+
+    def _end(self, *, consumed: bool) -> None:
+        try:
+            self._thread.run(self._consumer.aclose(consumed=consumed))
+            self._thread.run(self._client.aclose())
+        finally:
+            self._thread.close()
