@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from leadline_client import websocket
 from leadline_client.channel import Error, Pong, Started, Stopped
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.consumer import AsyncConsumer
@@ -39,6 +41,7 @@ class Member:
         self, cluster: StandInCluster, coordinator: StandInCoordinator, settings: ConsumerSettings
     ) -> None:
         self.heard = coordinator.events
+        self.fails: set[str] = set()
         self.skew_s = 0.0
         self.client = AsyncLeadlineClient(cluster.bootstrap, transport=coordinator)
         self.consumer = AsyncConsumer(
@@ -56,6 +59,8 @@ class Member:
 
     def _hear(self, kind: str, partitions: tuple[TopicPartition, ...]) -> None:
         self.heard.append((kind, partitions))
+        if kind in self.fails:
+            raise ZeroDivisionError
 
     async def records(self, count: int = 1) -> list[ConsumedRecord]:
         """Poll until so many came."""
@@ -134,9 +139,13 @@ async def test_an_application_that_stays_away_loses_what_is_asked_for_and_nothin
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
-    async with started(cluster, {A: 0, C: 0}, stop_limit_ms=500) as (member, channel, coordinator):
+    async with started(cluster, {A: 0, C: 0}) as (member, channel, coordinator):
         await member.records(10)
         await channel.stop(A)
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        member.skew_s = 55.0  # later than an answer can wait, and within the lease
+        await channel.ping(acknowledged=1)
         assert (await channel.expect(Stopped)).partitions == (("t", (0,)),)
         assert coordinator.commits == []
         await member.consumer.poll(0)
@@ -162,18 +171,96 @@ async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
 ) -> None:
     """The listener takes its time; the coordinator has not waited."""
     fill(cluster, 0, range(10))
-    async with started(cluster, {A: 0}, stop_limit_ms=500) as (member, channel, _):
+    async with started(cluster, {A: 0}) as (member, channel, _):
         assert await member.consumer.poll(0) == []
         await channel.stop(A)
-        deadline_s = time.monotonic() + 10
-        notice = await member.consumer.turn(deadline_s)
+        notice = await member.consumer.turn(time.monotonic() + 10)
         assert isinstance(notice, Notice)
+        member.skew_s = 55.0
+        await channel.ping(acknowledged=1)
         await channel.expect(Stopped)
-        await channel.start({A: 4})
+        await channel.expect(Pong)
+        begun = await channel.start({A: 4})
         await channel.expect(Started)
+        await channel.ping(acknowledged=begun)
         member.consumer.told(notice)
         assert numbers([one.record for one in await member.records(6)]) == list(range(4, 10))
         assert member.consumer.assignment == (A,)
+
+
+async def test_what_a_stop_asked_for_stays_when_a_successor_starts_it_again(
+    cluster: StandInCluster,
+) -> None:
+    """The application had not come back yet: it hears of nothing, and goes on."""
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        await channel.stop(A)
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        await succeed(channel, coordinator, {A: 0})
+        fill(cluster, 0, range(10, 20))
+        found = await member.records(10)
+        assert numbers([one.record for one in found]) == list(range(10, 20))
+        assert member.heard == [("assigned", (A,))]
+        assert member.consumer.assignment == (A,)
+
+
+async def test_what_a_successor_starts_while_it_is_given_up_is_assigned_anew(
+    cluster: StandInCluster,
+) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, coordinator):
+        await member.records(10)
+        await channel.stop(A)
+        notice = await member.consumer.turn(time.monotonic() + 10)
+        assert isinstance(notice, Notice)
+        await succeed(channel, coordinator, {A: 0})
+        member.consumer.told(notice)
+        fill(cluster, 0, range(10, 20))
+        found = await member.records(10)
+        assert numbers([one.record for one in found]) == list(range(10, 20))
+        assert member.heard == [("assigned", (A,)), {A: 10}, ("assigned", (A,))]
+        assert member.consumer.assignment == (A,)
+
+
+async def succeed(
+    channel: Conversation,
+    coordinator: StandInCoordinator,
+    assignment: dict[TopicPartition, int | None],
+) -> None:
+    """End a channel; the next coordinator starts the member anew."""
+    await channel.close()
+    again = await coordinator.channel()
+    again.epoch = 2
+    await again.welcome()
+    await again.start(assignment)
+    await again.expect(Started)
+
+
+async def test_a_listener_that_fails_keeps_nobody_waiting(cluster: StandInCluster) -> None:
+    fill(cluster, 0, range(10))
+    async with started(cluster, {A: 0}) as (member, channel, _):
+        await member.records(10)
+        member.fails.add("revoked")
+        await channel.stop(A)
+        await channel.ping(acknowledged=1)
+        await channel.expect(Pong)
+        with pytest.raises(ZeroDivisionError):
+            await member.consumer.poll(0)
+        await channel.expect(Stopped)
+        assert member.consumer.assignment == ()
+
+
+async def test_a_listener_that_fails_at_the_close_does_not_keep_the_consumer_a_member(
+    cluster: StandInCluster,
+) -> None:
+    async with started(cluster, {A: 0}) as (member, _, coordinator):
+        await member.consumer.poll(0)
+        member.fails.add("revoked")
+        with pytest.raises(ZeroDivisionError):
+            await member.consumer.aclose()
+        assert coordinator.events[-1] == "leave"
 
 
 async def test_what_the_application_never_heard_of_is_given_up_without_it(
@@ -399,6 +486,28 @@ async def test_when_the_channel_ends_brokers_are_consulted_again(cluster: StandI
         await channel.close()
         again = await successor.channel()
         assert (await again.welcome()).member == "m"
+
+
+async def test_a_coordinator_that_answers_nothing_is_given_up_for_the_one_in_office(
+    cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is frozen takes connections still: the kernel does it."""
+    monkeypatch.setattr(websocket, "_OPEN_TIMEOUT_S", 3_600)
+    async with StandInCoordinator().running() as coordinator:
+        with socket.create_server(("127.0.0.1", 0)) as frozen:
+            frozen.setblocking(False)
+            successor = coordinator.url
+            coordinator.url = f"http://127.0.0.1:{frozen.getsockname()[1]}"
+            member = Member(cluster, coordinator, SETTINGS)
+            await member.consumer.subscribe(["t"])
+            async with asyncio.timeout(10):
+                silent, _ = await asyncio.get_running_loop().sock_accept(frozen)
+            with silent:
+                coordinator.url, coordinator.epoch = successor, 2
+                channel = await coordinator.channel()
+                assert (await channel.welcome()).topics == ("t",)
+        await member.consumer.aclose()
+        await member.client.aclose()
 
 
 async def test_no_broker_that_answers_is_said(cluster: StandInCluster) -> None:
