@@ -10,7 +10,7 @@ from itertools import count
 import pytest
 
 from leadline_common import znodes
-from leadline_common.tasks import intents_path
+from leadline_common.tasks import intent_path, intents_path
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op
 from leadline_common.zk.session import ZkSession
@@ -269,6 +269,24 @@ async def test_cancelling_in_the_middle_restores_the_start_list(
     assert ORDERS not in rig.brokers[5].roles
     assert (await over(controller, task["id"]))["state"] == "cancelled"
     assert (await controller.http.delete(f"/v1/tasks/{task['id']}")).json()["error_code"] == 40981
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["partition", "task"])
+async def test_cancelling_what_somebody_has_just_edited_by_hand_cancels_it(
+    rig: Rig, zk_session: ZkSession, *, whole: bool
+) -> None:
+    """The controller has not heard of the edit: its write is refused, and has to be repeated."""
+    controller = await rig.up(brokers=3, reconcile_interval_ms=3_600_000)
+    await create(controller, replica_assignment={"0": [1]})
+    task = await post_reassignment(controller, {ORDERS: (2,)})
+    await until(lambda: ORDERS in rig.brokers[2].roles, "2 is being added")
+    data, _ = await zk_session.get(intent_path(*ORDERS))
+    await zk_session.set(intent_path(*ORDERS), data.replace(b"[2]", b"[3]"), ANY_VERSION)
+    path = f"/v1/tasks/{task['id']}" if whole else "/v1/reassignments/orders/0"
+    assert (await controller.http.delete(path)).status_code == 202
+    await finished(controller)
+    assert await stored(zk_session) == ((1,), (), ())
+    assert (await over(controller, task["id"]))["partitions"]["failed"] == 1
 
 
 async def test_a_retarget_goes_on_from_where_the_partition_is(

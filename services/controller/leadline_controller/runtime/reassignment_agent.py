@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from leadline_client.errors import NotFound
+from leadline_client.errors import NotFound, StaleVersion
 from leadline_common import znodes
 from leadline_common.settings.fields import INT32_MAX
 from leadline_common.tasks import Intent
@@ -34,6 +34,7 @@ from leadline_controller.runtime.reassignment_events import (
     IntentsChanged,
 )
 from leadline_controller.runtime.reassignment_writer import StepWriter
+from leadline_controller.runtime.writer import MAX_ATTEMPTS
 
 _log = logging.getLogger(__name__)
 
@@ -241,23 +242,32 @@ class ReassignmentAgent(Keeper):
 
         Raises:
             NotFound: it is not being reassigned.
+            StaleVersion: others keep writing its intent.
 
         """
+        where = f"{event.name.topic}-{event.name.partition}"
+        if event.name in self.agenda and not await self.cancel([event.name]):
+            raise StaleVersion(f"the intent for {where} is being written by others: ask again")
         entry = self.agenda.get(event.name)
         if entry is None:
-            raise NotFound(f"{event.name.topic}-{event.name.partition} is not being reassigned")
-        await self.cancel([event.name])
+            raise NotFound(f"{where} is not being reassigned")
         event.settle(entry.intent.start)
 
-    async def cancel(self, names: Sequence[TopicPartition]) -> None:
-        """Send partitions back to their start lists, those that are not on their way already."""
-        back = {
-            name: msgspec.structs.replace(entry.intent, cancelled=True)
-            for name in names
-            if (entry := self.agenda.get(name)) is not None and not entry.intent.cancelled
-        }
-        if back:
-            await self.write_intents(back, "reassignment_cancelled")
+    async def cancel(self, names: Sequence[TopicPartition]) -> bool:
+        """Send partitions back to their start lists, those that are not on their way already.
+
+        An intent that somebody has edited is read, and cancelled as it then is; False
+        where it is edited again and again.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            back = {
+                name: msgspec.structs.replace(entry.intent, cancelled=True)
+                for name in names
+                if (entry := self.agenda.get(name)) is not None and not entry.intent.cancelled
+            }
+            if not back or await self.write_intents(back, "reassignment_cancelled"):
+                return True
+        return False
 
     # -- steps -----------------------------------------------------------------
 

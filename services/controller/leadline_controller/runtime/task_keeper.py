@@ -238,7 +238,9 @@ class TaskKeeper(Keeper):
         for task in self.book:
             try:
                 if task.node.state is TaskState.CANCELLING:
-                    await self._agent.cancel(self._agent.agenda.of_task(task.id))
+                    left = self._agent.agenda.of_task(task.id)
+                    if not await self._agent.cancel(left):
+                        self._rest()
                 if self._is_due(task):
                     await self._advance(task)
             except (MultiFailed, RequestTooLarge) as failure:
