@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from leadline_client.channel import Hello, Start, Started, Stopped
-from leadline_client.errors import FencedInstance, InvalidRequest, StaleGeneration
+from leadline_client.errors import (
+    FencedInstance,
+    InvalidRequest,
+    InvalidSubscription,
+    RebalanceInProgress,
+    StaleGeneration,
+)
 from leadline_coordinator.domain.commits import committing_member
 from leadline_coordinator.domain.effects import Send
 from leadline_coordinator.domain.facts import Committed, GroupRecord, Subscription
@@ -141,6 +147,32 @@ def test_the_instance_that_came_last_has_the_place() -> None:
     assert list(members.group.members) == ["b"]
     errors = [one.frame for one in members.group.outbox if isinstance(one, Send)]
     assert FencedInstance.code in [getattr(frame, "error_code", None) for frame in errors]
+
+
+def test_another_assignor_waits_for_members_that_may_come_back() -> None:
+    members = new_group()
+    members.on_hello(hello(), 1, "a", 0)
+    with pytest.raises(InvalidSubscription):
+        members.on_hello(hello(assignor="sticky"), 2, "b", 10)
+    members.on_closed(1, 20)
+
+    with pytest.raises(RebalanceInProgress):
+        members.on_hello(hello(assignor="sticky"), 3, "b", 30)
+    assert members.group.assignor == "range"
+
+    members.on_tick(20 + LIMITS.reconnect_grace_ms)
+    members.on_hello(hello(assignor="sticky"), 4, "b", 2_000)
+    assert (members.group.assignor, list(members.group.members)) == ("sticky", ["b"])
+
+
+def test_a_static_member_that_is_alone_comes_back_with_another_assignor() -> None:
+    members = new_group()
+    members.on_hello(hello(instance_id="i"), 1, "a", 0)
+    members.on_closed(1, 10)
+
+    members.on_hello(hello(instance_id="i", assignor="sticky"), 2, "b", 20)
+
+    assert (members.group.assignor, list(members.group.members)) == ("sticky", ["b"])
 
 
 def test_a_generation_before_what_was_lost_and_regained_commits_nothing() -> None:

@@ -37,7 +37,10 @@ class StaleGeneration(Refused):
 
 
 class RebalanceInProgress(Refused):
-    """The group is being rebalanced; what was asked for has to wait until it is settled."""
+    """The group is being rebalanced; what was asked for has to wait until it is settled.
+
+    So does a consumer with another assignor or protocol than members have that are away.
+    """
 
     code = 40971
     retriable = True

@@ -13,7 +13,9 @@ from leadline_client.errors import (
     FencedInstance,
     GroupFull,
     InvalidRequest,
+    InvalidSubscription,
     LeadlineError,
+    RebalanceInProgress,
     UnknownMember,
 )
 from leadline_coordinator.domain.effects import Removed
@@ -74,6 +76,7 @@ class Membership:
         Raises:
             InvalidRequest: the consumer has opened another channel since this one.
             InvalidSubscription: it makes no sense, or does not fit the other members.
+            RebalanceInProgress: it does not fit them, but they are away: they may be gone soon.
             GroupFull: there is no room.
 
         """
@@ -82,14 +85,13 @@ class Membership:
             self._last_tick_ms = None  # a group without anybody is not ticked: that was no pause
         subscription = subscription_of(hello)
         known = group.members.get(hello.member) if hello.member is not None else None
-        others = len(group.members) - (known is not None)
-        check_fits(hello, group.assignor, group.protocol, alone=others == 0)
         replaced = self._place_of(subscription.instance_id, known)
         if any(one is not None and one.connection > connection for one in (known, replaced)):
             # It was on its way for longer than its sender would wait: what it says is not so now.
             raise InvalidRequest("hello: this member has a later channel")
-        if known is None and replaced is None and others >= self._limits.max_size:
-            raise GroupFull(f"group {group.name!r} has {others} members already")
+        self._check_fits(hello, known or replaced)
+        if known is None and replaced is None and len(group.members) >= self._limits.max_size:
+            raise GroupFull(f"group {group.name!r} has {len(group.members)} members already")
         group.assignor, group.protocol = hello.assignor, hello.protocol
         if known is None:
             member = self._join(Member(new_id, subscription), replaced)
@@ -168,6 +170,19 @@ class Membership:
             return None
         found = self.group.member_of_instance(instance_id)
         return found if found is not known else None
+
+    def _check_fits(self, hello: Hello, place: Member | None) -> None:
+        """Refuse who wants to be assigned in another way than all members but its own `place`."""
+        group = self.group
+        if len(group.members) == (place is not None):
+            return
+        try:
+            check_fits(hello, group.assignor, group.protocol)
+        except InvalidSubscription as refusal:
+            if any(one.line is not None for one in group.members.values() if one is not place):
+                raise
+            reason = f"{refusal.message}. They are away just now, and may be gone soon: try again"
+            raise RebalanceInProgress(reason) from None
 
     def _join(self, member: Member, replaced: Member | None) -> Member:
         group = self.group

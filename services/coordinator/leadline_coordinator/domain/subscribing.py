@@ -71,16 +71,19 @@ def _check_texts(hello: Hello) -> None:
             raise InvalidSubscription(f"{name}: must be of printable characters")
 
 
-def check_fits(hello: Hello, assignor: Assignor, protocol: Protocol, *, alone: bool) -> None:
+def check_fits(hello: Hello, assignor: Assignor, protocol: Protocol) -> None:
     """Refuse a consumer that wants its group assigned in another way than its other members.
 
     Raises:
         InvalidSubscription: the assignor or the protocol differs from the group's.
 
     """
-    if alone:
-        return
-    if hello.assignor != assignor:
-        raise InvalidSubscription(f"assignor: the group's is {assignor}, not {hello.assignor}")
-    if hello.protocol != protocol:
-        raise InvalidSubscription(f"protocol: the group's is {protocol}, not {hello.protocol}")
+    for name, asked, present in (
+        ("assignor", hello.assignor, assignor),
+        ("protocol", hello.protocol, protocol),
+    ):
+        if asked != present:
+            raise InvalidSubscription(
+                f"{name}: the group's is {present}, not {asked}; "
+                "to change it, stop the group's other members first"
+            )
