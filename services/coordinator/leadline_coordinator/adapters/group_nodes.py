@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -63,6 +64,7 @@ class GroupNodes:
     def __init__(self, session: ZkSession) -> None:
         self._session = session
         self._written: dict[str, Written] = {}
+        self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # -- reading ---------------------------------------------------------------
 
@@ -212,6 +214,7 @@ class GroupNodes:
 
         await self._apply(term, group, deleting)
         self._written.pop(group, None)
+        self._looking.pop(group, None)
 
     async def _apply(
         self,
@@ -254,16 +257,23 @@ class GroupNodes:
                 raise outcome
 
     async def _known_or_made(self, term: Term, group: str, value: bytes | None) -> Written:
-        """Read what there is of a group, or make its nodes where there is nothing."""
-        await self._load_group(group)
-        if group not in self._written:
-            path = nodes.group_path(group)
-            parents = (nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group))
-            first = value or nodes.encode(nodes.GroupNode("range", "eager", 0))
-            ops: list[Op] = [CreateOp(path, first), *(CreateOp(parent) for parent in parents)]
-            await self._submit(term, [ops])
-            self._written[group] = Written(first)
-        return self._written[group]
+        """Read what there is of a group, or make its nodes where there is nothing.
+
+        One looks at a time: what was read while another one wrote must not pass for the present.
+        """
+        async with self._looking[group]:
+            if group not in self._written:
+                await self._load_group(group)
+            if group not in self._written:
+                await self._make(term, group, value)
+            return self._written[group]
+
+    async def _make(self, term: Term, group: str, value: bytes | None) -> None:
+        parents = (nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group))
+        first = value or nodes.encode(nodes.GroupNode("range", "eager", 0))
+        ops: list[Op] = [CreateOp(nodes.group_path(group), first), *map(CreateOp, parents)]
+        await self._submit(term, [ops])
+        self._written[group] = Written(first)
 
 
 def _batches(ops: Sequence[Op]) -> list[list[Op]]:
