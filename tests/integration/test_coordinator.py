@@ -411,6 +411,23 @@ async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
     assert await zk_session.exists(consumer_znodes.group_path("g")) is None
 
 
+async def test_the_lag_that_was_being_measured_when_a_term_ended_is_not_shown(
+    rig: CoordinatorRig,
+) -> None:
+    rows = [{"topic": "orders", "partition": 0, "offset": 3}]
+    await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
+    rig.brokers.ends = {("orders", 0): Ends(0, 8)}
+    rig.brokers.answering.clear()
+    measuring = asyncio.create_task(Upkeep(active_part(rig)).measure())
+    async with asyncio.timeout(20):
+        await rig.brokers.asked.wait()
+        await rig.resign()
+        rig.brokers.answering.set()
+        await measuring
+
+    assert "coordinator_group_lag_records{" not in (await rig.http.get("/metrics")).text
+
+
 async def test_offsets_of_a_removed_partition_do_not_come_back_with_it(
     rig: CoordinatorRig, zk_session: ZkSession, zk_chroot: str
 ) -> None:

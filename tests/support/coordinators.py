@@ -51,11 +51,16 @@ class KnownEnds:
 
     def __init__(self) -> None:
         self.ends: dict[Partition, Ends] = {}
+        self.asked = asyncio.Event()
+        self.answering = asyncio.Event()
+        self.answering.set()
 
     async def offsets(
         self, brokers: Sequence[str], partitions: Collection[Partition], timestamp: int | None
     ) -> Mapping[Partition, Ends]:
         del brokers, timestamp
+        self.asked.set()
+        await self.answering.wait()
         return {name: self.ends[name] for name in partitions if name in self.ends}
 
     async def close(self) -> None:

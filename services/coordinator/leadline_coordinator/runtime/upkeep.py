@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
-from leadline_client.errors import LeadlineError
+from leadline_client.errors import LeadlineError, UnknownGroup
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.offsets import GroupOffsets
@@ -46,11 +47,12 @@ class Upkeep:
     async def measure(self) -> None:
         """Set the lag of every group in the metrics."""
         gauge = self._office.metrics.group_lag
-        groups = self._coordinator.groups
+        groups, in_office = self._coordinator.groups, self._coordinator.ready
         for name in [name for name, desk in groups.items() if desk.committer.offsets]:
-            if name in groups:  # still: brokers were asked meanwhile
+            with suppress(UnknownGroup):  # brokers are asked: it may be gone before, or after that
                 rows = await self._offsets.lag(name)
-                gauge.labels(name).set(sum(row.lag or 0 for row in rows))
+                if name in groups and in_office.is_set():
+                    gauge.labels(name).set(sum(row.lag or 0 for row in rows))
 
     async def _expire_forever(self) -> None:
         while True:
