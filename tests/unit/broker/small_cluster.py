@@ -19,6 +19,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.copy_keeper import CopyKeeper
 from leadline_broker.runtime.ports import IsrOutcome, PartitionName
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
@@ -28,6 +29,13 @@ from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
 from leadline_common.clock import SystemClock
 from leadline_common.metrics import Metrics
 from leadline_common.settings import BrokerSettings
+from leadline_common.staged_copies import (
+    DropStagedRequest,
+    KeepStagedRequest,
+    ReadStagedRequest,
+    StagedDone,
+    StagedRecords,
+)
 from leadline_common.zk.errors import ConnectionLoss
 from tests.support.zookeeper import until
 
@@ -232,6 +240,30 @@ class Wire:
         answer = await leader.engine.offset_finder.answer(sent)
         self._cluster.reachable(url, self._broker_id)
         return msgspec.json.decode(msgspec.json.encode(answer), type=BulkAnswer)
+
+    async def keep_staged(
+        self, url: str, request: KeepStagedRequest, timeout_ms: int
+    ) -> StagedDone:
+        del timeout_ms
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=KeepStagedRequest)
+        return await self._keeper(url).keep(sent)
+
+    async def drop_staged(
+        self, url: str, request: DropStagedRequest, timeout_ms: int
+    ) -> StagedDone:
+        del timeout_ms
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=DropStagedRequest)
+        return await self._keeper(url).drop(sent)
+
+    async def read_staged(
+        self, url: str, request: ReadStagedRequest, timeout_ms: int
+    ) -> StagedRecords:
+        del timeout_ms
+        sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ReadStagedRequest)
+        return await self._keeper(url).read(sent)
+
+    def _keeper(self, url: str) -> CopyKeeper:
+        return self._cluster.reachable(url, self._broker_id).engine.copy_keeper
 
     async def close(self) -> None:
         return

@@ -167,10 +167,12 @@ async def test_two_publishes_of_one_batch_at_once_are_one(cluster: SmallCluster)
     assert await cluster.read(1) == ["a", "b", "c"]
 
 
-async def test_what_a_leader_lost_with_its_uploads_is_published_by_the_replay(
+async def test_what_all_replicas_have_lost_is_published_by_the_replay(
     cluster: SmallCluster,
 ) -> None:
     staged = await stage(cluster, 1, "ab")
+    for broker in cluster.brokers.values():
+        broker.engine.staging.forget((TOPIC_ID, 0))
     await lead(cluster, 2, 1, (1, 2, 3))
 
     with pytest.raises(UnknownStaged):
@@ -285,10 +287,11 @@ async def test_what_was_begun_in_another_term_is_not_appended(
 
 async def test_a_damaged_upload_is_not_published(cluster: SmallCluster) -> None:
     staged = await stage(cluster, 1, "ab")
-    path = cluster.root / "1" / STAGED / staged[0]
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    for broker in cluster.brokers:
+        path = cluster.root / str(broker) / STAGED / staged[0]
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
 
     with pytest.raises(UnknownStaged):
         await publish(cluster, 1, 0, staged)

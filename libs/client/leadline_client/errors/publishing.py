@@ -6,7 +6,7 @@ from leadline_client.errors.tree import Refused
 
 
 class UnknownStaged(Refused):
-    """Nothing is staged here under this id: it expired, or was staged with an earlier leader."""
+    """No replica has anything staged under this id: it expired, or those that had it are gone."""
 
     code = 40452
 

@@ -89,8 +89,8 @@ class BrokerSettings(ServiceSettings):
         ge=1_000,
     )
     staging_max_bytes: int = setting(
-        1_024 * MIB,
-        "How much may be staged on a broker at a time.",
+        3_072 * MIB,
+        "How much may be staged on a broker at a time, copies for other leaders included.",
         unit="bytes",
         scope="cluster-wide",
         ge=KIB,

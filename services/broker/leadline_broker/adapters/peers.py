@@ -27,6 +27,16 @@ from leadline_common.rpc import (
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
+from leadline_common.staged_copies import (
+    DROP_STAGED_PATH,
+    KEEP_STAGED_PATH,
+    READ_STAGED_PATH,
+    DropStagedRequest,
+    KeepStagedRequest,
+    ReadStagedRequest,
+    StagedDone,
+    StagedRecords,
+)
 
 _T = TypeVar("_T")
 _CONNECT_TIMEOUT_S = 2.0
@@ -62,6 +72,8 @@ class HttpPeers:
         self._heard = msgspec.json.Decoder(HeartbeatResponse)
         self._relieved = msgspec.json.Decoder(ControlledShutdownResponse)
         self._ends = msgspec.json.Decoder(BulkAnswer)
+        self._done = msgspec.msgpack.Decoder(StagedDone)
+        self._staged = msgspec.msgpack.Decoder(StagedRecords)
         self._msgpack = msgspec.msgpack.Encoder()
 
     async def fetch(
@@ -93,6 +105,30 @@ class HttpPeers:
         body = msgspec.json.encode(question)
         content = await self._post(url + OFFSETS_PATH, body, JSON, timeout_ms)
         return _decoded(self._ends.decode, content)
+
+    async def keep_staged(
+        self, url: str, request: KeepStagedRequest, timeout_ms: int
+    ) -> StagedDone:
+        """Have a follower keep what is staged."""
+        body = self._msgpack.encode(request)
+        content = await self._post(url + KEEP_STAGED_PATH, body, MSGPACK, timeout_ms)
+        return _decoded(self._done.decode, content)
+
+    async def drop_staged(
+        self, url: str, request: DropStagedRequest, timeout_ms: int
+    ) -> StagedDone:
+        """Have a follower let go of what is staged."""
+        body = self._msgpack.encode(request)
+        content = await self._post(url + DROP_STAGED_PATH, body, MSGPACK, timeout_ms)
+        return _decoded(self._done.decode, content)
+
+    async def read_staged(
+        self, url: str, request: ReadStagedRequest, timeout_ms: int
+    ) -> StagedRecords:
+        """Ask another replica for what was staged with a former leader."""
+        body = self._msgpack.encode(request)
+        content = await self._post(url + READ_STAGED_PATH, body, MSGPACK, timeout_ms)
+        return _decoded(self._staged.decode, content)
 
     async def close(self) -> None:
         """Close all connections."""

@@ -9,6 +9,7 @@ from leadline_broker.api.cluster import cluster_routes
 from leadline_broker.api.forwarded import forwarded_routes
 from leadline_broker.api.internal import add_internal_routes
 from leadline_broker.api.offsets import add_bulk_offsets, offsets_routes
+from leadline_broker.api.staged_copies import add_staged_copies
 from leadline_broker.api.staging import add_staging
 from leadline_broker.runtime.broker import Broker
 from leadline_common.api import administration
@@ -64,4 +65,5 @@ def build_app(
     add_bulk_offsets(app, broker)
     add_staging(app, broker, clock, request_max_bytes)
     add_internal_routes(app, broker)
+    add_staged_copies(app, broker, request_max_bytes)
     return app

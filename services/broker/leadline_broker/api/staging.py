@@ -1,4 +1,4 @@
-"""Staging record batches at a leader, and publishing them exactly once."""
+"""Staging record batches with a partition's replicas, and publishing them exactly once."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ STAGE = Operation(
     name="stage",
     summary="Stage record batches for a later publish",
     description=(
-        "Ask the leader. The records are kept on its disk, in no log: nobody "
-        "reads them before they are published, and they are gone with this leader. What nobody "
-        "publishes is deleted after `staging.ttl.ms`."
+        "Ask the leader. The answer comes once every in-sync replica keeps the records, in no log: "
+        "nobody reads them before they are published, and whoever leads by then can publish them. "
+        "What nobody publishes is deleted after `staging.ttl.ms`."
     ),
     tags=[TAG],
     requests=RECORDS_BODIES,
@@ -106,7 +106,15 @@ STAGE = Operation(
         )
     ],
     parameters=PARTITION_PARAMETERS,
-    errors=[*_NOT_HERE, CorruptBatch, BodyTooLarge, UnsupportedFormat, StagingFull, StorageFailed],
+    errors=[
+        *_NOT_HERE,
+        CorruptBatch,
+        BodyTooLarge,
+        UnsupportedFormat,
+        NotEnoughReplicas,
+        StagingFull,
+        StorageFailed,
+    ],
     status=201,
 )
 
@@ -115,7 +123,7 @@ DROP = Operation(
     path=STAGED_PATH + "/{staged_id}",
     name="drop_staged",
     summary="Delete what is staged and will not be published",
-    description="Ask the leader with which it was staged.",
+    description="Ask the leader, who tells the other replicas.",
     tags=[TAG],
     parameters=[
         *PARTITION_PARAMETERS,

@@ -17,6 +17,7 @@ from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.carrier import EffectCarrier
 from leadline_broker.runtime.commands import Commands
 from leadline_broker.runtime.configuration import Configuration
+from leadline_broker.runtime.copy_keeper import CopyKeeper
 from leadline_broker.runtime.fetch_sessions import FetchSessions
 from leadline_broker.runtime.fetcher import FetchContext, Fetchers, FetchSettings
 from leadline_broker.runtime.flusher import GroupFlusher
@@ -33,6 +34,7 @@ from leadline_broker.runtime.publishing import Publishing
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving
 from leadline_broker.runtime.shutdown import ControlledShutdown
+from leadline_broker.runtime.staged_copies import StagedCopies
 from leadline_broker.runtime.staging import Staging
 from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.throttle import MovingThrottle, Throttle
@@ -118,7 +120,11 @@ class Engine:
         self.commands = self._commands()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
+        self.copies = self._copies()
         self.staging = self._staging()
+        self.copy_keeper = CopyKeeper(
+            standing=means.standing, replicas=self.replicas, staging=self.staging
+        )
         self.publishing = Publishing(
             serving=self.serving, staging=self.staging, metrics=means.metrics
         )
@@ -179,6 +185,15 @@ class Engine:
             clock=self._means.clock,
         )
 
+    def _copies(self) -> StagedCopies:
+        return StagedCopies(
+            standing=self._means.standing,
+            serving=self.serving,
+            peers=self._means.peers,
+            metrics=self._means.metrics,
+            random=self._means.random,
+        )
+
     def _staging(self) -> Staging:
         return Staging(
             store=self.logs.staged,
@@ -186,6 +201,7 @@ class Engine:
             standing=self._means.standing,
             replicas=self.replicas,
             serving=self.serving,
+            copies=self.copies,
             clock=self._means.clock,
             in_background=self._in_background,
         )
@@ -222,7 +238,7 @@ class Engine:
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the endless tasks to run."""
         flushers = self.flusher.run(), self.moving_flusher.run()
-        others = self.isr_writer.run(), self.staging.run(), self.load.run()
+        others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
         return [*flushers, *others, *self.maintenance.loops()]
 
     def moving(self) -> list[MovingRow]:

@@ -40,6 +40,9 @@ class BrokerMetrics:
         self._duplicates = metrics.counter(
             "publish_duplicates", "Publishes of batches that were published before."
         )
+        self._recovered = metrics.counter(
+            "staged_recovered", "Staged uploads that a leader lacked and got from another replica."
+        )
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
         self._groups = metrics.histogram(
             "flush_group_logs", "Logs fsynced together.", buckets=_GROUP_BUCKETS
@@ -59,6 +62,10 @@ class BrokerMetrics:
     def published(self, *, duplicate: bool) -> None:
         """Count a publish that was answered."""
         (self._duplicates if duplicate else self._publishes).inc()
+
+    def recovered(self) -> None:
+        """Count a staged upload that another replica had."""
+        self._recovered.inc()
 
     def moved_in(self, size: int) -> None:
         """Count bytes fetched for moving replicas."""
@@ -106,7 +113,7 @@ class BrokerMetrics:
         gauge("under_replicated", "Led partitions whose ISR is not whole.", under_replicated)
         gauge("uncommitted_records_max", "Largest gap between log end and HW.", largest_lag)
         gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
-        gauge("staged_bytes", "Bytes staged, and not published yet.", staged_bytes)
+        gauge("staged_bytes", "Bytes staged, or copies of that, and not published.", staged_bytes)
         gauge("parked_produces", "Produces that wait to be committed.", waiting)
         gauge(
             "moving_throttle_bytes", "Throttle of moving replicas, per second; -1: none.", throttle

@@ -25,6 +25,13 @@ from leadline_common.rpc import (
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
+from leadline_common.staged_copies import (
+    DropStagedRequest,
+    KeepStagedRequest,
+    ReadStagedRequest,
+    StagedDone,
+    StagedRecords,
+)
 
 ReplicaKey = tuple[str, int]
 """Topic id and partition: what a replica is known by (rule R1)."""
@@ -261,6 +268,21 @@ class Peers(Protocol):
 
     async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
         """Ask a leader where partitions begin and end."""
+
+    async def keep_staged(
+        self, url: str, request: KeepStagedRequest, timeout_ms: int
+    ) -> StagedDone:
+        """Have a follower keep what is staged."""
+
+    async def drop_staged(
+        self, url: str, request: DropStagedRequest, timeout_ms: int
+    ) -> StagedDone:
+        """Have a follower let go of what is staged."""
+
+    async def read_staged(
+        self, url: str, request: ReadStagedRequest, timeout_ms: int
+    ) -> StagedRecords:
+        """Ask another replica for what was staged with a former leader."""
 
     async def close(self) -> None:
         """Close all connections."""

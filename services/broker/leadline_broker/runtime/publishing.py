@@ -93,12 +93,20 @@ class Publishing:
                 raise found if isinstance(found, LeadlineError) else _cut_short()
         # On a new leader, what it found in its log may not be committed yet.
         await self._serving.committed(partition, found.end_offset, timeout_ms)
-        self._staging.discard(partition.key, staged)
+        self._staging.let_go(partition, staged)
         self._metrics.published(duplicate=duplicate)
         return PublishedBatch(found.base_offset, found.last_offset, epoch, duplicate)
 
     async def _append_staged(self, batch: Batch, staged: Sequence[str]) -> None:
+        """Append what is staged; what is not here, or damaged, comes from another replica."""
         batch.partition.replica.check_append(all_replicas=True)
+        try:
+            await self._append_held(batch, staged)
+        except UnknownStaged:
+            await self._staging.recover(batch.partition, staged)
+            await self._append_held(batch, staged)
+
+    async def _append_held(self, batch: Batch, staged: Sequence[str]) -> None:
         with self._staging.held(batch.partition.key, staged) as uploads:
             groups = _groups(uploads)
             counts: list[int] = []

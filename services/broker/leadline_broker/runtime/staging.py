@@ -1,7 +1,7 @@
-"""Staged batches: uploads that wait at the leader, in no log yet, to be published.
+"""Staged batches: uploads that wait at the in-sync replicas, in no log yet, to be published.
 
 The index is here, the bytes are on disk. An upload ends by being published, by its
-owner's word, by its age, or with the replica.
+owner's word, by its age, or with the replica. What others hold of it is `StagedCopies`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 from uuid import uuid4
@@ -17,9 +17,11 @@ from uuid import uuid4
 import structlog
 
 from leadline_broker.runtime.configuration import Configuration
+from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.ports import ReplicaKey, StagedStore
 from leadline_broker.runtime.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving import Serving, require_size
+from leadline_broker.runtime.staged_copies import StagedCopies
 from leadline_broker.runtime.standing import Standing
 from leadline_broker.runtime.views import StagedUpload
 from leadline_client.batches import Buffer, validate
@@ -33,12 +35,16 @@ _LONGEST_SWEEP_MS: Final = 60_000
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """One upload; `users` are the publishes that read it just now, and keep it here."""
+    """One upload; `users` read or write it just now, and keep it here.
+
+    `written` is set once it is on disk, or has failed to get there and is here no more.
+    """
 
     staged_id: str
     size: int
     expires_at_ms: int
     users: int = 0
+    written: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Staging:
@@ -52,6 +58,7 @@ class Staging:
         standing: Standing,
         replicas: ReplicaManager,
         serving: Serving,
+        copies: StagedCopies,
         clock: Clock,
         in_background: Callable[[Callable[[], None]], None],
     ) -> None:
@@ -60,13 +67,16 @@ class Staging:
         self._standing = standing
         self._replicas = replicas
         self._serving = serving
+        self._copies = copies
         self._clock = clock
         self._in_background = in_background
         self._uploads: dict[ReplicaKey, dict[str, Upload]] = {}
         self.used_bytes = 0
         for key, staged_id, size, written_ms in store.found():
             ttl_ms = configuration.current.staging_ttl_ms
-            self._add(key, Upload(staged_id, size, written_ms + ttl_ms))
+            upload = Upload(staged_id, size, written_ms + ttl_ms)
+            upload.written.set()
+            self._add(key, upload)
         self.sweep()
 
     async def run(self) -> None:
@@ -77,33 +87,61 @@ class Staging:
             self.sweep()
 
     async def stage(self, topic: str, number: int, data: Buffer) -> StagedUpload:
-        """Keep v2 batches for a later publish, on this leader's disk.
+        """Keep v2 batches for a later publish, on the disk of every in-sync replica.
 
         Raises:
-            CorruptBatch, BodyTooLarge, StagingFull, StorageFailed, besides what
-                `Serving.led` raises: nothing is kept.
+            CorruptBatch, BodyTooLarge, StagingFull, StorageFailed, NotEnoughReplicas,
+                besides what `Serving.led` raises: nothing is kept for long.
 
         """
         partition = self._serving.led(topic, number)
+        partition.replica.check_append(all_replicas=True)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)
+        staged_id = uuid4().hex
+        upload = await self.keep(partition.key, staged_id, data)
+        try:
+            await self._copies.spread(partition, staged_id, data)
+        except BaseException:
+            self.let_go(partition, [staged_id])
+            raise
+        count = sum(header.record_count for header in headers)
+        return StagedUpload(staged_id, count, upload.size, upload.expires_at_ms)
+
+    async def keep(self, key: ReplicaKey, staged_id: str, data: Buffer) -> Upload:
+        """Return an upload once it is on this broker's disk; one that is there already stays.
+
+        Raises:
+            BodyTooLarge, StagingFull, StorageFailed: it is not kept.
+            LeaderNotAvailable: nor this one, as the replica was removed meanwhile.
+
+        """
+        upload = self._find(key, staged_id)
+        if upload is None:
+            upload = await self._write(key, staged_id, data)
+        else:
+            await upload.written.wait()
+        if self._find(key, staged_id) is None:
+            raise LeaderNotAvailable("the replica was removed meanwhile")
+        return upload
+
+    async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> Upload:
         self._require_room(len(data))
         expires_at_ms = self._clock.wall_ms() + self._configuration.current.staging_ttl_ms
-        upload = Upload(uuid4().hex, len(data), expires_at_ms, users=1)
-        self._add(partition.key, upload)
+        upload = Upload(staged_id, len(data), expires_at_ms, users=1)
+        self._add(key, upload)
         kept = False
         try:
-            await asyncio.to_thread(self._store.write, partition.key, upload.staged_id, data)
+            await asyncio.to_thread(self._store.write, key, staged_id, data)
             kept = True
         finally:
-            upload.users = 0
+            upload.users -= 1
             if not kept:
-                self.discard(partition.key, [upload.staged_id])
-        if self._find(partition.key, upload.staged_id) is None:
-            self._in_background(partial(self._store.remove_all, partition.key))
-            raise LeaderNotAvailable("the replica was removed meanwhile")
-        count = sum(header.record_count for header in headers)
-        return StagedUpload(upload.staged_id, count, upload.size, expires_at_ms)
+                self.discard(key, [staged_id])
+            elif self._find(key, staged_id) is None:
+                self._in_background(partial(self._store.remove, key, [staged_id]))
+            upload.written.set()
+        return upload
 
     def _require_room(self, size: int) -> None:
         limit = self._configuration.current.staging_max_bytes
@@ -121,7 +159,7 @@ class Staging:
         """
         partition = self._serving.led(topic, number)
         self._require([staged_id], partition.key)
-        self.discard(partition.key, [staged_id])
+        self.let_go(partition, [staged_id])
 
     @contextmanager
     def held(self, key: ReplicaKey, staged_ids: Sequence[str]) -> Iterator[list[Upload]]:
@@ -161,8 +199,27 @@ class Staging:
             raise UnknownStaged(f"the upload {staged_id} is gone", staged=[staged_id])
         return data
 
+    async def recover(self, partition: Partition, staged_ids: Iterable[str]) -> None:
+        """Get those of the uploads that are not here from other replicas.
+
+        Raises:
+            UnknownStaged: no replica has one of them, of those that answer.
+            StagingFull, StorageFailed, LeaderNotAvailable: see `keep`.
+
+        """
+        lacking = [one for one in staged_ids if self._find(partition.key, one) is None]
+        async for staged_id, data in self._copies.fetch(partition, lacking):
+            if data is None:
+                raise UnknownStaged(f"nothing is staged as {staged_id}", staged=[staged_id])
+            await self.keep(partition.key, staged_id, data)
+
+    def let_go(self, partition: Partition, staged_ids: Sequence[str]) -> None:
+        """Let go of uploads here, and have the other replicas do so."""
+        self.discard(partition.key, staged_ids)
+        self._copies.withdraw(partition, staged_ids)
+
     def discard(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
-        """Let go of uploads, those that are here."""
+        """Let go of those uploads that are here, and here alone."""
         uploads = self._uploads.get(key, {})
         gone = [uploads.pop(one) for one in staged_ids if one in uploads]
         if not uploads:

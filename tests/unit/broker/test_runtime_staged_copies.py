@@ -1,0 +1,263 @@
+"""What is staged with a leader that goes is published by the next, by brokers in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leadline_broker.runtime import staged_copies
+from leadline_broker.runtime.views import PublishedBatch
+from leadline_client.errors import (
+    BodyTooLarge,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    LeadlineError,
+    NotEnoughReplicas,
+    NotLeader,
+    StagingFull,
+    StaleIncarnation,
+    UnknownLeaderEpoch,
+    UnknownPartition,
+    UnknownStaged,
+)
+from leadline_common.staged_copies import (
+    DropStagedRequest,
+    KeepStagedRequest,
+    ReadStagedRequest,
+)
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, batch, three
+
+STAGED = Path("staged") / f"{TOPIC_ID}-0"
+ID = "0123456789abcdef" * 2
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    async with await three(tmp_path) as running:
+        yield running
+
+
+async def stage(cluster: SmallCluster, to: int, *words: str) -> list[str]:
+    """Stage an upload for each word: a record for each letter."""
+    staging = cluster.brokers[to].engine.staging
+    return [(await staging.stage(TOPIC, 0, batch(*word))).staged_id for word in words]
+
+
+async def publish(cluster: SmallCluster, to: int, number: int, staged: list[str]) -> PublishedBatch:
+    desk = cluster.brokers[to].engine.publishing
+    return await desk.publish(TOPIC, 0, "app", number, staged, 5_000)
+
+
+def files(cluster: SmallCluster, at: int) -> list[str]:
+    directory = cluster.root / str(at) / STAGED
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+def held(cluster: SmallCluster, at: int) -> int:
+    return cluster.brokers[at].engine.staging.used_bytes
+
+
+async def lead(cluster: SmallCluster, broker: int, epoch: int, isr: tuple[int, ...]) -> None:
+    cluster.publish(broker, epoch, isr)
+    cluster.grant(*sorted(cluster.brokers.keys() - cluster.cut))
+
+
+async def test_what_is_staged_is_with_every_in_sync_replica_when_it_is_answered(
+    cluster: SmallCluster,
+) -> None:
+    staged = await stage(cluster, 1, "ab", "c")
+
+    assert files(cluster, 1) == files(cluster, 2) == files(cluster, 3) == sorted(staged)
+    assert held(cluster, 1) == held(cluster, 2) == held(cluster, 3) > 0
+
+
+async def test_the_next_leader_publishes_what_was_staged_with_one_that_died(
+    cluster: SmallCluster,
+) -> None:
+    staged = await stage(cluster, 1, "ab", "c")
+    cluster.cut = {1}
+    await lead(cluster, 3, 1, (2, 3))
+
+    done = await publish(cluster, 3, 0, staged)
+    again = await publish(cluster, 3, 0, staged)
+
+    assert done == PublishedBatch(0, 2, 1, duplicate=False)
+    assert (again.base_offset, again.duplicate) == (0, True)
+    assert await cluster.read(3) == ["a", "b", "c"]
+
+
+async def test_what_is_published_or_dropped_is_let_go_of_everywhere(cluster: SmallCluster) -> None:
+    published = await stage(cluster, 1, "ab")
+    (dropped,) = await stage(cluster, 1, "c")
+    await publish(cluster, 1, 0, published)
+    cluster.brokers[1].engine.staging.drop(TOPIC, 0, dropped)
+
+    everywhere = (1, 2, 3)
+    await cluster.until(
+        lambda: not any(files(cluster, broker) for broker in everywhere), "the copies are deleted"
+    )
+    assert not any(held(cluster, broker) for broker in everywhere)
+
+
+async def test_a_leader_that_joined_later_asks_the_others(cluster: SmallCluster) -> None:
+    cluster.cut = {3}
+    await lead(cluster, 1, 1, (1, 2))
+    staged = await stage(cluster, 1, "ab", "c")
+    assert files(cluster, 3) == []
+    cluster.cut = set()
+    await lead(cluster, 3, 2, (2, 3))
+
+    await publish(cluster, 3, 0, staged)
+
+    assert await cluster.read(3) == ["a", "b", "c"]
+
+
+async def test_a_damaged_copy_is_replaced_by_another(cluster: SmallCluster) -> None:
+    staged = await stage(cluster, 1, "ab")
+    path = cluster.root / "1" / STAGED / staged[0]
+    path.write_bytes(path.read_bytes()[:-1])
+
+    await publish(cluster, 1, 0, staged)
+
+    assert await cluster.read(1) == ["a", "b"]
+
+
+async def test_what_no_replica_has_any_more_is_unknown(cluster: SmallCluster) -> None:
+    staged = await stage(cluster, 1, "ab")
+    for broker in (1, 2, 3):
+        cluster.brokers[broker].engine.staging.forget((TOPIC_ID, 0))
+
+    with pytest.raises(UnknownStaged):
+        await publish(cluster, 1, 0, staged)
+
+    assert cluster.end(1) == 0
+
+
+async def test_staging_waits_for_an_in_sync_replica_to_answer_or_to_go(
+    cluster: SmallCluster,
+) -> None:
+    cluster.cut = {3}
+    staging = asyncio.create_task(stage(cluster, 1, "ab"))
+    await cluster.until(lambda: bool(files(cluster, 2)), "one replica has it")
+    assert not staging.done()
+    await lead(cluster, 1, 1, (1, 2))
+
+    (staged,) = await staging
+
+    assert files(cluster, 1) == files(cluster, 2) == [staged]
+
+
+async def test_what_too_few_hold_is_refused_and_kept_nowhere(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged_copies, "_SPREAD_MS", 200)
+    cluster.cut = {3}
+    with pytest.raises(NotEnoughReplicas, match="broker 3"):
+        await stage(cluster, 1, "ab")
+    await cluster.until(lambda: not files(cluster, 1) + files(cluster, 2), "nothing is left")
+
+    cluster.cut = {2, 3}
+    await lead(cluster, 1, 1, (1,))
+    with pytest.raises(NotEnoughReplicas):
+        await stage(cluster, 1, "ab")
+    assert held(cluster, 1) == 0
+
+
+async def test_a_replica_without_room_refuses_for_all(tmp_path: Path) -> None:
+    async with await three(tmp_path, staging_max_bytes=1_024) as cluster:
+        await cluster.brokers[2].engine.staging.keep(("f" * 32, 0), ID, batch("x" * 940))
+
+        with pytest.raises(StagingFull, match="broker 2"):
+            await stage(cluster, 1, "x" * 10)
+        with pytest.raises(BodyTooLarge):
+            await stage(cluster, 1, "x" * 2_000)
+
+        await cluster.until(lambda: not files(cluster, 1) and not files(cluster, 3), "none is kept")
+
+
+async def test_a_leader_that_was_succeeded_stages_nothing(cluster: SmallCluster) -> None:
+    """It does not know yet, but those who have to hold what it stages do."""
+    cluster.publish(2, 1, (1, 2, 3))
+    cluster.grant(2, 3)
+    staging = asyncio.create_task(stage(cluster, 1, "ab"))
+    await cluster.until(lambda: bool(files(cluster, 1)), "it has begun")
+    cluster.grant(1)
+
+    with pytest.raises(NotLeader):
+        await staging
+
+    assert files(cluster, 2) == files(cluster, 3) == []
+
+
+async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> None:
+    async with SmallCluster(tmp_path) as cluster:
+        await cluster.start(1)
+        cluster.publish(1, 0, (1,))
+        cluster.grant(1, init=True, replicas=(1,))
+
+        await publish(cluster, 1, 0, await stage(cluster, 1, "ab"))
+
+        assert await cluster.read(1) == ["a", "b"]
+
+
+def said(cluster: SmallCluster, **changed: Any) -> dict[str, Any]:
+    """Return what the leader says to broker 2 of itself and the partition."""
+    return {
+        "broker_id": 2,
+        "incarnation": cluster.brokers[2].incarnation,
+        "leader": 1,
+        "leader_epoch": 1,
+        "topic_id": TOPIC_ID,
+        "partition": 0,
+        **changed,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"broker_id": 3}, InvalidRequest),
+        ({"incarnation": 0}, StaleIncarnation),
+        ({"topic_id": "2" * 32}, UnknownPartition),
+        ({"partition": 9}, UnknownPartition),
+        ({"leader_epoch": 0}, FencedLeaderEpoch),
+        ({"leader_epoch": 2}, UnknownLeaderEpoch),
+        ({"leader": 3}, UnknownLeaderEpoch),
+    ],
+)
+async def test_only_the_leader_has_others_keep_anything_or_let_go_of_it(
+    cluster: SmallCluster, changed: dict[str, Any], error: type[LeadlineError]
+) -> None:
+    await lead(cluster, 1, 1, (1, 2, 3))
+    staged = await stage(cluster, 1, "ab")
+    keeper = cluster.brokers[2].engine.copy_keeper
+    whom = said(cluster, **changed)
+
+    with pytest.raises(error):
+        await keeper.keep(KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x"))))
+    with pytest.raises(error):
+        await keeper.drop(DropStagedRequest(**whom, staged_ids=staged))
+    if error is not UnknownLeaderEpoch:
+        with pytest.raises(error):
+            await keeper.read(ReadStagedRequest(**whom, staged_id=staged[0]))
+
+    assert files(cluster, 2) == staged
+
+
+async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
+    """The answer to the first request was lost, or is still to come."""
+    keeper = cluster.brokers[2].engine.copy_keeper
+    whom = said(cluster, leader_epoch=0)
+    request = KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x")))
+
+    await asyncio.gather(keeper.keep(request), keeper.keep(request))
+
+    assert held(cluster, 2) == len(request.records)
+    read = await keeper.read(ReadStagedRequest(**whom, staged_id=ID))
+    assert read.records == request.records
+    with pytest.raises(UnknownStaged):
+        await keeper.read(ReadStagedRequest(**whom, staged_id="f" * 32))
