@@ -67,7 +67,8 @@ _ADVICE: Final[dict[type[LeadlineError], str]] = {
     UnknownGroup: "see `leadline groups list` for the groups there are",
     UnknownMember: "see `leadline groups describe` for the members there are",
     OffsetOutOfRange: "use --from earliest or --from latest",
-    ReassignmentInProgress: "see `leadline reassign list`; cancel that first, or use --retarget",
+    ReassignmentInProgress: "see `leadline tasks list` and `leadline reassign list`: wait for "
+    "that, or cancel it first",
     TaskIsOver: "see `leadline tasks status` for how it ended",
     PolicyViolation: "change the request as the message says",
     StaleVersion: "look again at what has changed, then decide anew",

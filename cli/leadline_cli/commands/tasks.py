@@ -32,7 +32,7 @@ def list_tasks(
     if as_json:
         print_json(found)
         return
-    columns = ("task", "kind", "state", "done", "of", "bytes left", "bytes/s", "throttle", "ETA")
+    columns = ("task", "kind", "state", "done", "left", "rate", "throttle", "ETA")
     print_table("Tasks", columns, [_row(task) for task in found["tasks"]])
 
 
@@ -138,16 +138,16 @@ def _read(client: LeadlineClient, task_id: str) -> dict[str, Any]:
 
 
 def _row(task: dict[str, Any]) -> tuple[object, ...]:
-    counts = task["partitions"]
+    counts, throttle = task["partitions"], task["throttle_bytes_per_s"]
+    is_open = task["state"] in _OPEN
     return (
         task["id"],
         task["kind"],
         task["state"],
-        counts["done"],
-        counts["total"],
-        _size(task["bytes_left"]),
-        _size(task["rate_bytes_per_s"]),
-        "none" if task["throttle_bytes_per_s"] is None else _size(task["throttle_bytes_per_s"]),
+        f"{counts['done']}/{counts['total']}",
+        _size(task["bytes_left"]) if is_open else "",
+        f"{_size(task['rate_bytes_per_s'])}/s" if is_open else "",
+        "none" if throttle is None else f"{_size(throttle)}/s",
         _eta(task),
     )
 
