@@ -7,6 +7,7 @@ long it takes to settle is `benchmarks/group_settling.py`'s to measure.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -126,13 +127,19 @@ async def test_the_coordinator_is_killed_amid_a_rebalance(cluster: Cluster, tmp_
         await group.settled("a", "b", "c")
         before = await look(group)
         active = await cluster.active_coordinator()
+        group.start("d", begin_at="SIGUSR1")
+
+        async def is_waiting() -> bool:
+            return bool(group.members["d"].events())
 
         async def is_stopping() -> bool:
             return bool((await look(group))["state"] == "stopping")
 
-        # Who is frozen does not answer a Stop, so that the rebalance lasts.
+        # Who is frozen does not answer a Stop, so that the rebalance lasts: until they are put
+        # out, for which the start of a process could take too long.
+        await wait_until(is_waiting, "the fourth is ready to join")
         async with group.frozen("a", "b", "c"):
-            group.start("d")
+            group.members["d"].child.signal(signal.SIGUSR1)
             await wait_until(is_stopping, "the members are being stopped")
             await cluster.kill(active)
         await cluster.active_coordinator(not_in=[active])

@@ -110,6 +110,7 @@ async def test_members_share_a_topic_and_hand_over_without_a_gap_or_a_repetition
     await second.owns(PARTITIONS // 2)
     produce(up, "shared")
     await second.until(PARTITIONS // 2 * PER_PARTITION)
+    await first.until(PARTITIONS // 2 * 3 * PER_PARTITION)
     await first.stop()
     await second.owns(PARTITIONS)
     produce(up, "shared")
@@ -218,6 +219,9 @@ def test_the_command_shows_and_changes_groups(up: Up) -> None:
         assert up.run("groups", "rebalance", "ops").returncode == 0
         gone = up.run("groups", "evict", "ops", "nobody", "--json")
         assert json.loads(gone.stderr)["error_code"] == UnknownMember.code
+        # What it has not committed yet when it is put out it would print, and commit, anew.
+        with LeadlineClient(bootstrap(up)) as client:
+            until(lambda: client.group_lag("ops")["total"] == 0, "what it printed is committed")
         assert up.run("groups", "evict", "ops", member).returncode == 0
         until(lambda: _members(up, "ops") - {member}, "it has joined again as somebody new")
         consumer.send_signal(signal.SIGINT)

@@ -67,6 +67,12 @@ class Member:
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Consume until `stopping`, then leave."""
+        if self._options.begin_at:
+            told = asyncio.Event()
+            number = signal.Signals[self._options.begin_at]
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+            self._log.write("waiting")
+            await told.wait()
         topics = self._options.topics.split(",") if self._options.topics else None
         await self._consumer.subscribe(topics, pattern=self._options.pattern)
         self._log.write("joining")
@@ -149,6 +155,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--protocol", default="cooperative")
     parser.add_argument("--instance-id")
     parser.add_argument("--client-id", default="")
+    parser.add_argument("--begin-at", metavar="SIGNAL", help="join only when this signal comes")
     return parser.parse_args(arguments)
 
 
