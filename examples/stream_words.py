@@ -15,7 +15,11 @@ def show(counts: DataFrame, batch: int) -> None:
 
 def main(topic: str, *, once: bool = False) -> None:
     """Print a table of words after each micro-batch, until what was there is read, or for ever."""
-    spark = SparkSession.builder.appName("stream-words").getOrCreate()
+    spark = (
+        SparkSession.builder.appName("stream-words")
+        .config("spark.sql.shuffle.partitions", 4)  # Spark takes 200, and long for a few words
+        .getOrCreate()
+    )
     lines = (
         spark.readStream.format("leadline")
         .option("bootstrap", os.environ["LEADLINE_BOOTSTRAP"])
