@@ -303,7 +303,8 @@ async def test_a_controller_may_end_at_any_write_of_the_workflow(
             await first.retire()
             first.resume()
             await until(lambda: first.is_active, "it rules again")
-    assert terms > 8
+    # Ten, as a rule; what a term writes before its cut is set does not count.
+    assert terms > 4
     assert avoids(first, 1)
     moved = [r for r in await audit_records(zk_session) if r.entry.kind == "reassignment_begun"]
     begun = [
