@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
 
 from leadline_client.cache import MetadataCache
-from leadline_client.errors import LeadlineError, UnknownTopic, error_from_body
-from leadline_client.flows import Flow, exchange, pause
+from leadline_client.calls import Call, Caller
+from leadline_client.errors import UnknownTopic
+from leadline_client.flows import Flow
 from leadline_client.payloads import (
     FetchedBatches,
     OutgoingRecord,
@@ -22,14 +22,13 @@ from leadline_client.payloads import (
     fetch_result,
     fetched_batches,
     json_body,
-    maybe_json,
     new_topic_json,
     produce_result,
     record_json,
 )
-from leadline_client.retry import Attempts, RetryPolicy
+from leadline_client.retry import RetryPolicy
 from leadline_client.targets import Brokers, Coordinator, Leader, Target
-from leadline_client.transport import JSON, OCTETS, Request, Response
+from leadline_client.transport import JSON, OCTETS, Response
 from leadline_client.wire import (
     Acks,
     BrokerInfo,
@@ -46,23 +45,6 @@ ElectionType = Literal["preferred", "unclean"]
 DEFAULT_MAX_BYTES = 1 << 20
 _ANSWER_MARGIN_S = 2.0
 _COMMAND_WAIT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """What to ask, before it is known whom.
-
-    `repeatable`: doing it twice does no harm. `server_wait_s`: how long the
-    server may hold the answer back by its own word.
-    """
-
-    method: str
-    path: str
-    params: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    repeatable: bool = False
-    server_wait_s: float = 0.0
 
 
 class ClientCore:
@@ -83,8 +65,7 @@ class ClientCore:
         self.cache = MetadataCache()
         self.coordinator = Coordinator()
         self._brokers = Brokers(bootstrap, self.cache)
-        self._clock = clock
-        self._chance = chance
+        self._caller = Caller(self._brokers, policy, clock=clock, chance=chance)
 
     def metadata(self, topics: Collection[str] | None = None) -> Flow[Metadata]:
         """Return one snapshot: brokers, controller, leaders of `topics` (None: of all).
@@ -257,76 +238,12 @@ class ClientCore:
         return fetched_batches(response)
 
     def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
-        """Send `call` to `target` until it is answered, refused for good, or out of time.
-
-        Raises:
-            Refused: definite; nothing was or will be changed.
-            OutcomeUnknown: the call may or may not have taken effect.
-
-        """
-        started_s = self._clock()
-        limit_s = self.policy.timeout_s if timeout_s is None else timeout_s
-        attempts = Attempts(self.policy, started_s=started_s, timeout_s=limit_s)
-        while True:
-            try:
-                return (yield from self._attempt(target, call, attempts))
-            except LeadlineError as error:
-                pause_s = attempts.pause_after(
-                    error,
-                    repeatable=call.repeatable,
-                    now_s=self._clock(),
-                    chance=self._chance(),
-                )
-                if target.learn(error):
-                    continue
-            yield from pause(pause_s)
-            yield from self.refresh(target)
-
-    def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
-        address = target.address()
-        if address is None:
-            yield from self.refresh(target)
-            address = target.address()
-        if address is None:
-            raise target.missing()
-        limit_s = self.policy.request_timeout_s
-        if target is self._brokers and not call.server_wait_s:
-            limit_s = self.policy.metadata_timeout_s
-        patience_s = min(limit_s, max(attempts.left_s(self._clock()), 0.1))
-        response = yield from exchange(
-            Request(
-                call.method,
-                address + call.path,
-                {**call.params, **target.params()},
-                call.headers,
-                call.body,
-                timeout_s=patience_s + call.server_wait_s,
-            )
-        )
-        if response.status < 400:
-            return response
-        raise error_from_body(response.status, maybe_json(response.body))
+        """Send `call` to `target` until it is answered, refused for good, or out of time."""
+        return self._caller.call(target, call, timeout_s)
 
     def refresh(self, target: Target) -> Flow[None]:
         """Ask brokers for the whereabouts of `target` until one answers; at most once round."""
-        inquiry = target.inquiry()
-        if inquiry is None:
-            return
-        limit_s = self.policy.metadata_timeout_s
-        for address in self._brokers.addresses():
-            url = address + inquiry.path
-            request = Request(inquiry.method, url, inquiry.params, timeout_s=limit_s)
-            try:
-                response = yield from exchange(request)
-            except LeadlineError as error:
-                self._brokers.learn(error)
-                continue
-            if response.status == 200:
-                target.found(json.loads(response.body))
-                if target.address() is None:
-                    self._brokers.pass_on()  # this one may be cut off, and know nothing new
-                return
-        target.found(None)
+        return self._caller.refresh(target)
 
     def _json(self, target: Target, call: Call) -> Flow[dict[str, Any]]:
         response = yield from self.call(target, call)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from leadline_client.core import Call, ClientCore
+from leadline_client.calls import Call
+from leadline_client.core import ClientCore
 from leadline_client.errors import error_from_body
 from leadline_client.flows import Flow
 from leadline_client.membership import TopicPartition

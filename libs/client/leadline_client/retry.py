@@ -11,9 +11,15 @@ Pure: the clock's value and the random number are arguments.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from leadline_client.errors import LeadlineError, OutcomeUnknown, UnknownTopic
+from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
+    LeadlineError,
+    OutcomeUnknown,
+    UnknownTopic,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +29,15 @@ class RetryPolicy:
     `timeout_s` bounds one call with all its retries, `request_timeout_s` one
     attempt, `metadata_timeout_s` one look at the metadata. A topic that is not
     known is waited for no longer than `unknown_topic_s`: metadata may lag, but
-    a misspelt name should fail soon.
+    a misspelt name should fail soon. Nor is a cluster of which no broker has ever
+    answered waited for longer than `first_contact_s`, once none can be reached.
     """
 
     timeout_s: float = 30.0
     request_timeout_s: float = 10.0
     metadata_timeout_s: float = 3.0
     unknown_topic_s: float = 2.0
+    first_contact_s: float = math.inf
     first_pause_s: float = 0.02
     longest_pause_s: float = 1.0
 
@@ -54,9 +62,17 @@ class Attempts:
         return self._deadline_s - now_s
 
     def pause_after(
-        self, error: LeadlineError, *, repeatable: bool, now_s: float, chance: float
+        self,
+        error: LeadlineError,
+        *,
+        repeatable: bool,
+        now_s: float,
+        chance: float,
+        met: bool = True,
     ) -> float:
         """Return how long to wait before the next attempt, in seconds.
+
+        `met`: whether any broker has ever answered.
 
         Raises:
             LeadlineError: no further attempt: what the caller is to be told.
@@ -68,7 +84,7 @@ class Attempts:
             raise self._verdict(error)
         self._failures += 1
         pause_s = self._policy.pause_s(self._failures, chance)
-        if now_s + pause_s >= self._give_up_at(error):
+        if now_s + pause_s >= self._give_up_at(error, met=met):
             raise self._verdict(error)
         return pause_s
 
@@ -78,9 +94,11 @@ class Attempts:
             return repeatable
         return error.retriable
 
-    def _give_up_at(self, error: LeadlineError) -> float:
+    def _give_up_at(self, error: LeadlineError, *, met: bool) -> float:
         if isinstance(error, UnknownTopic):
             return min(self._deadline_s, self._started_s + self._policy.unknown_topic_s)
+        if isinstance(error, AllKnownBrokersNotAvailable) and not met:
+            return min(self._deadline_s, self._started_s + self._policy.first_contact_s)
         return self._deadline_s
 
     def _verdict(self, error: LeadlineError) -> LeadlineError:

@@ -96,8 +96,11 @@ class Brokers:
         self._turn += 1
 
     def missing(self) -> LeadlineError:
-        """Say that there is nobody to ask."""
-        return LeaderNotAvailable("no broker is known: give at least one bootstrap address")
+        """Say that there is nobody to ask, or nobody who can be reached."""
+        known = ", ".join(self.addresses())
+        if not known:
+            return AllKnownBrokersNotAvailable("no broker is known: give a bootstrap address")
+        return AllKnownBrokersNotAvailable(f"no broker can be reached at {known}")
 
 
 class Leader:
@@ -107,6 +110,7 @@ class Leader:
         self._cache = cache
         self._topic = topic
         self._partition = partition
+        self._answered = True
 
     def inquiry(self) -> Inquiry:
         """Ask for the metadata of the topic alone."""
@@ -114,6 +118,7 @@ class Leader:
 
     def found(self, document: Mapping[str, Any] | None) -> None:
         """Merge the metadata into what is known."""
+        self._answered = document is not None
         if document is not None:
             self._cache.update(Metadata.from_json(document), (self._topic,))
 
@@ -133,7 +138,9 @@ class Leader:
         return self._cache.learn(self._topic, self._partition, error.leader)
 
     def missing(self) -> LeadlineError:
-        """Say what is not there: the topic, the partition, or its leader."""
+        """Say what is not there: brokers, the topic, the partition, or its leader."""
+        if not self._answered:
+            return AllKnownBrokersNotAvailable("none of the known brokers answers")
         topic = self._cache.topic(self._topic)
         if topic is None:
             return UnknownTopic(f"topic {self._topic!r} does not exist")

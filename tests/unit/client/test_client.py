@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
 from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
     ConnectionLost,
     LeaderHint,
     NotEnoughReplicas,
@@ -128,8 +130,10 @@ def test_what_is_not_there_is_named(cluster: StandInCluster) -> None:
 
 @pytest.mark.parametrize("address", ["localhost:9092", "nonsense", "http://[::1"])
 def test_an_address_that_is_none_is_a_definite_failure(address: str) -> None:
-    with LeadlineClient(address, policy=HASTY) as client, pytest.raises(Unreachable):
-        client.create_topic(NewTopic("t", 1, 1))
+    with LeadlineClient(address, policy=HASTY) as client:
+        with pytest.raises(AllKnownBrokersNotAvailable, match=re.escape(address)) as told:
+            client.create_topic(NewTopic("t", 1, 1))
+        assert isinstance(told.value.__cause__, Unreachable)
 
 
 def test_what_a_later_release_says_besides_is_passed_over() -> None:
@@ -144,5 +148,16 @@ def test_what_a_later_release_says_besides_is_passed_over() -> None:
 def test_a_cluster_that_is_not_there_is_a_definite_failure(cluster: StandInCluster) -> None:
     for broker in (1, 2, 3):
         cluster.kill(broker)
-    with LeadlineClient(cluster.bootstrap, policy=HASTY) as client, pytest.raises(Unreachable):
-        client.create_topic(NewTopic("new", 1, 1))
+    with LeadlineClient(cluster.bootstrap, policy=HASTY) as client:
+        with pytest.raises(AllKnownBrokersNotAvailable):
+            client.create_topic(NewTopic("new", 1, 1))
+        with pytest.raises(AllKnownBrokersNotAvailable):
+            client.produce("t", 0, RECORDS)
+
+
+def test_dead_brokers_are_passed_over_before_anybody_waits(cluster: StandInCluster) -> None:
+    never_again = RetryPolicy(timeout_s=0.0)
+    for broker in (1, 2):
+        cluster.kill(broker)
+    with LeadlineClient(cluster.bootstrap, policy=never_again) as client:
+        assert len(client.list_topics()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leadline_client.errors import (
+    AllKnownBrokersNotAvailable,
     BodyTooLarge,
     ConnectionLost,
     LeadershipLost,
@@ -67,6 +68,19 @@ def test_an_unknown_topic_is_not_waited_for_as_long() -> None:
     failure = UnknownTopic("")
     assert outcome(failure, repeatable=True, now_s=0.5) is None
     assert outcome(failure, repeatable=True, now_s=1.0) is failure
+
+
+@pytest.mark.parametrize("met", [True, False])
+def test_a_cluster_that_never_answered_is_not_waited_for_as_long(met: bool) -> None:
+    nobody = AllKnownBrokersNotAvailable("")
+    attempts = Attempts(RetryPolicy(first_contact_s=2), started_s=0, timeout_s=10)
+    attempts.pause_after(nobody, repeatable=True, now_s=1, chance=0, met=met)
+    if met:
+        attempts.pause_after(nobody, repeatable=True, now_s=3, chance=0, met=met)
+    else:
+        attempts.pause_after(Unreachable(""), repeatable=True, now_s=3, chance=0, met=met)
+        with pytest.raises(AllKnownBrokersNotAvailable):
+            attempts.pause_after(nobody, repeatable=True, now_s=3, chance=0, met=met)
 
 
 def test_pauses_grow_to_the_longest_and_keep_half_to_chance() -> None:
