@@ -13,6 +13,10 @@ DATA_DIR_VARIABLE: Final = "LEADLINE_DATA_DIR"
 DEFAULT_DATA_DIR: Final = Path("data")
 
 
+class DamagedClusterFile(ValueError):
+    """The file cannot be read as what it is; the message says what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """One process: running `argv` again restarts it as it was. `pid` is that of the latest run."""
@@ -80,11 +84,22 @@ class ClusterFile:
 
 
 def read_cluster_file(data_dir: Path) -> ClusterFile | None:
-    """Return what the directory's cluster is, or None where there was none yet."""
+    """Return what the directory's cluster is, or None where there was none yet.
+
+    Raises:
+        DamagedClusterFile: there is something else.
+
+    """
     path = data_dir / FILE_NAME
     if not path.exists():
         return None
-    return ClusterFile.from_json(json.loads(path.read_text(encoding="utf-8")))
+    try:
+        return ClusterFile.from_json(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DamagedClusterFile(
+            f"{path} cannot be read ({type(problem).__name__}: {problem}): name brokers with "
+            "--bootstrap, or remove the file and run `leadline up` again; the data stays"
+        ) from problem
 
 
 def _services(document: dict[str, Any], name: str) -> tuple[Service, ...]:

@@ -11,13 +11,16 @@ from leadline_cli.cluster_file import (
     DATA_DIR_VARIABLE,
     DEFAULT_DATA_DIR,
     FILE_NAME,
+    ClusterFile,
+    DamagedClusterFile,
     read_cluster_file,
 )
 from leadline_client.client import LeadlineClient
 from leadline_client.retry import RetryPolicy
 
 BOOTSTRAP_VARIABLE: Final = "LEADLINE_BOOTSTRAP"
-_POLICY: Final = RetryPolicy(timeout_s=15.0)
+PATIENCE: Final = RetryPolicy(timeout_s=15.0, first_contact_s=1.5)
+"""What a failover takes is waited for; a cluster that is not there is told of at once."""
 
 Bootstrap: TypeAlias = Annotated[
     str | None,
@@ -43,7 +46,7 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
     """
     if bootstrap:
         return [url.strip() for url in bootstrap.split(",") if url.strip()]
-    cluster = read_cluster_file(data_dir)
+    cluster = known_cluster(data_dir)
     if cluster is None:
         raise typer.BadParameter(
             f"no cluster to talk to: give --bootstrap, or --data-dir with a {FILE_NAME} "
@@ -52,9 +55,31 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
     return [broker.url for broker in cluster.brokers]
 
 
+def known_cluster(data_dir: Path) -> ClusterFile | None:
+    """Return what runs in the directory, or None where nothing ever did.
+
+    Raises:
+        typer.BadParameter: the directory does not say it.
+
+    """
+    try:
+        return read_cluster_file(data_dir)
+    except DamagedClusterFile as problem:
+        raise typer.BadParameter(str(problem), param_hint="--data-dir") from None
+
+
 def connect(bootstrap: str | None, data_dir: Path) -> LeadlineClient:
     """Return a client of the cluster that was meant."""
-    return LeadlineClient(find_bootstrap(bootstrap, data_dir), policy=_POLICY)
+    return LeadlineClient(find_bootstrap(bootstrap, data_dir), policy=PATIENCE)
 
 
-__all__ = ["DEFAULT_DATA_DIR", "Bootstrap", "DataDir", "Json", "connect", "find_bootstrap"]
+__all__ = [
+    "DEFAULT_DATA_DIR",
+    "PATIENCE",
+    "Bootstrap",
+    "DataDir",
+    "Json",
+    "connect",
+    "find_bootstrap",
+    "known_cluster",
+]

@@ -60,7 +60,8 @@ _ADVICE: Final[dict[type[LeadlineError], str]] = {
     UnknownTopic: "see `leadline topics list` for the names there are",
     UnknownPartition: "see `leadline topics describe` for the partitions there are",
     TopicDeletionPending: "wait for the deletion to finish, then try again",
-    AllKnownBrokersNotAvailable: "check the address (--bootstrap, --data-dir) and that it runs",
+    AllKnownBrokersNotAvailable: "start the cluster (`leadline up`), or give the address of "
+    "another (--bootstrap, --data-dir); `leadline doctor` looks into it",
     CoordinatorNotAvailable: "wait for a coordinator to take over, or start one (`leadline up "
     "--coordinators 2`); `leadline doctor` says which run",
     GroupNotEmpty: "stop the group's consumers first; `leadline groups describe` names them",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -17,7 +18,12 @@ from typing import IO, Final, Self
 
 import httpx
 
-from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
+from leadline_cli.cluster_file import (
+    ClusterFile,
+    DamagedClusterFile,
+    Service,
+    read_cluster_file,
+)
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.plan import ClusterOptions, ClusterPlan, PlannedService, plan_cluster
 from leadline_cli.processes import Child
@@ -66,10 +72,7 @@ class Supervisor:
             ClusterProblem: a process ended, or did not get ready before the deadline.
 
         """
-        data_dir = self._options.data_dir
-        data_dir.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(data_dir)
-        self._plan = plan_cluster(self._options, read_cluster_file(data_dir), is_free=_can_listen)
+        self._plan = self._taken(self._options.data_dir)
         give_up = time.monotonic() + deadline_s
         self._launch(self.plan.zookeeper_servers)
         await self._until(self._zookeeper_serves, give_up, "ZooKeeper does not serve")
@@ -126,6 +129,11 @@ class Supervisor:
             self._lock.close()
             self._lock = None
 
+    def kill(self) -> None:
+        """End every process at once: what was acknowledged is on the disk."""
+        for child in self._children.values():
+            child.signal(signal.SIGKILL)
+
     async def __aenter__(self) -> Self:
         try:
             await self.start()
@@ -136,6 +144,26 @@ class Supervisor:
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+
+    def _taken(self, data_dir: Path) -> ClusterPlan:
+        """Take the directory, and return what is to run in it.
+
+        Raises:
+            ClusterProblem: it is taken, of no use, or says something unintelligible.
+
+        """
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(data_dir)
+            before = read_cluster_file(data_dir)
+        except OSError as problem:
+            raise ClusterProblem(
+                f"cannot use {data_dir} ({problem.strerror}): give a directory that can be "
+                "written to with --data-dir"
+            ) from problem
+        except DamagedClusterFile as problem:
+            raise ClusterProblem(str(problem)) from problem
+        return plan_cluster(self._options, before, is_free=_can_listen)
 
     def _launch(self, services: tuple[PlannedService, ...]) -> None:
         for service in services:

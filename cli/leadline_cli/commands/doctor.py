@@ -16,8 +16,15 @@ from urllib.parse import urlsplit
 import httpx
 import typer
 
-from leadline_cli.cluster_file import ClusterFile, read_cluster_file
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, find_bootstrap
+from leadline_cli.cluster_file import ClusterFile
+from leadline_cli.connection import (
+    DEFAULT_DATA_DIR,
+    Bootstrap,
+    DataDir,
+    Json,
+    find_bootstrap,
+    known_cluster,
+)
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
 from leadline_cli.output import EXIT_REFUSED, print_json, print_table
@@ -43,7 +50,7 @@ def doctor(
     bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
 ) -> None:
     """Check this machine and the cluster; exit with 1 when something is wrong."""
-    cluster = None if bootstrap else read_cluster_file(data_dir)
+    cluster = None if bootstrap else known_cluster(data_dir)
     findings = [_python(), _java(), _disk(data_dir)]
     if cluster is not None:
         findings += _zookeeper(cluster)

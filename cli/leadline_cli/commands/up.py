@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -20,6 +20,19 @@ from leadline_common.settings import (
     SettingsError,
     load_settings,
 )
+
+_EACH_ITS_OWN: Final = "each service gets its own (see cluster.json); run one by itself to choose"
+_DECIDED: Final = {
+    "zookeeper.connect": "use --zookeeper",
+    "listen.host": "what runs here listens on 127.0.0.1",
+    "listen.port": _EACH_ITS_OWN,
+    "log.dir": "each broker gets a directory of its own below --data-dir",
+    "broker.id": _EACH_ITS_OWN,
+    "controller.id": _EACH_ITS_OWN,
+    "coordinator.id": _EACH_ITS_OWN,
+    "advertised.url": _EACH_ITS_OWN,
+}
+"""Settings that differ from service to service, and why they cannot be the same for all."""
 
 
 def up(
@@ -76,6 +89,9 @@ def up(
 
 def _check_names(settings: dict[str, str]) -> None:
     """Say what is wrong with a setting before any process is started with it."""
+    for name in settings:
+        if name in _DECIDED:
+            raise SettingsError(f"{name} is not for --set: {_DECIDED[name]}")
     identity = {"broker.id": "0", "log.dir": "x"}
     load_settings(BrokerSettings, flags=identity | settings, environment={})
     load_settings(ControllerSettings, flags={"controller.id": "0"} | settings, environment={})
@@ -85,9 +101,9 @@ def _check_names(settings: dict[str, str]) -> None:
 async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
     supervisor = Supervisor(options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _end, supervisor, stop)
     try:
         missing = await _unless_stopped(supervisor, stop)
         if missing is None:
@@ -96,6 +112,15 @@ async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None
         await supervisor.watch(stop, restart=restart, report=err.print)
     finally:
         await supervisor.stop()
+
+
+def _end(supervisor: Supervisor, stop: asyncio.Event) -> None:
+    """Have the cluster stopped in good order, and at the second signal at once."""
+    if stop.is_set():
+        supervisor.kill()
+        return
+    stop.set()
+    err.print("stopping: brokers hand over first; Ctrl-C again ends them at once", markup=False)
 
 
 async def _unless_stopped(supervisor: Supervisor, stop: asyncio.Event) -> list[str] | None:

@@ -6,13 +6,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from leadline_cli.connection import PATIENCE
 from leadline_cli.main import app
 from leadline_client.errors import ERRORS_BY_CODE, NotEnoughReplicas
 from tests.unit.client.standin import StandInCluster
+
+NOBODY = "http://127.0.0.1:1,http://127.0.0.1:2"
 
 
 @pytest.fixture
@@ -67,6 +71,21 @@ def test_a_refusal_ends_with_1_and_says_code_message_and_what_to_do(
     assert "what to do: see `leadline topics list`" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    "words", [["brokers"], ["consume", "t"], ["produce", "t"], ["groups", "list"], ["audit"]]
+)
+def test_a_cluster_that_is_not_there_is_told_of_with_its_addresses(words: list[str]) -> None:
+    ended = CliRunner().invoke(app, [*words, "--bootstrap", NOBODY], input="line\n")
+    assert ended.exit_code == 1
+    assert "error 50361: " in ended.stderr
+    assert "what to do: start the cluster (`leadline up`)" in ended.stderr
+
+
+def test_a_cluster_that_never_answered_is_given_up_before_a_failover_is() -> None:
+    assert PATIENCE.first_contact_s < 2
+    assert PATIENCE.timeout_s > 10
+
+
 def test_an_unknown_outcome_ends_with_3_and_says_so_in_json(cluster: StandInCluster) -> None:
     ended = leadline(cluster, "topics", "create", "new", "--json")
     assert ended.exit_code == 3
@@ -93,6 +112,11 @@ def test_lines_that_failed_are_counted_by_outcome(cluster: StandInCluster) -> No
         ["elect", "sometimes"],
         ["up", "--set", "no.such.setting=1"],
         ["up", "--set", "log.level=loud"],
+        ["up", "--set", "listen.port=9092"],
+        ["up", "--set", "zookeeper.connect=127.0.0.1:2181"],
+        ["audit", "--since", "yesterday"],
+        ["topics", "offsets", "t", "--at", "soon"],
+        ["groups", "reset", "g", "--to", "now"],
         ["broker", "--set", "broker.id=1", "--set", "nonsense"],
         ["nonsense"],
     ],
@@ -105,6 +129,14 @@ def test_without_a_cluster_it_is_said_how_to_name_one(tmp_path: object) -> None:
     ended = CliRunner().invoke(app, ["brokers", "--data-dir", str(tmp_path)])
     assert ended.exit_code == 2
     assert "--bootstrap" in ended.stderr
+
+
+def test_a_damaged_cluster_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").write_text("{")
+    for words in (["brokers"], ["doctor"], ["produce", "t"]):
+        ended = CliRunner().invoke(app, [*words, "--data-dir", str(tmp_path)])
+        assert ended.exit_code == 2
+        assert "cannot be read" in ended.stderr
 
 
 def test_the_doctor_finds_what_is_wrong(cluster: StandInCluster) -> None:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import sys
 from pathlib import Path
+
+import pytest
 
 from leadline_cli.plan import ClusterOptions, plan_cluster
 from leadline_cli.processes import Child
-from leadline_cli.supervisor import Supervisor
+from leadline_cli.supervisor import ClusterProblem, Supervisor
+from tests.support.cluster import wait_until
+
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("up", flush=True)
+time.sleep(600)
+"""
 
 
 class MortalCluster(Supervisor):
@@ -39,3 +51,38 @@ async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(
         await cluster.watch(stop, restart=True, report=note)
     assert ends.count("broker-1") == 2
     await cluster.stop()
+
+
+async def test_a_directory_that_is_of_no_use_is_refused_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ClusterProblem, match=f"cannot use {place} .*--data-dir"):
+            async with Supervisor(ClusterOptions(place)):
+                pass
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cluster_id": 1'])
+async def test_a_damaged_cluster_file_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    with pytest.raises(ClusterProblem, match=r"cluster\.json cannot be read"):
+        async with Supervisor(ClusterOptions(tmp_path)):
+            pass
+
+
+async def test_a_cluster_that_is_being_stopped_can_be_ended_at_once(tmp_path: Path) -> None:
+    cluster = MortalCluster(tmp_path)
+    deaf = Child("broker-1", [sys.executable, "-c", DEAF], tmp_path / "deaf.log")
+    await cluster.children["broker-1"].kill()
+    cluster.children["broker-1"] = deaf
+    deaf.start()
+
+    async def heard() -> bool:
+        return bool(deaf.tail())
+
+    async with asyncio.timeout(10):  # less than a deaf child is given otherwise
+        await wait_until(heard, "the child runs")
+        stopping = asyncio.create_task(cluster.stop())
+        await asyncio.sleep(0)
+        cluster.kill()
+        await stopping
+    assert deaf.exit_code == -signal.SIGKILL
