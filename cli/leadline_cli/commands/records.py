@@ -8,19 +8,22 @@ import os
 import sys
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 import typer
 
 from leadline_cli.connection import (
     DEFAULT_DATA_DIR,
+    PATIENCE,
     Bootstrap,
     DataDir,
     Json,
     connect,
     find_bootstrap,
 )
+from leadline_cli.line_input import lines_of
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
@@ -58,11 +61,14 @@ def produce(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
-    """Send each line as a record. With acks=all a line is never sent into the log twice."""
+    """Send each line as a record, as it comes. With acks=all none is in the log twice.
+
+    Ctrl-C ends the input: what was read is still delivered.
+    """
     urls = find_bootstrap(bootstrap, data_dir)
     settings = ProducerSettings(acks=acks, delivery_timeout_s=30.0)
     with reported(as_json=as_json):
-        records = (_split(line.rstrip(b"\r\n"), key_separator) for line in file)
+        records = (_split(line, key_separator) async for line in lines_of(file))
         tally = asyncio.run(_send_all(urls, settings, topic, partition, records))
     _report(tally, as_json=as_json)
 
@@ -138,13 +144,22 @@ async def _send_all(
     settings: ProducerSettings,
     topic: str,
     partition: int | None,
-    records: Iterable[tuple[bytes | None, bytes]],
+    records: AsyncIterator[tuple[bytes | None, bytes]],
 ) -> Tally:
     tally = Tally()
-    async with AsyncLeadlineClient(urls) as client, AsyncProducer(client, settings) as producer:
-        for key, value in records:
-            future = await producer.send(topic, value, key=key, partition=partition)
-            future.add_done_callback(tally.count)
+    policy = replace(PATIENCE, timeout_s=settings.delivery_timeout_s)
+    async with (
+        AsyncLeadlineClient(urls, policy=policy) as client,
+        AsyncProducer(client, settings) as producer,
+    ):
+        try:
+            async for key, value in records:
+                future = await producer.send(topic, value, key=key, partition=partition)
+                future.add_done_callback(tally.count)
+        except asyncio.CancelledError:
+            # Ctrl-C is the end of the input: what was read is delivered, and told of. Another
+            # one ends the command at once.
+            pass
     return tally
 
 
