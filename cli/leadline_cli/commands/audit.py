@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -12,6 +11,7 @@ import typer
 from leadline_cli.commands.cluster import topic_partition
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
 from leadline_cli.output import numbers, out, print_json, reported
+from leadline_cli.times import TIME_HELP, shown, unix_ms
 from leadline_client.client import LeadlineClient
 
 _PAGE = 1000
@@ -28,8 +28,13 @@ def audit(
     kind: Annotated[str | None, typer.Option(help="What kind of change.")] = None,
     cause: Annotated[str | None, typer.Option(help="A cause id, as in logs and answers.")] = None,
     outcome: Annotated[str | None, typer.Option(help="done, refused, dry_run.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="From then on (UTC).")] = None,
-    until: Annotated[datetime | None, typer.Option(help="Before then (UTC).")] = None,
+    since: Annotated[
+        int | None,
+        typer.Option(parser=unix_ms, metavar="TIME", help=f"From then on: {TIME_HELP}."),
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(parser=unix_ms, metavar="TIME", help="Before then.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest.")] = 50,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -44,8 +49,8 @@ def audit(
         "kind": kind,
         "cause": cause,
         "outcome": outcome,
-        "since": _milliseconds(since),
-        "until": _milliseconds(until),
+        "since": since,
+        "until": until,
     }
     params = {name: str(value) for name, value in wanted.items() if value is not None}
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
@@ -107,7 +112,7 @@ def _entries(
 
 def _entry_lines(entry: dict[str, Any]) -> str:
     """Say what changed, and below it how it ended, by whom and why."""
-    what = f"{entry['id']}  {_time(entry['time'])}  {entry['kind']}  {_about(entry)}".rstrip()
+    what = f"{entry['id']}  {_when(entry)}  {entry['kind']}  {_about(entry)}".rstrip()
     why = f": {entry['reason']}" if entry["reason"] else ""
     return f"{what}\n    {entry['outcome']} by {entry['actor']}{why} (cause {entry['cause']})"
 
@@ -135,7 +140,7 @@ def _change_lines(change: dict[str, Any]) -> str:
     is_news = change["why"] and change["why"] != change["reason"]
     event = f"{change['kind']}, {change['why']}" if is_news else change["kind"]
     return (
-        f"{_time(change['time'])}  leader {leader}, epoch {after['leader_epoch']}, "
+        f"{_when(change)}  leader {leader}, epoch {after['leader_epoch']}, "
         f"in sync {in_sync}\n"
         f"    {change['reason']}: {event}; by {change['actor']} (cause {change['cause']})"
     )
@@ -147,9 +152,5 @@ def _moved(before: object, after: object) -> str:
     return shown if before is None or before == after else f"{was} → {shown}"
 
 
-def _time(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-
-
-def _milliseconds(time: datetime | None) -> int | None:
-    return None if time is None else int(time.replace(tzinfo=UTC).timestamp() * 1000)
+def _when(row: dict[str, Any]) -> str:
+    return shown(row["time"], timespec="milliseconds")

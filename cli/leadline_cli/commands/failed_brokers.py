@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
 from leadline_cli.output import out, print_json, print_table, reported
+from leadline_cli.times import shown
 
 _PATH = "/v1/failed-brokers"
 
@@ -62,7 +62,15 @@ def _print_failed(found: dict[str, Any]) -> None:
 
 
 def _print_history(failures: list[dict[str, Any]]) -> None:
-    columns = ("broker", "failed (UTC)", "outcome", "returned", "chunks", "partitions", "healing s")
+    columns = (
+        "broker",
+        "failed (UTC)",
+        "outcome",
+        "returned (UTC)",
+        "chunks",
+        "partitions",
+        "healing s",
+    )
     rows = [
         (
             row["broker"],
@@ -86,6 +94,4 @@ def _share(row: dict[str, Any], done: str, total: str) -> str:
 
 
 def _time(unix_ms: int | None) -> str:
-    if unix_ms is None:
-        return ""
-    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return "" if unix_ms is None else shown(unix_ms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,6 +21,7 @@ from leadline_cli.output import (
     reported,
     table_of,
 )
+from leadline_cli.times import TIME_HELP, unix_ms
 from leadline_client.client import LeadlineClient
 from leadline_client.groups import ResetTo
 from leadline_client.membership import TopicPartition
@@ -118,7 +118,7 @@ def reset(
     *,
     to: Annotated[
         str | None,
-        typer.Option(metavar="earliest|latest|TIME", help="TIME: ISO 8601, or Unix ms."),
+        typer.Option(metavar="earliest|latest|TIME", help=f"TIME: {TIME_HELP}."),
     ] = None,
     offset: Annotated[
         list[str] | None,
@@ -247,7 +247,7 @@ def _where(to: str | None, offsets: list[str] | None, topics: list[str] | None) 
         return ResetTo("earliest", topics=names)
     if to == "latest":
         return ResetTo("latest", topics=names)
-    return ResetTo("timestamp", timestamp=_unix_ms(to or ""), topics=names)
+    return ResetTo("timestamp", timestamp=unix_ms(to or ""), topics=names)
 
 
 def _partition_offset(text: str) -> tuple[TopicPartition, int]:
@@ -256,15 +256,3 @@ def _partition_offset(text: str) -> tuple[TopicPartition, int]:
     if not (topic and number.isdigit() and offset.isdigit()):
         raise typer.BadParameter(f"is written TOPIC-0=42, not {text!r}", param_hint="--offset")
     return (topic, int(number)), int(offset)
-
-
-def _unix_ms(text: str) -> int:
-    if text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"takes earliest, latest, ISO 8601 or Unix ms, not {text!r}", param_hint="--to"
-        ) from None
-    return int(moment.timestamp() * 1000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -43,7 +44,7 @@ def add(
         "dry_run": dry_run,
     }
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        path = f"/v1/topics/{topic}/partitions"
+        path = f"/v1/topics/{quote(topic, safe='')}/partitions"
         answer = client.administer("POST", path, body, repeatable=dry_run)
     if as_json:
         print_json(answer)
@@ -69,7 +70,7 @@ def remove(
     confirmed(question, yes=yes or dry_run)
     body = {"partitions": partition, "dry_run": dry_run}
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        path = f"/v1/topics/{topic}/partitions"
+        path = f"/v1/topics/{quote(topic, safe='')}/partitions"
         answer = client.administer("DELETE", path, body, repeatable=dry_run)
     if as_json:
         print_json(answer)

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -95,7 +96,7 @@ def cancel_partition(
     """Send one partition back to the replicas that it had; its task goes on with the others."""
     topic, number = topic_partition(partition)
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        answer = client.administer("DELETE", f"/v1/reassignments/{topic}/{number}")
+        answer = client.administer("DELETE", f"/v1/reassignments/{quote(topic, safe='')}/{number}")
     if as_json:
         print_json(answer)
     else:

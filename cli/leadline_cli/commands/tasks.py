@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Annotated, Any, Final
+from urllib.parse import quote
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -62,7 +63,7 @@ def cancel(
 ) -> None:
     """Send back what a task has half-way moved, and begin nothing more of it."""
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        found = client.administer("DELETE", f"/v1/tasks/{task}")
+        found = client.administer("DELETE", _path(task))
     show_task(found, as_json=as_json)
 
 
@@ -81,7 +82,7 @@ def throttle(
         raise typer.BadParameter(f"takes a number of bytes, or none; not {bytes_per_s!r}")
     change = {"throttle_bytes_per_s": None if bytes_per_s == "none" else int(bytes_per_s)}
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        found = client.administer("PATCH", f"/v1/tasks/{task}", change, repeatable=True)
+        found = client.administer("PATCH", _path(task), change, repeatable=True)
     show_task(found, as_json=as_json)
 
 
@@ -134,7 +135,11 @@ def show_task(task: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _read(client: LeadlineClient, task_id: str) -> dict[str, Any]:
-    return client.administer("GET", f"/v1/tasks/{task_id}")
+    return client.administer("GET", _path(task_id))
+
+
+def _path(task_id: str) -> str:
+    return f"/v1/tasks/{quote(task_id, safe='')}"
 
 
 def _row(task: dict[str, Any]) -> tuple[object, ...]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
 from leadline_cli.output import Yes, confirmed, numbers, out, print_json, print_table, reported
+from leadline_cli.times import TIME_HELP, unix_ms
 from leadline_client.wire import NO_LEADER, NewTopic, PartitionInfo, TopicInfo
 
 app = typer.Typer(
@@ -55,8 +55,13 @@ def describe(
 def create(
     topic: str,
     *,
-    partitions: Annotated[int | None, typer.Option(min=1)] = None,
-    replication_factor: Annotated[int | None, typer.Option(min=1)] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="How many; by default num.partitions.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(min=1, help="Replicas of each; by default default.replication.factor."),
+    ] = None,
     assignment: Annotated[
         str | None,
         typer.Option(
@@ -106,16 +111,19 @@ def offsets(
     topics: Annotated[list[str], typer.Argument(help="One or more topics")],
     *,
     at: Annotated[
-        datetime | None,
-        typer.Option(help="Also the first offset at or after this time (UTC)"),
+        int | None,
+        typer.Option(
+            parser=unix_ms,
+            metavar="TIME",
+            help=f"Also the first offset of then or later: {TIME_HELP}.",
+        ),
     ] = None,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Show where each partition begins and ends, as its leader knows it."""
-    timestamp = None if at is None else int(at.replace(tzinfo=UTC).timestamp() * 1000)
-    question = {"topics": topics, "timestamp": timestamp}
+    question = {"topics": topics, "timestamp": at}
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         found = client.administer("POST", "/v1/offsets", question, repeatable=True)
     if as_json:
