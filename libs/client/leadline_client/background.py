@@ -21,12 +21,18 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop and return its result, blocking; it ends with its caller."""
-        future = self.start(work)
+        # Here before the work begins: an interruption may come at any time from then on.
+        given_up: Future[None] = Future()
         try:
-            return future.result()
+            return self.start(self._until(given_up, work)).result()
         except BaseException:
-            future.cancel()
+            given_up.set_result(None)
             raise
+
+    async def _until(self, given_up: Future[None], work: Coroutine[Any, Any, T]) -> T:
+        task = asyncio.ensure_future(work)
+        given_up.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
+        return await task
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start `work` on the loop and return its future."""

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
 from types import FrameType
+from typing import Any, TypeVar
 
 import pytest
 
 from leadline_client.background import LoopThread
+
+T = TypeVar("T")
 
 
 class Interrupted(Exception):
@@ -45,6 +50,31 @@ def test_work_ends_when_its_caller_is_interrupted() -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
         pressing.join()
+        thread.close()
+
+
+def test_work_ends_when_its_caller_is_interrupted_before_it_waits() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    class Hasty(LoopThread):
+        def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+            super().start(work)
+            begun.wait(10)
+            raise Interrupted
+
+    thread = Hasty("test")
+    try:
+        with pytest.raises(Interrupted):
+            thread.run(work())
+        assert ended.wait(10)
+    finally:
         thread.close()
 
 
