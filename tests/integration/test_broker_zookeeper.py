@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -207,6 +208,28 @@ async def test_settings_of_broker_and_cluster_are_read_and_watched(
         await zk.set(znodes.CONFIG_CLUSTER, cluster, 0)
         await until(lambda: told.hints == 2, "the cluster's is hinted at")
         assert await store.configs(told.on_hint) == (own, cluster)
+
+
+async def test_a_topic_is_read_once_for_all_of_its_partitions(
+    zk: ZkSession, zk_chroot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node names all of them: reading it for each would cost the square of their number."""
+    read: list[str] = []
+    get_many = ZkSession.get_many
+
+    async def noting(session: ZkSession, paths: Sequence[str], **options: Any) -> Any:
+        read.extend(paths)
+        return await get_many(session, paths, **options)
+
+    monkeypatch.setattr(ZkSession, "get_many", noting)
+    names = [("t", "id-1", partition) for partition in range(50)]
+    async with store_of(1, zk_chroot) as store:
+        states = await store.read_states(names)
+        outcomes = await store.write_isrs([(name, proposal(1, 2, 3)) for name in names])
+    assert [name for name, state in zip(names, states, strict=True) if state] == [NAME]
+    assert {result for result, _ in outcomes[1:]} == {IsrWriteResult.CONFLICT}
+    assert read.count(znodes.topic_path("t")) == 2
+    assert len(read) == 2 * (1 + len(names))
 
 
 async def test_states_are_read_as_published(zk: ZkSession, zk_chroot: str) -> None:

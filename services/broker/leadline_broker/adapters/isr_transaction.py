@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,10 +11,17 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, Op, OpResult, SetOp, Stat
-from leadline_common.znodes import AuditEntry, PartitionState, StateChange
+from leadline_common.znodes import AuditEntry, PartitionState, StateChange, TopicAssignment
 
 PartitionName = tuple[str, str, int]
 """Topic, topic id, partition."""
+
+
+class TopicNode(NamedTuple):
+    """A topic's node as it was read: its value and data version."""
+
+    assignment: TopicAssignment
+    version: int
 
 
 class IsrTransaction:
@@ -35,28 +43,26 @@ class IsrTransaction:
         self._joiner_ops: range = range(0)
         self._state_op = 0
 
-    def fits(self, topic: tuple[bytes, Stat], state: tuple[bytes, Stat]) -> bool:
+    def fits(self, topic: TopicNode, state: tuple[bytes, Stat]) -> bool:
         """Tell whether the nodes still are what the proposal was made from."""
-        value, assignment = znodes.decode_state(state[0]), znodes.decode_topic(topic[0])
-        assigned = assignment.partitions.get(self._partition, ())
+        value = znodes.decode_state(state[0])
+        assigned = topic.assignment.partitions.get(self._partition, ())
         return (
-            assignment.topic_id == self._topic_id
+            topic.assignment.topic_id == self._topic_id
             and all(joiner in assigned for joiner, _ in self._proposal.joiners)
             and state[1].version == self._proposal.state_version
             and value.leader == self._broker_id
             and value.leader_epoch == self._proposal.leader_epoch
         )
 
-    def operations(
-        self, topic: tuple[bytes, Stat], state: tuple[bytes, Stat], now_ms: int
-    ) -> list[Op]:
+    def operations(self, topic: TopicNode, state: tuple[bytes, Stat], now_ms: int) -> list[Op]:
         """Return the operations; `now_ms` is Unix time, for the audit entry."""
         before = znodes.decode_state(state[0])
         after = msgspec.structs.replace(
             before, isr=self._proposal.isr, eligible=self._proposal.eligible
         )
         ops: list[Op] = [
-            CheckOp(znodes.topic_path(self._topic), topic[1].version),
+            CheckOp(znodes.topic_path(self._topic), topic.version),
             CheckOp(znodes.broker_epoch_path(self._broker_id), self._incarnation),
         ]
         first_joiner = len(ops)

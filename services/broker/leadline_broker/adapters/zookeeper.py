@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from leadline_broker.adapters.isr_transaction import IsrTransaction, PartitionName
+from leadline_broker.adapters.isr_transaction import IsrTransaction, PartitionName, TopicNode
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
@@ -235,7 +235,7 @@ class ZkBrokerStore:
         incarnation: int,
         name: PartitionName,
         proposal: IsrProposal,
-        topic: tuple[bytes, Stat] | None,
+        topic: TopicNode | None,
         state: tuple[bytes, Stat] | None,
     ) -> IsrOutcome:
         transaction = IsrTransaction(self._broker_id, incarnation, name, proposal)
@@ -261,13 +261,24 @@ class ZkBrokerStore:
 
     async def _read_nodes(
         self, partitions: Sequence[PartitionName]
-    ) -> list[tuple[tuple[bytes, Stat] | None, tuple[bytes, Stat] | None]]:
-        """Return topic node and state node of each partition."""
-        paths = []
-        for topic, _, partition in partitions:
-            paths += [znodes.topic_path(topic), znodes.state_path(topic, partition)]
-        nodes = await self._open().get_many(paths)
-        return list(zip(nodes[::2], nodes[1::2], strict=True))
+    ) -> list[tuple[TopicNode | None, tuple[bytes, Stat] | None]]:
+        """Return topic node and state node of each partition; a topic's is read once for all.
+
+        After the states: one of a later topic is then never taken for that of an earlier one.
+        """
+        topics = list(dict.fromkeys(topic for topic, _, _ in partitions))
+        paths = [znodes.state_path(topic, partition) for topic, _, partition in partitions]
+        nodes = await self._open().get_many(paths + [znodes.topic_path(topic) for topic in topics])
+        states, read = nodes[: len(paths)], nodes[len(paths) :]
+        known = {
+            topic: None
+            if node is None
+            else TopicNode(znodes.decode_topic(node[0]), node[1].version)
+            for topic, node in zip(topics, read, strict=True)
+        }
+        return [
+            (known[topic], state) for (topic, _, _), state in zip(partitions, states, strict=True)
+        ]
 
     # -- producer ids ----------------------------------------------------------
 
@@ -293,9 +304,9 @@ class ZkBrokerStore:
 
 
 def _published(
-    name: PartitionName, topic: tuple[bytes, Stat] | None, state: tuple[bytes, Stat] | None
+    name: PartitionName, topic: TopicNode | None, state: tuple[bytes, Stat] | None
 ) -> PublishedState | None:
-    if topic is None or state is None or znodes.decode_topic(topic[0]).topic_id != name[1]:
+    if topic is None or state is None or topic.assignment.topic_id != name[1]:
         return None
     value = znodes.decode_state(state[0])
     return PublishedState(
