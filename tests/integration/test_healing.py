@@ -227,6 +227,23 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
         await until(lambda: is_calm(controller), "all chunks are over")
 
 
+async def test_two_dead_brokers_of_one_partition_are_replaced_one_after_the_other(
+    rig: Rig, zk_session: ZkSession
+) -> None:
+    """The one whose turn has not come is in the target of the other, and no reason to aim anew."""
+    controller = await rig.up(5, **LATER, failed_broker_budget_percent=50)
+    await create(controller, replica_assignment={"0": [1, 2, 3], "1": [2, 3, 1], "2": [3, 1, 2]})
+    await asyncio.gather(rig.brokers[1].stop(), rig.brokers[2].stop())
+    await until_noted(zk_session, 1, 2)
+    await set_interval(controller, 0)
+    async with Followers(rig, zk_session):
+        await until(lambda: avoids(controller, 1), "the first is healed")
+        await until(lambda: avoids(controller, 2), "and so is the second")
+        await until(lambda: is_calm(controller), "all chunks are over")
+    tasks = (await controller.http.get("/v1/tasks/history")).json()["tasks"]
+    assert [(task["state"], task["outcome"]["done"]) for task in tasks] == [("done", 3)] * 2
+
+
 async def test_a_partition_without_a_leader_holds_up_nobody_elses_healing(
     rig: Rig, zk_session: ZkSession
 ) -> None:

@@ -49,6 +49,14 @@ from leadline_controller.domain.history import BROKERS
 from leadline_controller.domain.reassignment.agenda import Agenda
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime import events
+from leadline_controller.runtime.chunks import (
+    FAILED_AT,
+    PARTITIONS,
+    broker_of,
+    by_topic,
+    details_of,
+    names_of,
+)
 from leadline_controller.runtime.desk import Desk
 from leadline_controller.runtime.keeper import Handlers, Keeper
 from leadline_controller.runtime.task_keeper import TaskKeeper
@@ -59,7 +67,6 @@ _log = logging.getLogger(__name__)
 HEAL = "heal"
 """The kind of a task that is a chunk."""
 _WAITING = TaskState.PREPARING
-_FAILED_AT = "failure_timestamp"
 RETRY_PAUSE_MS = 500
 """How long to wait after ZooKeeper had something else than was expected."""
 
@@ -126,7 +133,7 @@ class HealingKeeper(Keeper):
         """Yield the chunks that are not over, of one broker or of all, in order."""
         for task in self._tasks.book:
             is_open = task.node.kind == HEAL and not task.node.state.is_over
-            if is_open and broker in (None, _broker_of(task)):
+            if is_open and broker in (None, broker_of(task)):
                 yield task
 
     def due_at(self, broker: int) -> int | None:
@@ -172,7 +179,7 @@ class HealingKeeper(Keeper):
         for broker in census.returned:
             await self._on_broker_return(broker)
         for task in list(self.chunks()):
-            if task.node.state is _WAITING and _broker_of(task) in live:
+            if task.node.state is _WAITING and broker_of(task) in live:
                 await self._tasks.cancel(task, self._desk.office.actor)
         self._incarnations = {b.id: b.incarnation for b in self._image.brokers.values()}
         await self._tell_live()
@@ -242,21 +249,14 @@ class HealingKeeper(Keeper):
         if len(names) < len(mine):
             return  # the rest waits for a leader, or for a broker that can take it
         # A chunk of an earlier failure that still runs belongs to the history of that.
-        queued = [t for t in self.chunks(broker) if t.node.details.get(_FAILED_AT) == failed_at]
-        counts = {"chunks": len(queued), "partitions": sum(len(_names_of(t)) for t in queued)}
+        queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
+        counts = {"chunks": len(queued), "partitions": sum(len(names_of(t)) for t in queued)}
         op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
         await self._commit([op], "healing_queued", broker, self.failed[broker], counts)
         del self.failed[broker]
 
     async def _queue_chunk(self, broker: int, names: Sequence[TopicPartition]) -> None:
-        by_topic: dict[str, list[int]] = {}
-        for name in names:
-            by_topic.setdefault(name.topic, []).append(name.partition)
-        details = {
-            "broker": broker,
-            _FAILED_AT: self.failed[broker].failure_timestamp,
-            "partitions": by_topic,
-        }
+        details = details_of(broker, self.failed[broker].failure_timestamp, names)
         reason = f"broker {broker} is dead"
         await self._tasks.prepare(self._submission((), reason, details))
 
@@ -284,7 +284,7 @@ class HealingKeeper(Keeper):
         """Return what chunks take care of, by broker."""
         covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            covered.setdefault(_broker_of(task), set()).update(_names_of(task))
+            covered.setdefault(broker_of(task), set()).update(names_of(task))
         return covered
 
     # -- launching -------------------------------------------------------------
@@ -300,8 +300,8 @@ class HealingKeeper(Keeper):
         if task is None:
             return
         details = task.node.details
-        names = sorted(_names_of(task))
-        targets = targets_for(self._image, names, _broker_of(task), self._agenda)
+        names = sorted(names_of(task))
+        targets = targets_for(self._image, names, broker_of(task), self._agenda)
         _log.info("healing %d of %d partitions of task %s", len(targets), len(names), task.id)
         await self._tasks.launch(task, self._submission(targets, task.node.reason, details))
 
@@ -317,28 +317,29 @@ class HealingKeeper(Keeper):
 
         Their chunk would never end, and every other one waits for it.
         """
-        healed = {_broker_of(task) for task in self.chunks()}
+        healed = {broker_of(task) for task in self.chunks()}
         dead = self._dead() | (healed - self._image.live)
         for task in list(self.chunks()):
             stuck = self._aimed_at(task, dead) if task.node.state is TaskState.RUNNING else []
-            targets = targets_for(self._image, stuck, _broker_of(task), ())
+            targets = targets_for(self._image, stuck, broker_of(task), ())
             if not targets:
                 continue
-            by_topic: dict[str, list[int]] = {}
-            for row in targets:
-                by_topic.setdefault(row.topic, []).append(row.partition)
-            details = {**task.node.details, "partitions": by_topic}
-            reason = f"{task.node.reason}, and so is what was to take its place"
+            details = {**task.node.details, PARTITIONS: by_topic(targets)}
+            reason = f"broker {broker_of(task)} is dead, and so is what was to take its place"
             _log.info("%d partitions of task %s get other targets", len(targets), task.id)
             wanted = self._submission(targets, reason, details, retarget=True)
             await self._tasks.launch(await self._tasks.prepare(wanted), wanted)
 
     def _aimed_at(self, task: Task, dead: Set[int]) -> list[TopicPartition]:
-        """Return the partitions of a chunk whose targets name a dead broker."""
+        """Return the partitions of a chunk that a dead broker is to get.
+
+        Not those that it has already: its own chunks see to them, after this one.
+        """
         return [
             name
             for name in self._agenda.of_task(task.id)
-            if (entry := self._agenda.get(name)) and not dead.isdisjoint(entry.intent.target)
+            if (entry := self._agenda.get(name))
+            and dead & (set(entry.intent.target) - set(entry.intent.start))
         ]
 
     # -- within ----------------------------------------------------------------
@@ -352,7 +353,7 @@ class HealingKeeper(Keeper):
         more: Mapping[str, Any] | None = None,
     ) -> None:
         after = {
-            _FAILED_AT: failed.failure_timestamp,
+            FAILED_AT: failed.failure_timestamp,
             "incarnation": failed.incarnation,
             "controller_epoch": failed.controller_epoch,
             **(more or {}),
@@ -371,23 +372,6 @@ class HealingKeeper(Keeper):
         if coming:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(coming) / 1000, self._desk.hint, HealingDue)
-
-
-def _broker_of(task: Task) -> int:
-    """Return whose replicas a chunk makes anew; -1, which is nobody, where it does not say."""
-    broker = task.node.details.get("broker")
-    return broker if isinstance(broker, int) else -1
-
-
-def _names_of(task: Task) -> frozenset[TopicPartition]:
-    """Return the partitions of a chunk; none where somebody has written something else."""
-    try:
-        by_topic = msgspec.convert(task.node.details.get("partitions", {}), dict[str, list[int]])
-    except msgspec.ValidationError:
-        return frozenset()
-    return frozenset(
-        TopicPartition(t, number) for t, numbers in by_topic.items() for number in numbers
-    )
 
 
 def _readable(broker: int, data: bytes) -> FailedBroker | None:
