@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from tests.support.bad_input import JSON, OCTETS, TEXT, Bad, bad_json
+import msgspec
+
+from leadline_common.staged_copies import DROP_STAGED_PATH, KEEP_STAGED_PATH, READ_STAGED_PATH
+from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
 
 STAGED: Final = "/v1/topics/t/partitions/0/staged"
 PUBLISH: Final = "/v1/topics/t/partitions/0/publish"
@@ -51,3 +54,38 @@ def publishes(batch: bytes, large: bytes, request_max_bytes: int) -> list[Bad]:
         bad_json("publish in no partition", "/v1/topics/t/partitions/9/publish", 40402, GOOD),
         Bad("publish, wrong content type", "POST", PUBLISH, 41550, b"{}", TEXT),
     ]
+
+
+def copy(name: str, path: str, code: int, says: str = "", **changed: object) -> Bad:
+    """Return what no leader says to broker 2 in its first incarnation about what is staged."""
+    said: dict[str, object] = {
+        "broker_id": 2,
+        "incarnation": 1,
+        "leader": 1,
+        "leader_epoch": 1,
+        "topic_id": "f" * 32,
+        "partition": 0,
+    }
+    content = msgspec.msgpack.encode(said | changed)
+    return Bad(name, "POST", path, code, content, MSGPACK, says)
+
+
+_KEPT: Final[dict[str, Any]] = {"staged_id": "a" * 32, "records": b"x"}
+COPIES: Final = [
+    Bad("malformed copy", "POST", KEEP_STAGED_PATH, 40050, b"\xc1", MSGPACK),
+    Bad("copy, wrong content type", "POST", KEEP_STAGED_PATH, 41550, b"{}", JSON),
+    copy("copy of nothing", KEEP_STAGED_PATH, 40050, says="staged_id"),
+    copy("copy to a path", KEEP_STAGED_PATH, 40050, "staged_id", **_KEPT | {"staged_id": "../x"}),
+    copy("copy for another broker", KEEP_STAGED_PATH, 40050, **_KEPT, broker_id=1),
+    copy("copy for an old incarnation", KEEP_STAGED_PATH, 40954, **_KEPT, incarnation=0),
+    copy("copy for no replica", KEEP_STAGED_PATH, 40402, **_KEPT),
+    copy("drop of a list that is none", DROP_STAGED_PATH, 40050, "staged_ids", staged_ids="a"),
+    copy("drop for another broker", DROP_STAGED_PATH, 40050, staged_ids=["a"], broker_id=1),
+    copy("drop for an old incarnation", DROP_STAGED_PATH, 40954, staged_ids=["a"], incarnation=0),
+    copy("drop for no replica", DROP_STAGED_PATH, 40402, staged_ids=["a"]),
+    copy("reading nothing", READ_STAGED_PATH, 40050, says="staged_id"),
+    copy("reading at another broker", READ_STAGED_PATH, 40050, staged_id="a", broker_id=1),
+    copy("reading at an old incarnation", READ_STAGED_PATH, 40954, staged_id="a", incarnation=0),
+    copy("reading of no replica", READ_STAGED_PATH, 40402, staged_id="a"),
+]
+"""What broker 2 refuses of what is said among replicas."""

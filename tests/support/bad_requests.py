@@ -18,8 +18,8 @@ from tests.support.bad_exports import EXPORTS
 from tests.support.bad_input import JSON, MSGPACK, OCTETS, TEXT, Bad, bad_json
 from tests.support.bad_operations import OPERATIONS
 from tests.support.bad_plans import PLANS
+from tests.support.bad_publishes import COPIES, PUBLISH, STAGED, publishes, staged
 from tests.support.bad_publishes import GOOD as GOOD_PUBLISH
-from tests.support.bad_publishes import PUBLISH, STAGED, publishes, staged
 from tests.support.bad_questions import QUESTIONS
 from tests.support.bad_reassignments import REASSIGNMENTS
 
@@ -286,6 +286,7 @@ INTERNAL = [
     command("malformed metadata", rpc.UPDATE_METADATA_PATH, 40050, b'{"cluster_id": 5}'),
     Bad("malformed fetch", "POST", rpc.REPLICA_FETCH_PATH, 40050, b"\xc1", MSGPACK),
     Bad("fetch, wrong content type", "POST", rpc.REPLICA_FETCH_PATH, 41550, b"{}", JSON),
+    *COPIES,
 ]
 
 NEW = {"name": "new", "partitions": 1, "replication_factor": 1}
