@@ -14,6 +14,8 @@ from leadline_common.rpc import JSON
 from leadline_coordinator.domain.facts import Ends, Partition
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=2)
+_MOST_NAMED: Final = 6_000
+"""Characters of topics that are asked for by name: servers limit addresses. More means all."""
 _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, KeyError)
 
 
@@ -46,9 +48,10 @@ class HttpBrokers:
         await self._session.close()
 
     async def _metadata(self, brokers: Sequence[str], topics: Collection[str]) -> Metadata | None:
+        names = ",".join(sorted(topics))
+        params = {"topics": names} if len(names) <= _MOST_NAMED else {}
         for url in brokers:
             try:
-                params = {"topics": ",".join(sorted(topics))}
                 async with self._session.get(
                     url + "/v1/metadata", params=params, timeout=_TIMEOUT
                 ) as answer:
