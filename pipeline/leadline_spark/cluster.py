@@ -6,8 +6,9 @@ question goes to one address after the other, beginning with the one that answer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from leadline_spark import transport
@@ -17,6 +18,7 @@ from leadline_spark.options import Options
 from leadline_spark.transport import Answer, Refusal, Unreachable
 
 _LONGEST_TRY_S = 10.0
+_TOKEN = re.compile(r"[!-~]+")
 _LOOKUP_S = 0.03
 """How much longer a broker may take for each time that it looks up in a log."""
 
@@ -79,10 +81,10 @@ OffsetsAnswer = dict[TopicPartition, PartitionOffsets | Untold]
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a cluster is reached: small, and pickled into every task."""
+    """How a cluster is reached: small, and pickled into every task. It shows no token."""
 
     bootstrap: tuple[str, ...]
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     timeout_s: float = transport.DEFAULT_TIMEOUT_S
 
     @classmethod
@@ -91,7 +93,17 @@ class Connection:
         options.required("bootstrap")
         addresses = tuple(_url(name) for name in options.names("bootstrap"))
         timeout_ms = options.number("requestTimeoutMs") or 30_000
-        return cls(addresses, options.text("token"), timeout_ms / 1_000)
+        return cls(addresses, _token(options.text("token")), timeout_ms / 1_000)
+
+
+def _token(text: str | None) -> str | None:
+    """Return a token as headers carry it, without the line end of the file that it came from."""
+    token = (text or "").strip()
+    if token and not _TOKEN.fullmatch(token):
+        # Not shown, and found out here: an HTTP library would say so with the token in its text.
+        told = "token holds blanks, or what is not ASCII: no header can carry it."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+    return token or None
 
 
 def _url(address: str) -> str:
