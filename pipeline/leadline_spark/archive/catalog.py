@@ -97,6 +97,11 @@ def add_batch(
         replace(entry, topic_id=topic_ids.get(entry.name.topic, entry.topic_id))
         for entry in written
     ]
+    with store.lock():
+        return _add_batch(store, run, batch, entries)
+
+
+def _add_batch(store: Store, run: int, batch: int, entries: list[Entry]) -> Manifest:
     name = ManifestName(run, batch + 1)
     again = store.size(name.path) is not None
     try:
@@ -122,12 +127,31 @@ def add_compaction(
 ) -> None:
     """Let merged files count instead of those that they were made of, and delete these.
 
-    `number` is any that no other compaction has.
+    `number` is any that no other compaction has. Raises LEADLINE_ARCHIVE_CONFLICT, and changes
+    nothing, where the archive is no more what it was when the files were merged.
     """
     compaction = Manifest(merged, {}, {}, replaces)
-    write(store, ManifestName(COMPACTIONS, number).path, manifests.encode(compaction))
-    for path in replaces:
-        store.delete(path)
+    with store.lock():
+        _check_unchanged(store, compaction)
+        write(store, ManifestName(COMPACTIONS, number).path, manifests.encode(compaction))
+        for path in replaces:
+            store.delete(path)
+
+
+def _check_unchanged(store: Store, compaction: Manifest) -> None:
+    """Check that the parts still count, and that the merged files are there.
+
+    Another compaction may have merged the same parts, or deleted these files, which nobody counts
+    yet, and so may a batch that ran again.
+    """
+    counted = {entry.path for entry in holdings(store)}
+    gone = [path for path in compaction.replaces if path not in counted]
+    gone += [one.path for one in compaction.files if store.size(one.path) != one.bytes]
+    if gone:
+        _forget(store, compaction.files)
+        told = f"{gone[0]} is gone: another compaction, or a batch that ran again, came in between"
+        told += ". The archive holds what it held; compact it again"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told)
 
 
 def unlisted(store: Store) -> list[DataName]:

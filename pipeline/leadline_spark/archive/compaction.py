@@ -13,6 +13,7 @@ from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import Entry
 from leadline_spark.archive.parquet import SCHEMA, FileWriter, read_row_groups
 from leadline_spark.archive.storage import Store
+from leadline_spark.errors import LeadlineSparkError
 
 
 class Group(NamedTuple):
@@ -36,7 +37,8 @@ def plan(entries: Iterable[Entry], target_bytes: int) -> list[Group]:
 def merge(store: Store, group: Group) -> Entry:
     """Write the file that holds all records of a group, and describe it.
 
-    Raises LEADLINE_ARCHIVE_DAMAGED where a file is not what its manifest says.
+    Raises LEADLINE_ARCHIVE_DAMAGED where a file is not what its manifest says, and
+    LEADLINE_ARCHIVE_CONFLICT where it is gone: another compaction has merged it, if all is well.
     """
     first, last = group.entries[0], group.entries[-1]
     writer = FileWriter(store, *first.place, first.topic_id)
@@ -52,6 +54,10 @@ def merge(store: Store, group: Group) -> Entry:
             told = f"{first.path} to {last.path} have {rows} rows, not {wanted}, up to {writer.end}"
             raise manifests.damaged(told)
         return writer.finish()
+    except FileNotFoundError as gone:
+        told = f"a file from {first.path} to {last.path} is gone while they are merged: see "
+        told += "whether another compaction is at work, and what `verify` says"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told) from gone
     finally:
         writer.discard()
 

@@ -7,17 +7,19 @@ and the rename is on the disk before this returns; elsewhere that is the file sy
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from leadline_spark.archive.naming import MANIFESTS, is_temporary, temporary_path, topic_folder
 
 ABANDONED_S = 3_600.0
+LOCK = "_lock"
 
 
 class Pending(Protocol):
@@ -52,6 +54,9 @@ class Store(Protocol):
 
     def begin(self, folder: str) -> Pending:
         """Begin a file that is to appear in a folder."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Have others wait until the block is left, for as short as a commit takes."""
 
 
 class LocalStore:
@@ -95,6 +100,14 @@ class LocalStore:
         """Begin a file."""
         (self._root / folder).mkdir(parents=True, exist_ok=True)
         return _LocalPending(self._root, temporary_path(folder, uuid.uuid4().hex))
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold a lock that the kernel takes back from whoever dies."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / LOCK).open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
 
 class _LocalPending:
@@ -174,6 +187,10 @@ class RemoteStore:
         self._fs.create_dir(self._absolute(folder), recursive=True)
         temporary = self._absolute(temporary_path(folder, uuid.uuid4().hex))
         return _RemotePending(self._fs, temporary, self._absolute)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold up nobody: object stores have no locks."""
+        return nullcontext()
 
     def _absolute(self, path: str) -> str:
         return f"{self._root}/{path}" if self._root else path

@@ -5,7 +5,7 @@
 
 Readers who go by the manifests see the same records all the time; a reader of all files may find
 some twice for the moment between one rename and the next deletions. May run beside an archiving
-job, not beside another compaction.
+job. Of two compactions at once one is refused, and changes nothing.
 """
 
 from __future__ import annotations
@@ -83,10 +83,11 @@ def tidy(store: Store) -> list[str]:
     batch under way has written lies beyond the archive's end, and is left alone, and so is what
     may be the only copy there is, because a manifest was lost.
     """
-    held = manifests.spans(catalog.holdings(store))
-    stray = [name for name in catalog.unlisted(store) if manifests.covers(held, name)]
-    for name in stray:
-        store.delete(name.path)
+    with store.lock():
+        held = manifests.spans(catalog.holdings(store))
+        stray = [name for name in catalog.unlisted(store) if manifests.covers(held, name)]
+        for name in stray:
+            store.delete(name.path)
     return [name.path for name in stray]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO
@@ -17,9 +18,9 @@ from hypothesis import strategies as st
 from leadline_spark.archive import catalog, checking, compaction
 from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import Entry
-from leadline_spark.archive.naming import ManifestName
+from leadline_spark.archive.naming import MANIFESTS, ManifestName
 from leadline_spark.archive.parquet import SCHEMA, read_row_groups
-from leadline_spark.archive.storage import LocalStore, Pending, Store, sweep, write
+from leadline_spark.archive.storage import LOCK, LocalStore, Pending, Store, sweep, write
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs.compact import compact, tidy
 from tests.unit.spark.archives import TOPIC_ID, data_file, records
@@ -58,6 +59,9 @@ class MortalStore:
 
     def begin(self, folder: str) -> Pending:
         return _MortalPending(self, self._store.begin(folder))
+
+    def lock(self) -> AbstractContextManager[None]:
+        return self._store.lock()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -167,6 +171,115 @@ def test_a_batch_that_runs_again_after_its_files_were_merged_changes_nothing(
     _holds(store, 0, 30)
 
 
+def _merged(store: Store) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+    """Merge everything as a compaction does before its commit; return what it would commit."""
+    groups = compaction.plan(catalog.holdings(store), 1 << 20)
+    parts = tuple(entry.path for group in groups for entry in group.entries)
+    return tuple(compaction.merge(store, group) for group in groups), parts
+
+
+def _three_batches(store: Store) -> int:
+    run, _ = catalog.begin_run(store)
+    for number, (first, end) in enumerate(pairwise((0, 10, 20, 30))):
+        _batch(store, run, number, first, end, set())
+    return run
+
+
+def test_of_two_compactions_at_once_one_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run = _three_batches(store)
+    earlier = _merged(store)
+    _batch(store, run, 3, 30, 40, set())
+    later = _merged(store)
+
+    catalog.add_compaction(store, 1, *later)
+    with pytest.raises(LeadlineSparkError, match="came in between") as refused:
+        catalog.add_compaction(store, 2, *earlier)
+
+    assert refused.value.code == "LEADLINE_ARCHIVE_CONFLICT"
+    _holds(store, 0, 40)
+
+
+def test_two_compactions_of_the_same_files_leave_one_merged_file(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    _three_batches(store)
+    one, other = _merged(store), _merged(store)
+    assert one == other
+
+    catalog.add_compaction(store, 1, *one)
+    with pytest.raises(LeadlineSparkError, match="came in between"):
+        catalog.add_compaction(store, 2, *other)
+
+    _holds(store, 0, 30)
+
+
+@pytest.mark.parametrize("by", ["another compaction", "a batch that runs again"])
+def test_merged_files_that_were_deleted_before_they_counted_replace_nothing(
+    tmp_path: Path, by: str
+) -> None:
+    store = LocalStore(tmp_path)
+    run = _three_batches(store)
+    merged = _merged(store)
+    if by == "another compaction":
+        assert tidy(store) == [merged[0][0].path]
+    else:
+        _batch(store, run, 2, 20, 30, set())
+
+    with pytest.raises(LeadlineSparkError, match="came in between"):
+        catalog.add_compaction(store, 1, *merged)
+
+    _holds(store, 0, 30)
+
+
+def test_a_part_that_is_gone_while_it_is_merged_is_a_conflict(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    _three_batches(store)
+    [group] = compaction.plan(catalog.holdings(store), 1 << 20)
+    store.delete(group.entries[1].path)
+
+    with pytest.raises(LeadlineSparkError, match="LEADLINE_ARCHIVE_CONFLICT"):
+        compaction.merge(store, group)
+
+
+class WatchedStore(LocalStore):
+    """Notes of each manifest and deletion whether anybody could commit something meanwhile."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.open_to_others: list[bool] = []
+
+    def begin(self, folder: str) -> Pending:
+        if folder.startswith(MANIFESTS):
+            self.open_to_others.append(_is_free(self))
+        return super().begin(folder)
+
+    def delete(self, path: str) -> None:
+        self.open_to_others.append(_is_free(self))
+        super().delete(path)
+
+
+def _is_free(store: LocalStore) -> bool:
+    with store.open(LOCK) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_commits_take_turns(tmp_path: Path) -> None:
+    _three_batches(LocalStore(tmp_path))
+    store = WatchedStore(tmp_path)
+    data_file(store, 5, 9)
+    _batch(store, 1, 3, 30, 40, set())
+    _merge(store, 1 << 20)
+
+    # Two manifests; a file that nobody counts, and four that were merged.
+    assert store.open_to_others == [False] * (2 + 1 + 4)
+    assert _is_free(store)
+    _holds(store, 0, 40)
+
+
 def test_a_new_run_begins_where_the_archive_ends_and_fences_the_old_one(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     first, start = catalog.begin_run(store)
@@ -270,7 +383,7 @@ def test_a_checkpoint_of_another_archive_is_refused(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     with pytest.raises(LeadlineSparkError, match="another directory"):
         _batch(store, 1, 0, 0, 20, set())
-    assert store.paths() == []
+    assert store.paths() == [LOCK]
 
 
 @pytest.mark.parametrize(
