@@ -239,9 +239,9 @@ async def test_only_the_leader_has_others_keep_anything_or_let_go_of_it(
 
     with pytest.raises(error):
         await keeper.keep(KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x"))))
-    with pytest.raises(error):
-        await keeper.drop(DropStagedRequest(**whom, staged_ids=staged))
-    if error is not UnknownLeaderEpoch:
+    if whom["leader_epoch"] < 2:
+        with pytest.raises(error):
+            await keeper.drop(DropStagedRequest(**whom, staged_ids=staged))
         with pytest.raises(error):
             await keeper.read(ReadStagedRequest(**whom, staged_id=staged[0]))
 

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from leadline_broker.domain.effects import Effect, IsrProposal, WriteIsr
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.replica import Replica, Role
-from leadline_broker.domain.staged_copies import must_hold, require_follower, to_ask
+from leadline_broker.domain.staged_copies import (
+    must_hold,
+    require_current,
+    require_follower,
+    to_ask,
+)
 from leadline_client.errors import (
     FencedLeaderEpoch,
     LeadlineError,
@@ -58,6 +63,16 @@ def test_copies_are_for_the_leader_that_is_followed() -> None:
     ):
         with pytest.raises(error):
             require_follower(known, speaks, epoch)
+
+
+def test_one_that_is_elected_already_may_read_and_drop() -> None:
+    state = follower().state
+    require_current(state, 2, 5)
+    require_current(state, 3, 6)
+    with pytest.raises(FencedLeaderEpoch):
+        require_current(state, 2, 4)
+    with pytest.raises(UnknownLeaderEpoch):
+        require_current(state, 3, 5)
 
 
 @dataclass

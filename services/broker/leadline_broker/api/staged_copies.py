@@ -20,7 +20,7 @@ from leadline_common.http.bulk import bulk_route
 
 _FRAME_BYTES: Final = 64 * 1024
 """What a request has besides the upload that it carries."""
-_NOT_HERE: Final = (StaleIncarnation, UnknownPartition, FencedLeaderEpoch)
+_NOT_HERE: Final = (StaleIncarnation, UnknownPartition, FencedLeaderEpoch, UnknownLeaderEpoch)
 
 
 def add_staged_copies(app: ServiceApp, broker: Broker, max_body_bytes: int) -> None:
@@ -48,7 +48,7 @@ def add_staged_copies(app: ServiceApp, broker: Broker, max_body_bytes: int) -> N
             "when the answer comes, and can be published here should this broker lead."
         ),
         encoding="msgpack",
-        errors=[*_NOT_HERE, UnknownLeaderEpoch, StagingFull, StorageFailed],
+        errors=[*_NOT_HERE, StagingFull, StorageFailed],
         max_body_bytes=max_body_bytes + _FRAME_BYTES,
     )
     bulk_route(
@@ -60,11 +60,10 @@ def add_staged_copies(app: ServiceApp, broker: Broker, max_body_bytes: int) -> N
         name="drop_staged_copies",
         summary="Let go of copies of what was staged with a leader",
         description=(
-            "From the leader that the replica here follows, once they are published or dropped. "
-            "What is not here is passed over."
+            "From the leader, once they are published or dropped. What is not here is passed over."
         ),
         encoding="msgpack",
-        errors=[*_NOT_HERE, UnknownLeaderEpoch],
+        errors=_NOT_HERE,
     )
     bulk_route(
         app,

@@ -33,24 +33,30 @@ def to_ask(state: ReplicaState) -> tuple[int, ...]:
 def require_follower(replica: Replica, leader: int, leader_epoch: int) -> None:
     """Raise unless this replica follows that leader in that epoch (rule R1).
 
-    Only such a leader may have it keep anything, or let go of it.
-
     Raises:
         FencedLeaderEpoch: a later leader is known here.
         UnknownLeaderEpoch: that leader is not followed here, or not yet.
 
     """
-    require_current(replica.state, leader_epoch)
-    state = replica.state
-    known = (state.leader, state.leader_epoch)
-    if replica.role is not Role.FOLLOWER or known != (leader, leader_epoch):
+    require_current(replica.state, leader, leader_epoch)
+    if replica.role is not Role.FOLLOWER or replica.state.leader_epoch != leader_epoch:
         raise UnknownLeaderEpoch(
-            f"this replica follows broker {state.leader} in leader epoch {state.leader_epoch}, "
-            f"if anybody, and not {leader} in {leader_epoch}"
+            f"this replica does not follow broker {leader} in leader epoch {leader_epoch}"
         )
 
 
-def require_current(state: ReplicaState, leader_epoch: int) -> None:
-    """Raise FencedLeaderEpoch if a later leader epoch than that is known here (rule R1)."""
+def require_current(state: ReplicaState, leader: int, leader_epoch: int) -> None:
+    """Raise where another leader is known here, of that epoch or of a later one.
+
+    That is enough for one who asks for what is under an id, which never changes, or has no
+    use for it any more: he may have been elected before this replica hears of it.
+
+    Raises:
+        FencedLeaderEpoch: a later leader is known here.
+        UnknownLeaderEpoch: another broker leads in that epoch.
+
+    """
     if leader_epoch < state.leader_epoch:
         raise FencedLeaderEpoch(f"the leader epoch is {state.leader_epoch}, not {leader_epoch}")
+    if leader_epoch == state.leader_epoch and leader != state.leader:
+        raise UnknownLeaderEpoch(f"broker {state.leader} leads in that epoch, not {leader}")

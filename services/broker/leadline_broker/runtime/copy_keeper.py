@@ -22,9 +22,8 @@ class CopyKeeper:
     """Answers leaders about what is staged. Owned by the event loop.
 
     Every request raises InvalidRequest or StaleIncarnation where it is meant for another
-    broker, UnknownPartition where there is no replica, FencedLeaderEpoch where a later
-    leader is known. Keeping and dropping are for whom the replica follows in that very
-    epoch (UnknownLeaderEpoch); any later leader may read, as bytes under an id never change.
+    broker, UnknownPartition where there is no replica, FencedLeaderEpoch or
+    UnknownLeaderEpoch where another leader is known, and keeping where none is yet.
     """
 
     def __init__(self, *, standing: Standing, replicas: ReplicaManager, staging: Staging) -> None:
@@ -34,26 +33,24 @@ class CopyKeeper:
 
     async def keep(self, request: KeepStagedRequest) -> StagedDone:
         """Keep an upload. Raises StagingFull, BodyTooLarge, StorageFailed too: nothing is kept."""
-        partition = self._followed(request)
+        partition = self._hosted(request)
+        require_follower(partition.replica, request.leader, request.leader_epoch)
         await self._staging.keep(partition.key, request.staged_id, request.records)
         return StagedDone()
 
     async def drop(self, request: DropStagedRequest) -> StagedDone:
         """Let go of uploads, those that are here."""
-        self._staging.discard(self._followed(request).key, request.staged_ids)
+        partition = self._hosted(request)
+        require_current(partition.replica.state, request.leader, request.leader_epoch)
+        self._staging.discard(partition.key, request.staged_ids)
         return StagedDone()
 
     async def read(self, request: ReadStagedRequest) -> StagedRecords:
         """Return an upload. Raises UnknownStaged and StorageFailed too."""
         partition = self._hosted(request)
-        require_current(partition.replica.state, request.leader_epoch)
+        require_current(partition.replica.state, request.leader, request.leader_epoch)
         with self._staging.held(partition.key, [request.staged_id]):
             return StagedRecords(await self._staging.read(partition.key, request.staged_id))
-
-    def _followed(self, request: StagedRequest) -> Partition:
-        partition = self._hosted(request)
-        require_follower(partition.replica, request.leader, request.leader_epoch)
-        return partition
 
     def _hosted(self, request: StagedRequest) -> Partition:
         self._standing.require_addressed(request.broker_id, request.incarnation)
