@@ -116,6 +116,7 @@ async def test_a_batch_survives_its_leader_and_is_known_to_the_next(cluster: Clu
     staged = await app.stage(leader, 0)
     first = (await app.publish(leader, 0, staged)).raise_for_status().json()
     assert (first["base_offset"], first["last_offset"], first["duplicate"]) == (0, 7, False)
+    waiting = await app.stage(leader, 1)
 
     await cluster.kill(leader)
     successor = await cluster.leader_of(app.topic, 0, not_in=[leader])
@@ -128,8 +129,10 @@ async def test_a_batch_survives_its_leader_and_is_known_to_the_next(cluster: Clu
     assert (again["base_offset"], again["last_offset"], again["duplicate"]) == (0, 7, True)
     lost = await app.publish(successor, 1, staged)
     assert (lost.status_code, lost.json()["error_code"]) == (404, 40452)
+    next_one = (await app.publish(successor, 1, waiting)).raise_for_status().json()
+    assert (next_one["base_offset"], next_one["duplicate"]) == (8, False)
     await restarted(cluster, leader)
-    assert await app.read() == app.values(0)
+    assert await app.read() == app.values(0) + app.values(1)
 
 
 @rounds(3)
