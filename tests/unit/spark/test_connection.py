@@ -22,7 +22,7 @@ def test_addresses_are_urls_and_may_be_written_as_kafka_has_them() -> None:
     ("given", "kept"), [("abc.DEF-123", "abc.DEF-123"), ("abc\n", "abc"), ("\n", None)]
 )
 def test_a_token_is_kept_without_its_line_end_and_not_shown(given: str, kept: str | None) -> None:
-    made = connection(**{"token": given})
+    made = connection(token=given)
     assert made.token == kept
     assert "abc" not in repr(made)
 
@@ -30,5 +30,5 @@ def test_a_token_is_kept_without_its_line_end_and_not_shown(given: str, kept: st
 @pytest.mark.parametrize("token", ["two words", "two\r\nX-Lines: 1", "caf\xe9"])
 def test_a_token_that_no_header_carries_is_refused_without_showing_it(token: str) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_INVALID") as refused:
-        connection(**{"token": token})
+        connection(token=token)
     assert token not in str(refused.value)
