@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 import pytest
 
+from leadline_cli.commands.tasks import follow
+from leadline_client.client import LeadlineClient
 from leadline_common import znodes
 from leadline_common.tasks import TaskState
 from leadline_common.zk.ops import ANY_VERSION
@@ -164,12 +167,15 @@ async def test_what_one_task_of_a_drain_leaves_is_taken_by_the_next(
     monkeypatch.setattr(drain_module, "PAUSE_S", 0.001)
     controller = await rig.up(brokers=4, reconcile_interval_ms=3_600_000)
     await create(controller, replica_assignment={str(p): [1, 2] for p in range(10)})
-    await drain(controller, 1, throttle_bytes_per_s=5_000_000)
+    first = await drain(controller, 1, throttle_bytes_per_s=5_000_000)
     image = controller.service.image()
     async with Followers(rig, zk_session):
-        await until(lambda: _is_emptied(image, 1), "nothing is left")
+        with LeadlineClient([controller.listener.url]) as client:
+            last = await asyncio.to_thread(follow, client, first["id"])
+    assert _is_emptied(image, 1), "who watches the first one sees the end of all"
     tasks = (await get(controller, "/v1/tasks"))["tasks"]
     assert len(tasks) >= 3
+    assert tasks[-1]["id"] == last["id"]
     assert {task["state"] for task in tasks} == {"done"}
     assert {task["throttle_bytes_per_s"] for task in tasks} == {5_000_000}
     assert [task["details"].get("continued") for task in tasks] == [

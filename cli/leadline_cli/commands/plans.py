@@ -53,11 +53,18 @@ def plan(
         return
     _show(made)
     if task is not None:
-        out.print(f"task {task['id']} carries it out", markup=False)
+        out.print(_carried_out_by(task), markup=False)
     elif made["partitions"]:
         out.print("nothing is changed yet: repeat this with --apply", markup=False)
     else:
         out.print("nothing needs to move", markup=False)
+
+
+def _carried_out_by(task: dict[str, Any]) -> str:
+    parts = task["details"].get("parts", 1)
+    if parts == 1:
+        return f"task {task['id']} carries it out"
+    return f"{parts} tasks carry it out, from {task['id']} on: see `leadline tasks list`"
 
 
 def _show(made: dict[str, Any]) -> None:

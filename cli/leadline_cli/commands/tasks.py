@@ -87,9 +87,9 @@ def throttle(
 
 
 def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
-    """Show a task's progress until it is over, and return it as it then is."""
+    """Show a task's progress until all of it is over, and return the last one as it then is."""
     with Progress(
-        TextColumn("task {task.fields[task_id]}: {task.fields[state]}"),
+        TextColumn("task {task.fields[name]}: {task.fields[state]}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} partitions"),
         TextColumn("{task.fields[speed]}"),
@@ -97,19 +97,23 @@ def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
         console=err,
         transient=True,
     ) as progress:
-        bar = progress.add_task("", total=1, task_id=task_id, state="", speed="")
+        bar = progress.add_task("", total=1, name=task_id, state="", speed="")
         while True:
             task = _read(client, task_id)
             partitions = task["partitions"]
             progress.update(
                 bar,
+                name=task_id,
                 total=partitions["total"],
                 completed=partitions["done"] + partitions["failed"],
                 state=task["state"],
                 speed=_speed(task),
             )
-            if task["state"] not in _OPEN:
+            if task["state"] not in _OPEN and not _has_more(task):
                 return task
+            # What one task could not hold goes on with another, once that is accepted.
+            if "continued" in task["details"]:
+                task_id = task["details"]["continued"]
             time.sleep(_POLL_S)
 
 
@@ -130,8 +134,16 @@ def show_task(task: dict[str, Any], *, as_json: bool) -> None:
         out.print(f"  {_speed(task)}", markup=False)
     if task["reason"]:
         out.print(f"  {task['reason']}", markup=False)
+    if task["details"].get("more"):
+        following = task["details"].get("continued", "another task, after this one")
+        out.print(f"  too large for one task: goes on with {following}", markup=False)
     if task["state"] == "preparing" and "waits_for" in task["details"]:
         out.print(f"  waits: {task['details']['waits_for']}", markup=False)
+
+
+def _has_more(task: dict[str, Any]) -> bool:
+    """Tell whether another task takes what this one has left over, as with large drains."""
+    return task["state"] == "done" and bool(task["details"].get("more"))
 
 
 def _read(client: LeadlineClient, task_id: str) -> dict[str, Any]:
