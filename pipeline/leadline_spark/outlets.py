@@ -7,7 +7,9 @@ is staged twice is published once.
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -18,8 +20,9 @@ from leadline_spark.offsets import TopicPartition
 from leadline_spark.routing import Route
 from leadline_spark.sink_settings import SinkSettings
 from leadline_spark.spool import Kept, Spool
-from leadline_spark.transport import Answer, Refusal
+from leadline_spark.transport import Answer, Refusal, Unreachable
 
+_LOG = logging.getLogger(__name__)
 _GRACE_S = 5.0
 _SEQUENCE_MASK = 0x7FFF_FFFF
 
@@ -59,6 +62,21 @@ class Door:
         path = f"/v1/topics/{quote(self.place.topic)}/partitions/{self.place.partition}/{rest}"
         return self.cluster.call(method, url, path, params, body, wait_s=_GRACE_S)
 
+    def drop(self, leader: str, staged_ids: Iterable[str]) -> bool:
+        """Delete what is staged, as far as it can be; return whether that leader answers.
+
+        The rest dies of age.
+        """
+        try:
+            for staged_id in staged_ids:
+                self.once("DELETE", leader, f"staged/{staged_id}")
+        except Refusal as refusal:
+            _LOG.info("%s: what was staged stays until it expires: %s", self.place, refusal)
+        except Unreachable as failure:
+            _LOG.info("%s: what was staged stays until it expires: %s", self.place, failure)
+            return False
+        return True
+
     def refused(self, refusal: Refusal, code: str = "LEADLINE_REFUSED") -> LeadlineSparkError:
         """Return the error of a task for a refusal that is final."""
         told = f"{self.place}: {self.route.leader} refused: {refusal}"
@@ -97,10 +115,11 @@ class AppendOutlet:
 
 
 class StageOutlet:
-    """Stages with the leader; `staged` are the ids, in order, and `leader` is who has them.
+    """Stages with the leader; `staged` are the ids, in order, and `leader` is who gave them.
 
-    What is staged is gone with its leader, so that all of it is kept until the task ends, and goes
-    to the next leader once more.
+    What is staged outlives its leader with the replicas that were in sync. There may be none, or
+    none of them left once the partition has moved: so all of it is kept until the task ends, and
+    goes to the next leader once more.
     """
 
     def __init__(self, door: Door, settings: SinkSettings, spool: Spool, now_ms: int) -> None:
@@ -132,8 +151,13 @@ class StageOutlet:
     def follow(self, leader: str | None) -> None:
         """Stage everything anew if somebody else leads by now."""
         if leader is not None and leader != self.leader:
-            self.staged.clear()
+            self._begin_anew(leader)
             self._stage()
+
+    def _begin_anew(self, leader: str) -> None:
+        """Forget what was staged, and have the next leader do so: the latest, and what it took over."""
+        self._door.drop(leader, reversed(self.staged))
+        self.staged.clear()
 
     def _stage(self) -> None:
         while len(self.staged) < len(self._kept):
@@ -143,11 +167,10 @@ class StageOutlet:
             except Refusal as refusal:
                 raise self._door.refused(refusal) from refusal
             before, self.leader = self.leader, self._door.route.leader
-            if self.staged and before != self.leader:
-                # Batches are published in their order: begin again. This one is left to expire.
-                self.staged.clear()
-            else:
-                self.staged.append(answer["staged_id"])
+            self.staged.append(answer["staged_id"])
+            if len(self.staged) > 1 and before != self.leader and self.leader is not None:
+                # Batches are published in their order: begin again.
+                self._begin_anew(self.leader)
 
 
 def repeatable(refusal: Refusal) -> Refusal:

@@ -19,7 +19,7 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.offsets import TopicPartition
 from leadline_spark.outlets import Door
 from leadline_spark.sink_settings import SinkSettings
-from leadline_spark.transport import Refusal, Unreachable
+from leadline_spark.transport import Refusal
 
 _LOG = logging.getLogger(__name__)
 _SIDE_BY_SIDE = 8
@@ -30,7 +30,7 @@ _OUT_OF_ORDER = 40962
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """What a task staged for a partition: ids in order, and the leader that has them."""
+    """What a task staged for a partition: ids in order, and the leader that gave them."""
 
     place: TopicPartition
     leader: str | None
@@ -78,22 +78,10 @@ def drop(settings: SinkSettings, uploads: Iterable[Upload]) -> None:
     gone: set[str] = set()
     for upload in uploads:
         leader = upload.leader
-        if leader is not None and leader not in gone and not _dropped(settings, upload, leader):
-            gone.add(leader)
-
-
-def _dropped(settings: SinkSettings, upload: Upload, leader: str) -> bool:
-    """Delete one upload; return whether its leader answers."""
-    door = Door(settings.connection, upload.place, leader, settings.deadline_s)
-    try:
-        for staged_id in upload.staged:
-            door.once("DELETE", leader, f"staged/{staged_id}")
-    except Refusal as refusal:
-        _LOG.info("%s: what was staged stays until it expires: %s", upload.place, refusal)
-    except Unreachable as failure:
-        _LOG.info("%s: what was staged stays until it expires: %s", upload.place, failure)
-        return False
-    return True
+        if leader is not None and leader not in gone:
+            door = Door(settings.connection, upload.place, leader, settings.deadline_s)
+            if not door.drop(leader, upload.staged):
+                gone.add(leader)
 
 
 def _written(messages: Messages) -> list[Written]:
@@ -137,7 +125,7 @@ def _explained(
     which = f"batch {batch} of {settings.app}"
     if refusal.error_code == _UNKNOWN_STAGED:
         told = (
-            f"{door.place}: what was staged of {which} is gone with a former leader, or expired. "
+            f"{door.place}: no replica that answers has what was staged of {which} any more. "
             "Nothing is lost: run it again, and partitions that have it will not get it twice."
         )
         return LeadlineSparkError("LEADLINE_STAGED_LOST", told)

@@ -56,8 +56,8 @@ class Leader:
             self.appended[header.producer_id, header.base_sequence] = asked.body
             return Said({"base_offset": 0, "leader_epoch": 4, "count": header.record_count})
         if asked.method == "DELETE":
-            del self.staged[asked.path.rsplit("/", 1)[1]]
-            return Said(status=204)
+            known = self.staged.pop(asked.path.rsplit("/", 1)[1], None)
+            return refusal(404, 40452) if known is None else Said(status=204)
         name = f"s{len(self.staged)}"
         self.staged[name] = asked.body
         return Said({"staged_id": name, "records": 1, "bytes": 1, "expires_at_ms": 1}, 201)
@@ -158,6 +158,7 @@ def test_a_task_that_fails_tidies_up(leader: Leader) -> None:
 def test_what_was_staged_goes_to_the_next_leader_once_more(leader: Leader) -> None:
     with stand_in() as other:
         behind = Leader(other)
+        behind.staged["old"] = b"a copy that followers of the former leader have"
         behind.leads = leader.leads = other.url
         hint = {"id": 2, "url": other.url, "epoch": 5}
         gone = refusal(421, 42150, retriable=True, leader=hint)
@@ -168,6 +169,7 @@ def test_what_was_staged_goes_to_the_next_leader_once_more(leader: Leader) -> No
         (upload,) = writing.run(rows(3)).uploads
     assert upload.leader == other.url
     assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
+    assert behind.staged.keys() == {*upload.staged}, "nothing is left to expire"
 
 
 def test_a_leader_that_moved_behind_a_tasks_back_is_noticed_at_its_end(leader: Leader) -> None:
