@@ -120,6 +120,17 @@ def play(seed: int, assignor: str, protocol: str, story: list[tuple[str, int, in
     protocol="eager",
     story=[("join", 0, 50), ("leave", 2, 120), ("reset", 0, 0)],
 )
+# Back while the group recovers, it answers the Start of before when it has been given more.
+@example(
+    seed=1,
+    assignor="range",
+    protocol="eager",
+    story=[
+        *(("join", 0, 50), ("leave", 0, 50), ("leave", 1, 50), ("leave", 0, 50), ("join", 1, 0)),
+        *(("freeze", 0, 120), ("fail over", 2, 0), ("join", 0, 0), ("leave", 0, 0)),
+        *(("cut down", 0, 450), ("join", 0, 0), ("join", 0, 0), ("cut up", 1, 0)),
+    ],
+)
 @stories
 def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
     seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]

@@ -20,6 +20,7 @@ from leadline_coordinator.domain.facts import Committed, GroupRecord, Subscripti
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
+from leadline_coordinator.domain.rebalance import Answers, Assign, Record, handle_rebalance_request
 
 LIMITS = Limits()
 P = ("t", 0)
@@ -147,6 +148,25 @@ def test_the_instance_that_came_last_has_the_place() -> None:
     assert list(members.group.members) == ["b"]
     errors = [one.frame for one in members.group.outbox if isinstance(one, Send)]
     assert FencedInstance.code in [getattr(frame, "error_code", None) for frame in errors]
+
+
+def test_the_answer_to_an_earlier_start_is_none_to_the_one_that_is_due() -> None:
+    record = GroupRecord("g", "range", "eager", 3, {"a": Subscription(topics=("t",))})
+    members = Membership(restored(record, 2, LIMITS, {"t": 2}, {}, 0))
+    steps = handle_rebalance_request(members.group, members)
+    assert steps.send(None) == Answers()
+    members.on_hello(hello(member="a"), 1, "x", 10)
+    early = starts(members)[-1]
+    assert early.assignment == ()
+    assert isinstance(steps.send(None), Assign)
+    assert isinstance(steps.send({"a": [P, Q]}), Record)
+
+    answer = Started(id=early.id, coordinator_epoch=2, generation=early.generation, attempt=0)
+    members.on_answer(answer, 1, 20)
+
+    assert steps.send(None) == Answers(LIMITS.answer_timeout_ms)
+    assert starts(members)[-1].assignment == (("t", (0, 1)),)
+    assert members.group.awaited == {"a"}
 
 
 def test_another_assignor_waits_for_members_that_may_come_back() -> None:

@@ -232,7 +232,7 @@ class Group:
         if member.line is None:
             return
         given_up = frozenset(member.held - keeps.get(member.id, _NOTHING))
-        member.started = False  # whatever comes of this, it is to be told what it has then
+        member.outdate()  # whatever comes of this, it is to be told what it has then
         stop = Stop(
             id=member.line.stop(given_up),
             coordinator_epoch=self.epoch,
@@ -251,7 +251,7 @@ class Group:
         if not part <= member.held:
             member.confirmed = self.generation  # of before, it may have lost and regained it
         member.held = set(part)
-        member.started = False
+        member.started = member.outdated = False
         member.told = self.generation
         start = Start(
             id=member.line.start(frozenset(part)),

@@ -52,6 +52,12 @@ class Member:
     confirmed: int = NO_GENERATION
     started: bool = False
     """Whether it has answered a Start of what it now has."""
+    outdated: bool = False
+    """Whether the last Start, answered or not, is not of what it has now, or will have next."""
+
+    def outdate(self) -> None:
+        """Note that it is to be sent another Start; it may yet answer the last one."""
+        self.started, self.outdated = False, True
 
     def certain_rest_ms(self, limits: Limits) -> int:
         """Return when it will certainly have stopped if nothing more is heard of it."""

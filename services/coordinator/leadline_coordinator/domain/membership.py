@@ -120,7 +120,7 @@ class Membership:
                 group.release(member, member.line.on_stopped(frame.id, now_ms))
             case Started():
                 if member.line.on_started(frame.id, now_ms):
-                    member.started = True
+                    member.started = not member.outdated
                     member.confirmed = member.told
                     if group.state is GroupState.STARTING:
                         group.awaited.discard(member.id)

@@ -197,7 +197,7 @@ def _take(group: Group, plan: Plan) -> int:
     group.attempt = 0
     group.unrecorded = True
     for member in group.members.values():
-        member.started = False
+        member.outdate()
     return moved
 
 
