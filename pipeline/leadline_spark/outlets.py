@@ -155,7 +155,7 @@ class StageOutlet:
             self._stage()
 
     def _begin_anew(self, leader: str) -> None:
-        """Forget what was staged, and have the next leader do so: the latest, and what it took over."""
+        """Forget what was staged, and have the next leader do so, from the latest on."""
         self._door.drop(leader, reversed(self.staged))
         self.staged.clear()
 
