@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+import pytest
+
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
+from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.fetching import FetchSettings, read_range
+from leadline_spark.heads import Heads
+from leadline_spark.losses import Losses
+from leadline_spark.offsets import Position, SourceOffset, TopicPartition
+from leadline_spark.planning import Range
+from leadline_spark.subscription import Subscription
 from tests.support.cluster import wait_until
 from tests.support.faults import expired, kill
 from tests.support.history import AnomalyKind
@@ -77,6 +88,28 @@ async def heal_with_losses(running: Scenario, may_be_lost: set[str]) -> None:
     running.assert_loaded()
 
 
+def check_that_spark_is_told(running: Scenario, partition: int) -> None:
+    """Go on behind the last acknowledged record, as a stream does, and read up to it, as a task."""
+    last = max(
+        (ack for ack in running.load.acks if ack.partition == partition),
+        key=lambda ack: ack.base_offset,
+    )
+    end, epoch = last.base_offset + last.count, last.leader_epoch
+    place = TopicPartition(running.topic, partition)
+    connection = Connection((running.cluster.url(STALE),))
+    heads = Heads(Cluster(connection), Subscription(places=(place,)), deadline_s=30.0)
+    view = heads.view()
+    stood = SourceOffset({place: Position(end, epoch)}, {running.topic: view.ids[place]})
+    planned = Range(place, view.ids[place], 0, end, epoch)
+    with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*an election .* cut off") as stream:
+        Losses(heads, fail=True).begins(stood, view)
+    with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*were cut off by an election"):
+        list(read_range(connection, planned, None, FetchSettings(("offset",))))
+    cut = re.search(r"beyond (\d+)", stream.value.message)
+    assert cut is not None
+    assert int(cut[1]) == view.ends[place].end < end
+
+
 async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() -> None:
     async with only_the_stale_replica_is_up() as (running, _):
         await is_told(running, [-1, -1])
@@ -109,6 +142,7 @@ async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> 
             value for value in may_be_lost if running.load.history.sent[value].partition[1] == 0
         }
         await heal_with_losses(running, in_partition_0)
+        await asyncio.to_thread(check_that_spark_is_told, running, 0)
 
 
 async def test_unclean_election_allowed_by_the_topic_happens_by_itself() -> None:
