@@ -1,0 +1,69 @@
+"""The token is for the cluster alone: nothing that Spark shows or keeps has it.
+
+Spark hides options whose names match `spark.redaction.regex`, and `token` does; errors and what is
+pickled into tasks are the connector's own. Pages of Spark's UI are drawn from its status store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from leadline_client.payloads import OutgoingRecord
+from tests.spark.live import Live
+
+TOKEN = "not-to-be-seen"  # noqa: S105 - a test's own
+
+
+def shown(frame: DataFrame) -> str:
+    told = StringIO()
+    with redirect_stdout(told):
+        frame.explain(extended=True)
+        frame.explain(mode="formatted")
+    return f"{told.getvalue()} {frame._jdf.queryExecution().toString()}"
+
+
+def on_pages(spark: SparkSession) -> Iterator[str]:
+    """Yield what the page of every execution so far is drawn from."""
+    executions = spark._jsparkSession.sharedState().statusStore().executionsList()
+    for number in range(executions.size()):
+        one = executions.apply(number)
+        yield f"{one.description()} {one.details()} {one.physicalPlanDescription()}"
+
+
+def test_the_token_is_nowhere_to_be_seen(
+    spark: SparkSession, live: Live, topic: str, tmp_path: Path
+) -> None:
+    live.topic(topic)
+    live.send(topic, [OutgoingRecord(b"v")])
+    options = {"bootstrap": live.bootstrap, "subscribe": topic, "token": TOKEN}
+    spark.createDataFrame([(1,)], "n int")  # Spark finds sinks for active sessions only
+
+    batch = spark.read.format("leadline").options(**options).load()
+    assert batch.count() == 1
+    told = [shown(batch)]
+    stream = spark.readStream.format("leadline").options(**options, startingOffsets="earliest")
+    writer = stream.load().select("value").writeStream.format("leadline")
+    writer = writer.options(bootstrap=live.bootstrap, topic=topic, token=TOKEN)
+    writer = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    query = writer.start()
+    query.awaitTermination()
+    told += [progress.json for progress in query.recentProgress]
+    told += [
+        path.read_text() for path in tmp_path.rglob("*") if path.suffix != ".crc" and path.is_file()
+    ]
+    for wrong in ({"startingOffsets": "latest"}, {"bootstrap": "127.0.0.1:1"}, {"tokens": TOKEN}):
+        with pytest.raises(PySparkException) as refused:
+            spark.read.format("leadline").options(**{**options, **wrong}).load().count()
+        told.append(str(refused.value))
+    told += on_pages(spark)
+
+    assert [text for text in told if TOKEN in text] == []
+    assert "LEADLINE_CLUSTER_UNREACHABLE" in "".join(told)
+    assert topic in "".join(told), "there was something to see"
