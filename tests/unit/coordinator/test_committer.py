@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from leadline_common.clock import SystemClock
 from leadline_common.settings import CoordinatorSettings
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.facts import Committed, Partition, Term
 from leadline_coordinator.runtime.committer import OffsetCommitter
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
@@ -27,13 +28,20 @@ class SlowStore:
         self.let_through = asyncio.Event()
 
     async def write_offsets(
-        self, _: Term, __: str, offsets: Mapping[Partition, Committed], ___: Mapping[str, str]
+        self,
+        _: Term,
+        __: str,
+        offsets: Mapping[Partition, Committed],
+        ___: Mapping[str, str],
+        ____: Sequence[AuditEntry],
     ) -> None:
         self.writing.set()
         await self.let_through.wait()
         self.offsets.update(offsets)
 
-    async def delete_offsets(self, _: Term, __: str, partitions: Collection[Partition]) -> None:
+    async def delete_offsets(
+        self, _: Term, __: str, partitions: Collection[Partition], ___: Sequence[AuditEntry]
+    ) -> None:
         for partition in partitions:
             del self.offsets[partition]
 

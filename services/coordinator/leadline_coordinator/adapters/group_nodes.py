@@ -17,9 +17,11 @@ from typing import Final
 import msgspec
 
 from leadline_common import consumer_znodes as nodes
+from leadline_common import znodes
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.adapters.group_values import (
     group_value,
     offset_of,
@@ -159,6 +161,7 @@ class GroupNodes:
         group: str,
         offsets: Mapping[Partition, Committed],
         topic_ids: Mapping[str, str],
+        told: Sequence[AuditEntry] = (),
     ) -> None:
         """Write committed offsets of a group that is recorded."""
 
@@ -177,10 +180,14 @@ class GroupNodes:
                     written.offsets[topic].add(number)
             return _batches(ops)
 
-        await self._apply(term, group, writing)
+        await self._apply(term, group, writing, told=told)
 
     async def delete_offsets(
-        self, term: Term, group: str, partitions: Collection[Partition]
+        self,
+        term: Term,
+        group: str,
+        partitions: Collection[Partition],
+        told: Sequence[AuditEntry] = (),
     ) -> None:
         """Delete committed offsets, and the nodes of topics that have none left."""
 
@@ -196,9 +203,9 @@ class GroupNodes:
                     del written.offsets[topic]
             return _batches(ops)
 
-        await self._apply(term, group, deleting)
+        await self._apply(term, group, deleting, told=told)
 
-    async def delete_group(self, term: Term, group: str) -> None:
+    async def delete_group(self, term: Term, group: str, told: Sequence[AuditEntry] = ()) -> None:
         """Delete a group with all that is recorded of it."""
 
         def deleting(written: Written) -> list[list[Op]]:
@@ -212,9 +219,22 @@ class GroupNodes:
             ops: list[Op] = [DeleteOp(path, ANY_VERSION) for path in paths]
             return _batches(ops)
 
-        await self._apply(term, group, deleting)
+        await self._apply(term, group, deleting, told=told)
         self._written.pop(group, None)
         self._looking.pop(group, None)
+
+    async def tell(self, term: Term, entry: AuditEntry) -> None:
+        """Write an audit entry alone.
+
+        Raises:
+            Deposed: the coordinator epoch is another by now.
+            ZkError: the outcome is unknown.
+
+        """
+        try:
+            await self._submit(term, [[audit_op(entry)]])
+        except MultiFailed as failure:
+            raise Deposed("another coordinator has been elected") from failure
 
     async def _apply(
         self,
@@ -222,8 +242,11 @@ class GroupNodes:
         group: str,
         difference: Callable[[Written], list[list[Op]]],
         value: bytes | None = None,
+        told: Sequence[AuditEntry] = (),
     ) -> None:
         """Submit the multis that make the difference, in order, each under the term's epoch.
+
+        What the audit is told is in the last of them.
 
         Raises:
             Deposed: the coordinator epoch is another by now.
@@ -235,7 +258,7 @@ class GroupNodes:
             if written is None:
                 written = await self._known_or_made(term, group, value)
             try:
-                await self._submit(term, difference(written))
+                await self._submit(term, _with_audit(difference(written), told))
             except MultiFailed as failure:
                 self._written.pop(group, None)
                 if failure.index == 0 and isinstance(failure.error, BadVersion):
@@ -274,6 +297,17 @@ class GroupNodes:
         ops: list[Op] = [CreateOp(nodes.group_path(group), first), *map(CreateOp, parents)]
         await self._submit(term, [ops])
         self._written[group] = Written(first)
+
+
+def _with_audit(multis: Sequence[list[Op]], told: Sequence[AuditEntry]) -> list[list[Op]]:
+    """Add audit entries to the last of some multis."""
+    *before, last = multis or [[]]
+    return [*before, [*last, *map(audit_op, told)]]
+
+
+def audit_op(entry: AuditEntry) -> CreateOp:
+    """Return the operation that writes an audit entry."""
+    return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
 
 
 def _batches(ops: Sequence[Op]) -> list[list[Op]]:

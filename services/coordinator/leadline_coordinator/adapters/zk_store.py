@@ -19,6 +19,7 @@ from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNod
 from leadline_common.zk.ops import CreateOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.domain.facts import (
     Committed,
@@ -90,7 +91,8 @@ class ZkStore:
 
     async def prepare(self) -> None:
         """Create what must exist before all else."""
-        for path in (nodes.GROUPS, znodes.TOPICS, znodes.DELETE_TOPICS, znodes.BROKER_IDS):
+        paths = (znodes.TOPICS, znodes.DELETE_TOPICS, znodes.BROKER_IDS, znodes.AUDIT)
+        for path in (nodes.GROUPS, *paths):
             await self._session.ensure_path(path)
         try:
             await self._session.create(nodes.COORDINATOR_EPOCH, _FIRST_EPOCH)
@@ -207,19 +209,28 @@ class ZkStore:
         group: str,
         offsets: Mapping[Partition, Committed],
         topic_ids: Mapping[str, str],
+        told: Sequence[AuditEntry] = (),
     ) -> None:
         """Write committed offsets."""
-        await self._groups.write_offsets(term, group, offsets, topic_ids)
+        await self._groups.write_offsets(term, group, offsets, topic_ids, told)
 
     async def delete_offsets(
-        self, term: Term, group: str, partitions: Collection[Partition]
+        self,
+        term: Term,
+        group: str,
+        partitions: Collection[Partition],
+        told: Sequence[AuditEntry] = (),
     ) -> None:
         """Delete committed offsets."""
-        await self._groups.delete_offsets(term, group, partitions)
+        await self._groups.delete_offsets(term, group, partitions, told)
 
-    async def delete_group(self, term: Term, group: str) -> None:
+    async def delete_group(self, term: Term, group: str, told: Sequence[AuditEntry] = ()) -> None:
         """Delete a group with all that is recorded of it."""
-        await self._groups.delete_group(term, group)
+        await self._groups.delete_group(term, group, told)
+
+    async def tell(self, term: Term, entry: AuditEntry) -> None:
+        """Write an audit entry alone."""
+        await self._groups.tell(term, entry)
 
 
 def _ignore() -> None:

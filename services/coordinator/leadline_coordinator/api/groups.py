@@ -109,7 +109,7 @@ def _add_members(router: APIRouter, coordinator: CoordinatorService) -> None:
 
         That is within `group.evict.limit.ms`. A consumer that is alive joins again.
         """
-        coordinator.evict(group, member)
+        await coordinator.evict(group, member)
         return models.MemberGone(group=group, member=member)
 
 

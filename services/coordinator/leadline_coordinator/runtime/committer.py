@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
 from leadline_common.zk.errors import ConnectionLoss, ZkError
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.facts import Committed, Deposed, Partition
 from leadline_coordinator.runtime.office import Office
 
 _log = logging.getLogger(__name__)
+
+Told: TypeAlias = Callable[[Mapping[Partition, Committed]], AuditEntry]
+"""Makes the audit entry about offsets."""
 
 
 class OffsetCommitter:
@@ -35,13 +40,16 @@ class OffsetCommitter:
         self._group = group
         self._topic_ids = topic_ids
         self._pending: dict[Partition, Committed] = {}
+        self._told: list[AuditEntry] = []
         self._written = _Outcome()
         self._being_written = _Outcome()
         self._being_written.succeed()
         self._task: asyncio.Task[None] | None = None
 
-    async def commit(self, offsets: Mapping[Partition, Committed]) -> None:
-        """Write offsets; return when they are durable.
+    async def commit(
+        self, offsets: Mapping[Partition, Committed], told: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Write offsets, with what the audit is told of that; return when they are durable.
 
         Raises:
             OutcomeUnknown: ZooKeeper was lost on the way.
@@ -49,6 +57,7 @@ class OffsetCommitter:
 
         """
         self._pending.update(offsets)
+        self._told.extend(told)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name=f"commit-{self._group}")
         await self._written.wait()
@@ -59,7 +68,7 @@ class OffsetCommitter:
         for outcome in waited_for:
             await outcome.over()
 
-    async def delete(self, gone: Callable[[Partition], bool]) -> int:
+    async def delete(self, gone: Callable[[Partition], bool], told: Told | None = None) -> int:
         """Delete the offsets of partitions that are `gone`; return how many.
 
         Those that are still to be written count too: written later, they would be back.
@@ -75,7 +84,8 @@ class OffsetCommitter:
         if partitions:
             office = self._office
             with told_to_callers():
-                await office.store.delete_offsets(office.term, self._group, partitions)
+                entries = [] if told is None else [told({p: self.offsets[p] for p in partitions})]
+                await office.store.delete_offsets(office.term, self._group, partitions, entries)
             for partition in partitions:
                 self.offsets.pop(partition, None)
         return len(partitions)
@@ -92,6 +102,7 @@ class OffsetCommitter:
         if self._pending and not kept:  # nobody is left to tell those who wait
             self._written.succeed()
             self._written = _Outcome()
+            self._told.clear()
         self._pending = kept
 
     async def _write_all(self) -> None:
@@ -99,10 +110,11 @@ class OffsetCommitter:
         while self._pending:
             begun_ms = clock.monotonic_ms()
             batch, self._pending = self._pending, {}
+            told, self._told = self._told, []
             written, self._written = self._written, _Outcome()
             self._being_written = written
             try:
-                await self._write(batch)
+                await self._write(batch, told)
             except LeadlineError as error:
                 written.fail(error)
             except Exception:
@@ -118,12 +130,14 @@ class OffsetCommitter:
             if left_ms > 0:
                 await asyncio.sleep(left_ms / 1000)
 
-    async def _write(self, batch: Mapping[Partition, Committed]) -> None:
-        office = self._office
+    async def _write(
+        self, batch: Mapping[Partition, Committed], told: Sequence[AuditEntry]
+    ) -> None:
+        office, topic_ids = self._office, self._topic_ids()
         outcome = "written"
         try:
             with office.metrics.commit_seconds.time(), told_to_callers():
-                await office.store.write_offsets(office.term, self._group, batch, self._topic_ids())
+                await office.store.write_offsets(office.term, self._group, batch, topic_ids, told)
         except LeadlineError as error:
             outcome = error.outcome
             raise

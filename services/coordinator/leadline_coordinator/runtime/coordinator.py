@@ -30,6 +30,7 @@ from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.committer import OffsetCommitter, told_to_callers
 from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.office import Office
+from leadline_coordinator.runtime.telling import OPERATOR, entry_about, offsets_by_topic
 from leadline_coordinator.runtime.topics import TopicListeners
 
 _log = logging.getLogger(__name__)
@@ -185,7 +186,7 @@ class Coordinator:
                 del self.groups[name]
             raise
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, actor: str = OPERATOR, reason: str = "") -> None:
         """Delete a group without members, with all that is recorded of it.
 
         Raises:
@@ -196,8 +197,17 @@ class Coordinator:
         """
         desk = self.desk(name)
         await desk.committer.flush()
+        had = {one: offset.offset for one, offset in desk.committer.offsets.items()}
+        told = entry_about(
+            self.office,
+            "group_deleted",
+            name,
+            actor=actor,
+            reason=reason,
+            before=offsets_by_topic(had),
+        )
         with told_to_callers():
-            await self.office.store.delete_group(self.office.term, name)
+            await self.office.store.delete_group(self.office.term, name, [told])
         if self.groups.get(name) is desk and not desk.group.is_active:
             del self.groups[name]
             self.interest.update(name, ())

@@ -16,12 +16,19 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.zk.errors import ZkError
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.facts import Committed, Ends, Partition
 from leadline_coordinator.domain.members import Member
 from leadline_coordinator.runtime.committer import told_to_callers
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.desk import GroupDesk
+from leadline_coordinator.runtime.telling import (
+    entry_about,
+    offsets_by_topic,
+    refusals_told,
+    tell,
+)
 
 ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
@@ -132,6 +139,36 @@ class GroupOffsets:
             LeaderNotAvailable: some leader does not say where its log begins and ends.
 
         """
+        async with refusals_told(self._office, "reset_offsets", group):
+            changes = await self._planned(group, to, partitions, timestamp, offsets or {})
+            if dry_run:
+                told = self._entry("reset_offsets", group, changes, outcome="dry_run")
+                await tell(self._office, told)
+            if dry_run or not changes:
+                return changes
+            desk = await self._desk_for_writing(group)
+            _check_inactive(desk)  # somebody may have joined while the brokers were asked
+            now_ms = self._office.clock.wall_ms()
+            await desk.committer.commit(
+                {(one.topic, one.partition): Committed(one.offset, now_ms) for one in changes},
+                [self._entry("offsets_reset", group, changes)],
+            )
+        return changes
+
+    async def _planned(
+        self,
+        group: str,
+        to: ResetTo,
+        partitions: Collection[Partition],
+        timestamp: int | None,
+        offsets: Mapping[Partition, int],
+    ) -> list[Reset]:
+        """Return what a reset changes.
+
+        Raises:
+            Refused: as `reset` does.
+
+        """
         before = self._committed(group, is_new=bool(partitions or offsets))
         names = set(partitions or offsets or before)
         for name in names:
@@ -141,19 +178,25 @@ class GroupOffsets:
         if missing:
             topic, number = missing[0]
             raise LeaderNotAvailable(f"nobody says where {topic}-{number} begins and ends")
-        wanted = {name: _target(name, to, ends[name], offsets or {}) for name in sorted(names)}
-        changes = [
+        wanted = {name: _target(name, to, ends[name], offsets) for name in sorted(names)}
+        return [
             Reset(*name, before[name].offset if name in before else None, offset)
             for name, offset in wanted.items()
         ]
-        if not dry_run and changes:
-            desk = await self._desk_for_writing(group)
-            _check_inactive(desk)  # somebody may have joined while the brokers were asked
-            now_ms = self._office.clock.wall_ms()
-            await desk.committer.commit(
-                {name: Committed(offset, now_ms) for name, offset in wanted.items()}
-            )
-        return changes
+
+    def _entry(
+        self, kind: str, group: str, changes: Sequence[Reset], outcome: str = "done"
+    ) -> AuditEntry:
+        previous = {(one.topic, one.partition): one.previous for one in changes}
+        new: dict[Partition, int | None] = {(o.topic, o.partition): o.offset for o in changes}
+        return entry_about(
+            self._office,
+            kind,
+            group,
+            outcome=outcome,
+            before=offsets_by_topic(previous),
+            after=offsets_by_topic(new),
+        )
 
     async def lag(self, group: str) -> list[Lag]:
         """Return how far a group is behind, for what it has committed or owns, in order."""
@@ -178,9 +221,15 @@ class GroupOffsets:
             GroupNotEmpty: it has members.
 
         """
-        desk = self._coordinator.desk(group)
-        _check_inactive(desk)
-        return await desk.committer.delete(lambda name: topic is None or name[0] == topic)
+
+        def told(gone: Mapping[Partition, Committed]) -> AuditEntry:
+            before = offsets_by_topic({name: one.offset for name, one in gone.items()})
+            return entry_about(self._office, "offsets_deleted", group, before=before)
+
+        async with refusals_told(self._office, "delete_offsets", group):
+            desk = self._coordinator.desk(group)
+            _check_inactive(desk)
+            return await desk.committer.delete(lambda name: topic is None or name[0] == topic, told)
 
     async def _ends(
         self, partitions: Collection[Partition], timestamp: int | None

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.facts import (
     Committed,
     Ends,
@@ -84,16 +85,24 @@ class Store(Protocol):
         group: str,
         offsets: Mapping[Partition, Committed],
         topic_ids: Mapping[str, str],
+        told: Sequence[AuditEntry] = (),
     ) -> None:
-        """Write committed offsets."""
+        """Write committed offsets, and what the audit is told of that."""
 
     async def delete_offsets(
-        self, term: Term, group: str, partitions: Collection[Partition]
+        self,
+        term: Term,
+        group: str,
+        partitions: Collection[Partition],
+        told: Sequence[AuditEntry] = (),
     ) -> None:
-        """Delete committed offsets."""
+        """Delete committed offsets, and write what the audit is told of that."""
 
-    async def delete_group(self, term: Term, group: str) -> None:
-        """Delete a group with all that is recorded of it."""
+    async def delete_group(self, term: Term, group: str, told: Sequence[AuditEntry] = ()) -> None:
+        """Delete a group with all that is recorded of it, and tell the audit."""
+
+    async def tell(self, term: Term, entry: AuditEntry) -> None:
+        """Write an audit entry alone."""
 
 
 class BrokerGateway(Protocol):

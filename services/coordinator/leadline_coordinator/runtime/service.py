@@ -19,6 +19,7 @@ from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.elector import ActiveCoordinator, CoordinatorElector
 from leadline_coordinator.runtime.offsets import GroupOffsets
+from leadline_coordinator.runtime.telling import entry_about, refusals_told, tell
 
 
 class CoordinatorService:
@@ -171,16 +172,19 @@ class CoordinatorService:
         desk.members.on_leave(member)
         desk.carry_on()
 
-    def evict(self, group: str, member: str) -> None:
+    async def evict(self, group: str, member: str) -> None:
         """Put a member out; its partitions go to others once it has certainly stopped.
 
         Raises:
             UnknownGroup, UnknownMember: there is no such member.
 
         """
-        desk = self.desk(group)
-        desk.members.evict(member, UnknownMember("this consumer was put out of its group"))
-        desk.carry_on()
+        office = self._active().office
+        async with refusals_told(office, "evict_member", group):
+            desk = self.desk(group)
+            desk.members.evict(member, UnknownMember("this consumer was put out of its group"))
+            desk.carry_on()
+        await tell(office, entry_about(office, "member_evicted", group, member=member))
 
     def rebalance(self, group: str) -> GroupDesk:
         """Have a group looked at, as whatever may change its assignment does.
@@ -204,10 +208,11 @@ class CoordinatorService:
 
         """
         coordinator = self._active()
-        desk = coordinator.desk(group)
-        if desk.group.is_active or group in coordinator.groups_being_rebalanced:
-            raise GroupNotEmpty(f"group {group!r} has members: stop them first")
-        await coordinator.delete(group)
+        async with refusals_told(coordinator.office, "delete_group", group):
+            desk = coordinator.desk(group)
+            if desk.group.is_active or group in coordinator.groups_being_rebalanced:
+                raise GroupNotEmpty(f"group {group!r} has members: stop them first")
+            await coordinator.delete(group)
 
     def _active(self) -> Coordinator:
         coordinator = self._elector.coordinator

@@ -13,6 +13,8 @@ from leadline_coordinator.runtime.offsets import GroupOffsets
 
 _log = logging.getLogger(__name__)
 
+_EXPIRED = "without members for offsets.retention.ms"
+
 
 class Upkeep:
     """The chores of one term."""
@@ -30,12 +32,13 @@ class Upkeep:
     async def expire(self) -> list[str]:
         """Delete groups that have been without members for offsets.retention.ms; return them."""
         retention_ms = self._office.settings.offsets_retention_ms
+        me = f"coordinator-{self._office.settings.coordinator_id}"
         expired = []
         for desk in list(self._coordinator.groups.values()):
             if retention_ms < 0 or not self._is_idle_since(desk, retention_ms):
                 continue
             try:
-                await self._coordinator.delete(desk.group.name)
+                await self._coordinator.delete(desk.group.name, actor=me, reason=_EXPIRED)
             except LeadlineError as problem:
                 _log.warning("group %r is not deleted yet: %s", desk.group.name, problem)
             else:
