@@ -22,6 +22,8 @@ def audit(
     topic: Annotated[str | None, typer.Option(help="Entries about a topic.")] = None,
     partition: Annotated[int | None, typer.Option(help="Of that topic.")] = None,
     broker: Annotated[int | None, typer.Option(help="Entries about a broker.")] = None,
+    group: Annotated[str | None, typer.Option(help="Entries about a consumer group.")] = None,
+    config: Annotated[str | None, typer.Option(help="Entries about a setting.")] = None,
     actor: Annotated[
         str | None, typer.Option(help="operator, controller-1, `broker 2`, ….")
     ] = None,
@@ -45,6 +47,8 @@ def audit(
         "topic": topic,
         "partition": partition,
         "broker": broker,
+        "group": group,
+        "config": config,
         "actor": actor,
         "kind": kind,
         "cause": cause,

@@ -90,7 +90,9 @@ class BrokerFailure(BaseModel):
     chunks_cancelled: int
     partitions: int
     partitions_moved: int
-    bytes_moved: int
+    bytes_moved: int = Field(
+        description="As leaders told of it; replicas that were quick, and small, are not in it"
+    )
     down_ms: int | None = Field(description="From the failure to the return")
     healing_ms: int | None = Field(description="From the queueing to the end of the last chunk")
 
