@@ -92,18 +92,22 @@ def holds_of(
     """Return the holds of one member, from its events in order.
 
     Who was `killed` held everything until the last thing that it did. What a frozen
-    member hears to have lost when it wakes up, it held until it froze: the freeze is
-    no use of it.
+    member hears to have lost when it wakes up, it held until it froze, or until it
+    consumed of it again, having woken up in time: the freeze itself is no use of it.
     """
     held: dict[Partition, float] = {}
+    used: dict[Partition, float] = {}
     found = []
     for event in events:
         if event.kind == "assigned":
             held |= dict.fromkeys(event.partitions, event.at_s)
+        elif event.kind == "consumed":
+            used |= dict.fromkeys(event.partitions, event.at_s)
         elif event.kind in {"revoked", "lost"}:
             for partition in event.partitions:
                 if (since_s := held.pop(partition, None)) is not None:
-                    until_s = _last_use(event, since_s, freezes)
+                    froze_s = _froze_s(event, since_s, freezes)
+                    until_s = max(froze_s, used.get(partition, froze_s))
                     found.append(Hold(event.member, partition, since_s, until_s))
     member = events[0].member if events else ""
     ended = events and (killed or events[-1].kind == "closed")
@@ -111,7 +115,8 @@ def holds_of(
     return found + [Hold(member, p, since_s, until_s) for p, since_s in held.items()]
 
 
-def _last_use(event: Event, since_s: float, freezes: Iterable[Freeze]) -> float:
+def _froze_s(event: Event, since_s: float, freezes: Iterable[Freeze]) -> float:
+    """Return when a member froze that then lost something; else when it heard of the end."""
     slept = [f.since_s for f in freezes if since_s <= f.since_s and f.until_s <= event.at_s]
     return min(slept) if slept and event.kind == "lost" else event.at_s
 

@@ -45,6 +45,9 @@ def test_a_freeze_is_no_use_of_what_is_lost_on_waking() -> None:
     # Who gives up in good order after waking up has believed in it all the time.
     assert holds_of([assigned, event("a", 6.1, "revoked")], freezes=[freeze]) == [hold("a", 1, 6.1)]
     assert holds_of([assigned, event("a", 5, "lost")], freezes=[freeze]) == [hold("a", 1, 5)]
+    # Who woke up in time goes on, and may lose it later all the same.
+    awake = [assigned, event("a", 6.1, "consumed"), event("a", 8, "lost")]
+    assert holds_of(awake, freezes=[freeze]) == [hold("a", 1, 6.1)]
 
 
 def test_overlapping_holds_are_two_owners() -> None:

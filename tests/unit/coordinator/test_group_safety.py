@@ -139,6 +139,7 @@ def test_no_partition_has_two_owners_and_in_the_end_each_has_one(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3_600)
 @settings(max_examples=10_000, **quiet)
 @stories
 def test_nor_in_ten_thousand_stories(
