@@ -236,6 +236,8 @@ async def test_generated_tasks_run_one_after_another(rig: Rig, zk_session: ZkSes
     for number in range(3):
         chunk = TaskNode((TargetRow("orders", number, (2,)),), is_auto_generated=True)
         await zk_session.create(f"{znodes.REASSIGN_PARTITIONS}/", encode_task(chunk), sequence=True)
+    book = controller.service.reign().tasks.book
+    await until(lambda: len(list(book)) == 3, "all are known")
     await until(lambda: ORDERS in rig.brokers[2].roles, "the first has begun")
     tasks = (await get(controller, "/v1/tasks"))["tasks"]
     assert [task["state"] for task in tasks] == ["running", "accepted", "accepted"]
