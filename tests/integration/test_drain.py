@@ -118,8 +118,8 @@ async def test_a_drain_empties_a_broker(rig: Rig, zk_session: ZkSession) -> None
         await over(controller, task["id"])
     found = await get(controller, f"/v1/tasks/{task['id']}")
     assert (found["state"], found["partitions"]["failed"]) == ("done", 0)
-    assert rig.brokers[1].roles == {}
     assert controller.service.image().hosted_by(1) == {}
+    await until(lambda: rig.brokers[1].roles == {}, "it has deleted all of it")
     assert all(stop.delete for stop in rig.brokers[1].stops)
     kinds = [entry.kind for entry in await audit(zk_session)]
     assert kinds.index("drain") < kinds.index("task_launched") < kinds.index("task_over")
