@@ -13,6 +13,9 @@ from leadline_common.http.server import bind
 from tests.support.http_service import running
 from tests.unit.common.http_app import Seen, build
 
+ADDED = {"accept", "accept-encoding", "content-type", "user-agent"}
+"""What HTTP libraries add by themselves."""
+
 
 def standby(target: list[str], timeout_s: float = 10) -> ServiceApp:
     """A service that forwards everything under /v1."""
@@ -62,6 +65,26 @@ async def test_a_request_comes_through_whole_and_so_does_the_answer() -> None:
     assert seen.bodies == [body]
     assert (refused.status_code, refused.json()["fields"][0]["field"]) == (400, "body.name")
     assert (made.json()["cause"], made.headers.get_list("x-leadline-cause")) == ("c8", ["c8"])
+
+
+async def test_nothing_is_asked_for_that_the_caller_did_not_ask_for() -> None:
+    """Else who cannot decompress would get what was compressed for somebody in between."""
+    app = create_app(title="Echo", version="1", description="d")
+
+    @app.post("/v1/headers")
+    async def headers(request: Request) -> dict[str, str]:
+        return dict(request.headers)
+
+    async with (
+        running(app) as active,
+        running(standby([active])) as url,
+        httpx.AsyncClient() as client,
+    ):
+        bare = client.build_request("POST", f"{url}/v1/headers", content=b"body")
+        for name in ADDED:
+            bare.headers.pop(name, None)
+        seen = (await client.send(bare)).json()
+    assert ADDED.isdisjoint(seen)
 
 
 async def test_a_request_is_forwarded_only_once() -> None:

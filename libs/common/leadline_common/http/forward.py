@@ -41,6 +41,9 @@ _HOP_BY_HOP = frozenset(
     }
 )
 
+_LEFT_TO_THE_CALLER = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""What the HTTP library would add: an answer is compressed for the caller, or not at all."""
+
 
 class Forwarder:
     """Forwards requests over one HTTP session, made at the first use.
@@ -97,6 +100,7 @@ class Forwarder:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True),
                 auto_decompress=False,
+                skip_auto_headers=_LEFT_TO_THE_CALLER,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
