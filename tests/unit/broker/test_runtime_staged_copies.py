@@ -154,7 +154,7 @@ async def test_staging_waits_for_an_in_sync_replica_to_answer_or_to_go(
 async def test_what_too_few_hold_is_refused_and_kept_nowhere(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_copies, "_SPREAD_MS", 200)
+    monkeypatch.setattr(staged_copies, "_SPREAD_MS", 1_000)
     cluster.cut = {3}
     with pytest.raises(NotEnoughReplicas, match="broker 3"):
         await stage(cluster, 1, "ab")

@@ -81,6 +81,7 @@ class StagedCopies:
 
         """
         held: set[int] = set()
+        lacking: Sequence[int] = ()
         failures: dict[int, LeadlineError] = {}
         pauses = Backoff(self._random, first_ms=50, longest_ms=500)
         try:
@@ -91,9 +92,9 @@ class StagedCopies:
                     if failures:
                         await asyncio.sleep(pauses.next_ms() / 1000)
         except TimeoutError:
-            told = "; ".join(f"broker {one}: {error}" for one, error in sorted(failures.items()))
+            told = "; ".join(f"broker {one}: {failures.get(one, 'no answer')}" for one in lacking)
             raise NotEnoughReplicas(
-                f"an in-sync replica does not keep what is staged: {told or 'no answer'}",
+                f"an in-sync replica does not keep what is staged: {told}",
                 isr=list(partition.replica.state.isr),
             ) from None
 
