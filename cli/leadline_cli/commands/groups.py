@@ -65,6 +65,8 @@ def describe(
         f"{found['coordinator_epoch']}",
         markup=False,
     )
+    if found.get("last_rebalance"):
+        out.print(f"last rebalance: {found['last_rebalance']}", markup=False)
     if found.get("last_error"):
         out.print(f"last error: {found['last_error']}", style="red", markup=False)
     columns = ("member", "instance", "client", "subscribes to", "threads", "owns")
@@ -206,13 +208,14 @@ def _lag_table(group: str, found: Mapping[str, Any]) -> Table:
 
 
 def _member_row(member: Mapping[str, Any]) -> tuple[object, ...]:
+    away = "" if member["connected"] else " (away)"
     return (
         member["id"],
         member.get("instance_id") or "",
         member.get("client_id") or "",
         member.get("pattern") or " ".join(member.get("topics") or ()),
         member["threads"],
-        _owned(member["owned"]),
+        _owned(member["owned"]) + away,
     )
 
 
