@@ -202,6 +202,7 @@ async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> 
         await publish(cluster, 1, 0, await stage(cluster, 1, "ab"))
 
         assert await cluster.read(1) == ["a", "b"]
+        assert not cluster.brokers[1].engine.copies._going, "there is nobody to tell"
 
 
 def said(cluster: SmallCluster, **changed: Any) -> dict[str, Any]:

@@ -41,7 +41,11 @@ _PEER_MS: Final = 5_000
 
 
 class StagedCopies:
-    """Copies at other brokers of what is staged with this one. Owned by the event loop."""
+    """Copies at other brokers of what is staged with this one. Owned by the event loop.
+
+    Those that others are to let go of wait in `_unwanted`; their ids are in `_going` until
+    everybody was told.
+    """
 
     def __init__(
         self,
@@ -131,7 +135,7 @@ class StagedCopies:
         ids = list(staged_ids)
         for broker in to_ask(partition.replica.state):
             self._unwanted.setdefault((broker, partition), []).extend(ids)
-        self._going.update(ids)
+            self._going.update(ids)
         self._news.set()
 
     async def _drop(self, broker: int, partition: Partition, staged_ids: list[str]) -> None:
