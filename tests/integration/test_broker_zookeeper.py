@@ -14,6 +14,7 @@ from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
 from leadline_common import znodes
 from leadline_common.clock import ManualClock
+from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import PartitionState, StateChange, TopicAssignment
 from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
@@ -147,7 +148,7 @@ async def test_a_recreated_topic_is_not_written_for_the_old_one(
         old = ("t", "another-id", 0)
 
         assert await store.write_isrs([(old, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
-        assert await store.read_states([old]) == [None]
+        assert await store.read_states([old]) == {old: None}
 
 
 async def test_a_succeeded_incarnation_writes_nothing(zk: ZkSession, zk_chroot: str) -> None:
@@ -226,7 +227,7 @@ async def test_a_topic_is_read_once_for_all_of_its_partitions(
     async with store_of(1, zk_chroot) as store:
         states = await store.read_states(names)
         outcomes = await store.write_isrs([(name, proposal(1, 2, 3)) for name in names])
-    assert [name for name, state in zip(names, states, strict=True) if state] == [NAME]
+    assert [name for name, state in states.items() if state] == [NAME]
     assert {result for result, _ in outcomes[1:]} == {IsrWriteResult.CONFLICT}
     assert read.count(znodes.topic_path("t")) == 2
     assert len(read) == 2 * (1 + len(names))
@@ -234,9 +235,28 @@ async def test_a_topic_is_read_once_for_all_of_its_partitions(
 
 async def test_states_are_read_as_published(zk: ZkSession, zk_chroot: str) -> None:
     async with store_of(1, zk_chroot) as store:
-        states = await store.read_states([NAME, ("no", "id", 0)])
+        missing = ("no", "id", 0)
+        states = await store.read_states([NAME, missing])
 
-    assert states == [PublishedState(1, 5, (1, 2, 3), (), 0), None]
+    assert states == {NAME: PublishedState(1, 5, (1, 2, 3), (), 0), missing: None}
+
+
+@pytest.mark.parametrize("path", [znodes.topic_path("t"), znodes.state_path("t", 0)])
+async def test_what_a_person_has_misspelled_is_neither_obeyed_nor_taken_for_gone(
+    zk: ZkSession, zk_chroot: str, path: str
+) -> None:
+    """Nor does it end the broker, or keep other partitions waiting."""
+    data, _ = await zk.get(path)
+    other = ("u", "id-2", 0)
+    await zk.create(znodes.topic_path("u"), znodes.encode_topic(TopicAssignment("id-2", {0: (1,)})))
+    await zk.ensure_path(znodes.partition_path("u", 0))
+    await zk.create(znodes.state_path("u", 0), znodes.encode_state(PartitionState(1, 5, (1,), 7)))
+    async with store_of(1, zk_chroot) as store:
+        await zk.set(path, b"not JSON", ANY_VERSION)
+        assert await store.read_states([NAME, other]) == {other: PublishedState(1, 5, (1,), (), 0)}
+        assert await store.write_isrs([(NAME, proposal(1))]) == [(IsrWriteResult.CONFLICT, -1)]
+        await zk.set(path, data, ANY_VERSION)
+        assert (await store.read_states([NAME])).keys() == {NAME}
 
 
 async def test_blocks_of_producer_ids_do_not_overlap(zk: ZkSession, zk_chroot: str) -> None:

@@ -179,10 +179,12 @@ class NodeStore:
             return IsrWriteResult.UNKNOWN, -1
         return IsrWriteResult.COMMITTED, version
 
-    async def read_states(self, partitions: Sequence[PartitionName]) -> list[PublishedState | None]:
+    async def read_states(
+        self, partitions: Sequence[PartitionName]
+    ) -> dict[PartitionName, PublishedState | None]:
         if not self.lease:
             raise ConnectionLoss
-        return [self.nodes.states.get((topic, number)) for topic, _, number in partitions]
+        return {name: self.nodes.states.get((name[0], name[2])) for name in partitions}
 
     async def claim_producer_ids(self, count: int) -> int:
         first = self.nodes.next_producer_id

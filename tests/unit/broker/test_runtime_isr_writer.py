@@ -93,3 +93,44 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
     running.cancel()
 
     assert 1 <= len(store.written) < 10
+
+
+class MisspeltStore(NodeStore):
+    """One in which a person has put something else in the place of partition 0's state."""
+
+    is_misspelt = True
+
+    async def read_states(
+        self, partitions: Sequence[PartitionName]
+    ) -> dict[PartitionName, PublishedState | None]:
+        found = await super().read_states(partitions)
+        if self.is_misspelt:
+            found.pop((TOPIC, TOPIC_ID, 0), None)
+        return found
+
+
+async def test_a_state_that_cannot_be_read_is_asked_for_until_it_can(tmp_path: Path) -> None:
+    """Meanwhile its leader stays what it is, and the others' states are taken."""
+    newer = PublishedState(1, 0, (1,), (), 1)
+    store = MisspeltStore(1, StateNodes({(TOPIC, number): newer for number in (0, 1)}))
+    partitions = [made(tmp_path, number) for number in (0, 1)]
+    for number, partition in enumerate(partitions):
+        partition.replica.on_leader_and_isr(rpc.PartitionRow(number, 1, 0, (1, 2), (1, 2), 0), 0)
+    writer = IsrWriter(
+        store,
+        carry_out=lambda *_: None,
+        on_committed=lambda *_: None,
+        on_stepped_down=lambda _: None,
+    )
+    for partition in partitions:
+        writer.read(partition)
+
+    running = asyncio.create_task(writer.run())
+    try:
+        await until(lambda: partitions[1].replica.state.isr == (1,), "the other one is taken")
+        assert partitions[0].replica.leadership is not None
+        assert partitions[0].replica.state.isr == (1, 2)
+        store.is_misspelt = False
+        await until(lambda: partitions[0].replica.state.isr == (1,), "it is taken once repaired")
+    finally:
+        running.cancel()

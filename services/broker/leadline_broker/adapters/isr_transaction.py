@@ -24,6 +24,14 @@ class TopicNode(NamedTuple):
     version: int
 
 
+class PartitionNodes(NamedTuple):
+    """What was read of a partition: its topic's node, its state, the state node's version."""
+
+    topic: TopicNode
+    state: PartitionState
+    version: int
+
+
 class IsrTransaction:
     """One proposal as ZooKeeper operations, and what the failure of each means.
 
@@ -43,26 +51,26 @@ class IsrTransaction:
         self._joiner_ops: range = range(0)
         self._state_op = 0
 
-    def fits(self, topic: TopicNode, state: tuple[bytes, Stat]) -> bool:
+    def fits(self, nodes: PartitionNodes) -> bool:
         """Tell whether the nodes still are what the proposal was made from."""
-        value = znodes.decode_state(state[0])
-        assigned = topic.assignment.partitions.get(self._partition, ())
+        assignment, state = nodes.topic.assignment, nodes.state
+        assigned = assignment.partitions.get(self._partition, ())
         return (
-            topic.assignment.topic_id == self._topic_id
+            assignment.topic_id == self._topic_id
             and all(joiner in assigned for joiner, _ in self._proposal.joiners)
-            and state[1].version == self._proposal.state_version
-            and value.leader == self._broker_id
-            and value.leader_epoch == self._proposal.leader_epoch
+            and nodes.version == self._proposal.state_version
+            and state.leader == self._broker_id
+            and state.leader_epoch == self._proposal.leader_epoch
         )
 
-    def operations(self, topic: TopicNode, state: tuple[bytes, Stat], now_ms: int) -> list[Op]:
+    def operations(self, nodes: PartitionNodes, now_ms: int) -> list[Op]:
         """Return the operations; `now_ms` is Unix time, for the audit entry."""
-        before = znodes.decode_state(state[0])
+        before = nodes.state
         after = msgspec.structs.replace(
             before, isr=self._proposal.isr, eligible=self._proposal.eligible
         )
         ops: list[Op] = [
-            CheckOp(znodes.topic_path(self._topic), topic.version),
+            CheckOp(znodes.topic_path(self._topic), nodes.topic.version),
             CheckOp(znodes.broker_epoch_path(self._broker_id), self._incarnation),
         ]
         first_joiner = len(ops)
@@ -72,8 +80,8 @@ class IsrTransaction:
         self._joiner_ops = range(first_joiner, len(ops))
         self._state_op = len(ops)
         path = znodes.state_path(self._topic, self._partition)
-        ops.append(SetOp(path, znodes.encode_state(after), state[1].version))
-        entry = self._audit(before, after, state[1].version + 1, now_ms)
+        ops.append(SetOp(path, znodes.encode_state(after), nodes.version))
+        entry = self._audit(before, after, nodes.version + 1, now_ms)
         ops.append(CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True))
         return ops
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 import structlog
 
-from leadline_broker.adapters.isr_transaction import IsrTransaction, PartitionName, TopicNode
+from leadline_broker.adapters.isr_transaction import (
+    IsrTransaction,
+    PartitionName,
+    PartitionNodes,
+    TopicNode,
+)
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
@@ -225,8 +231,8 @@ class ZkBrokerStore:
             logger.warning("ISR changes not written", changes=len(changes), error=str(error))
             return [(IsrWriteResult.UNKNOWN, -1)] * len(changes)
         writes = [
-            self._write_isr(incarnation, name, proposal, topic, state)
-            for (name, proposal), (topic, state) in zip(changes, nodes, strict=True)
+            self._write_isr(incarnation, name, proposal, nodes.get(name))
+            for name, proposal in changes
         ]
         return await asyncio.gather(*writes)
 
@@ -235,13 +241,12 @@ class ZkBrokerStore:
         incarnation: int,
         name: PartitionName,
         proposal: IsrProposal,
-        topic: TopicNode | None,
-        state: tuple[bytes, Stat] | None,
+        nodes: PartitionNodes | None,
     ) -> IsrOutcome:
         transaction = IsrTransaction(self._broker_id, incarnation, name, proposal)
-        if topic is None or state is None or not transaction.fits(topic, state):
+        if nodes is None or not transaction.fits(nodes):
             return IsrWriteResult.CONFLICT, -1
-        ops = transaction.operations(topic, state, self._clock.wall_ms())
+        ops = transaction.operations(nodes, self._clock.wall_ms())
         try:
             results = await self._open().multi(ops)
         except MultiFailed as failure:
@@ -250,35 +255,42 @@ class ZkBrokerStore:
             return IsrWriteResult.UNKNOWN, -1
         return IsrWriteResult.COMMITTED, transaction.new_version(results)
 
-    async def read_states(self, partitions: Sequence[PartitionName]) -> list[PublishedState | None]:
-        """Return the state of each partition as of now, None where it is gone."""
+    async def read_states(
+        self, partitions: Sequence[PartitionName]
+    ) -> dict[PartitionName, PublishedState | None]:
+        """Return the states as of now, None where one is gone; without those that are no states."""
         await self._open().sync()
         nodes = await self._read_nodes(partitions)
-        return [
-            _published(name, topic, state)
-            for name, (topic, state) in zip(partitions, nodes, strict=True)
-        ]
+        return {name: _published(name, found) for name, found in nodes.items()}
 
     async def _read_nodes(
         self, partitions: Sequence[PartitionName]
-    ) -> list[tuple[TopicNode | None, tuple[bytes, Stat] | None]]:
-        """Return topic node and state node of each partition; a topic's is read once for all.
+    ) -> dict[PartitionName, PartitionNodes | None]:
+        """Return what there is of each partition; a topic's node is read once for all of its own.
 
-        After the states: one of a later topic is then never taken for that of an earlier one.
+        Left out are those with a node that cannot be read: a person may have written it.
+        The topics come after the states: one of a later topic is never taken for that of an
+        earlier one.
         """
         topics = list(dict.fromkeys(topic for topic, _, _ in partitions))
         paths = [znodes.state_path(topic, partition) for topic, _, partition in partitions]
-        nodes = await self._open().get_many(paths + [znodes.topic_path(topic) for topic in topics])
-        states, read = nodes[: len(paths)], nodes[len(paths) :]
-        known = {
-            topic: None
-            if node is None
-            else TopicNode(znodes.decode_topic(node[0]), node[1].version)
-            for topic, node in zip(topics, read, strict=True)
-        }
-        return [
-            (known[topic], state) for (topic, _, _), state in zip(partitions, states, strict=True)
-        ]
+        read = await self._open().get_many(paths + [znodes.topic_path(topic) for topic in topics])
+        known: dict[str, TopicNode | None] = {}
+        for topic, node in zip(topics, read[len(paths) :], strict=True):
+            with _unreadable_passed_over(znodes.topic_path(topic)):
+                known[topic] = node and TopicNode(znodes.decode_topic(node[0]), node[1].version)
+        found: dict[PartitionName, PartitionNodes | None] = {}
+        for name, path, node in zip(partitions, paths, read[: len(paths)], strict=True):
+            if name[0] not in known:
+                continue
+            of_topic = known[name[0]]
+            with _unreadable_passed_over(path):
+                found[name] = (
+                    None
+                    if of_topic is None or node is None
+                    else PartitionNodes(of_topic, znodes.decode_state(node[0]), node[1].version)
+                )
+        return found
 
     # -- producer ids ----------------------------------------------------------
 
@@ -303,15 +315,21 @@ class ZkBrokerStore:
                 return first
 
 
-def _published(
-    name: PartitionName, topic: TopicNode | None, state: tuple[bytes, Stat] | None
-) -> PublishedState | None:
-    if topic is None or state is None or topic.assignment.topic_id != name[1]:
+def _published(name: PartitionName, nodes: PartitionNodes | None) -> PublishedState | None:
+    if nodes is None or nodes.topic.assignment.topic_id != name[1]:
         return None
-    value = znodes.decode_state(state[0])
+    value = nodes.state
     return PublishedState(
-        value.leader, value.leader_epoch, value.isr, value.eligible, state[1].version
+        value.leader, value.leader_epoch, value.isr, value.eligible, nodes.version
     )
+
+
+@contextmanager
+def _unreadable_passed_over(path: str) -> Iterator[None]:
+    try:
+        yield
+    except msgspec.MsgspecError as problem:
+        logger.warning("node cannot be read", path=path, error=str(problem))
 
 
 async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> bytes | None:

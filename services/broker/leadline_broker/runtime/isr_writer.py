@@ -115,22 +115,25 @@ class IsrWriter:
                 partition.ask_again(broker)
 
     async def _read_all(self) -> bool:
-        """Read what is asked for; tell whether it could be read."""
+        """Read what is asked for; tell whether all of it could be read."""
         reads = {p: replica for p, replica in self._reads.items() if p.replica is replica}
         self._reads = {}
         if not reads:
             return True
+        names = {p: (p.topic, p.topic_id, p.partition) for p in reads}
         try:
-            states = await self._store.read_states(
-                [(p.topic, p.topic_id, p.partition) for p in reads]
-            )
+            states = await self._store.read_states(list(names.values()))
         except ZkError as error:
             logger.warning("state not read", partitions=len(reads), error=str(error))
             self._reads = reads | self._reads
             return False
-        for (partition, replica), state in zip(reads.items(), states, strict=True):
-            if partition.replica is replica:
-                self._carry_out(partition, replica.on_state_read(state))
+        unreadable = {}
+        for partition, replica in reads.items():
+            if names[partition] not in states:
+                unreadable[partition] = replica
+            elif partition.replica is replica:
+                self._carry_out(partition, replica.on_state_read(states[names[partition]]))
                 if replica.leadership is None:
                     self._on_stepped_down(partition)
-        return True
+        self._reads = unreadable | self._reads
+        return not unreadable

@@ -234,8 +234,13 @@ class ClusterStore(Protocol):
     ) -> list[IsrOutcome]:
         """Publish each change in a multi of its own; never raises `ZkError`."""
 
-    async def read_states(self, partitions: Sequence[PartitionName]) -> list[PublishedState | None]:
-        """Return the state of each (topic, topic id, partition), None where it is gone."""
+    async def read_states(
+        self, partitions: Sequence[PartitionName]
+    ) -> Mapping[PartitionName, PublishedState | None]:
+        """Return the states by (topic, topic id, partition), None where one is gone.
+
+        One that cannot be read, because a person has written something else, is left out.
+        """
 
     async def claim_producer_ids(self, count: int) -> int:
         """Reserve `count` producer ids and return the first (rule R7 on ambiguity)."""
