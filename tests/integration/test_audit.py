@@ -255,3 +255,32 @@ async def test_what_was_refused_and_what_was_only_tried_are_told_too(rig: Rig) -
         ("dry_run", {"topic": "clicks"}),
     ]
     assert "orders" in told["entries"][0]["reason"]
+
+
+async def test_what_was_refused_is_found_by_what_it_was_about(rig: Rig) -> None:
+    controller = await rig.up(1)
+    await create(controller, "orders")
+    row = {"topic": "orders", "partition": 0, "replicas": [7]}
+    requests: list[tuple[str, str, Any, dict[str, Any]]] = [
+        ("POST", f"brokers/{2**63}/drain", {}, {"broker": 2**63}),
+        ("POST", "topics/orders/partitions", {"partitions": 1}, {"topic": "orders"}),
+        ("DELETE", "topics/orders/partitions", {"partitions": [5]}, {"topic": "orders"}),
+        ("POST", "reassignments", {"partitions": [row]}, {"topic": "orders", "partition": 0}),
+        ("DELETE", "reassignments/orders/0", None, {"topic": "orders", "partition": 0}),
+        ("DELETE", "tasks/none", None, {"task": "none"}),
+        (
+            "POST",
+            "elections",
+            {"type": "preferred", "partitions": [{"topic": "orders", "partition": 9}]},
+            {"topic": "orders", "partition": 9},
+        ),
+        ("PATCH", "configs", {"set": {"min.insync.replicas": "0"}}, {"config": "cluster"}),
+    ]
+    for method, path, body, about in requests:
+        answer = await controller.http.request(method, f"/v1/{path}", json=body)
+        assert 400 <= answer.status_code < 500, answer.text
+        newest = (await get(controller, "/v1/audit", page_size=1))["entries"][0]
+        assert (newest["outcome"], newest["resource"]) == ("refused", about), path
+        assert newest["cause"] == answer.headers["x-leadline-cause"]
+    told = await get(controller, "/v1/audit", topic="orders", partition=0, outcome="refused")
+    assert len(told["entries"]) == 2

@@ -23,7 +23,7 @@ def audit(
     partition: Annotated[int | None, typer.Option(help="Of that topic.")] = None,
     broker: Annotated[int | None, typer.Option(help="Entries about a broker.")] = None,
     group: Annotated[str | None, typer.Option(help="Entries about a consumer group.")] = None,
-    config: Annotated[str | None, typer.Option(help="Entries about a setting.")] = None,
+    config: Annotated[str | None, typer.Option(help="cluster: entries about its settings.")] = None,
     actor: Annotated[
         str | None, typer.Option(help="operator, controller-1, `broker 2`, ….")
     ] = None,

@@ -166,7 +166,7 @@ class AuditFilter:
         int | None, Query(ge=0, le=INT32_MAX, description="Entries about a broker")
     ] = None
     group: Annotated[str | None, Query(description="Entries about a consumer group")] = None
-    config: Annotated[str | None, Query(description="Entries about a setting")] = None
+    config: Annotated[str | None, Query(description="`cluster`: entries about its settings")] = None
     since: Annotated[
         int | None, Query(ge=0, le=INT64_MAX, description="From this Unix time on, in ms")
     ] = None

@@ -28,6 +28,17 @@ class ConfigResource(NamedTuple):
             case "cluster":
                 return znodes.CONFIG_CLUSTER
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """How the audit names it."""
+        match self.level:
+            case "topic":
+                return {"topic": self.name}
+            case "broker":
+                return {"broker": int(self.name)}
+            case "cluster":
+                return {"config": self.level}
+
 
 CLUSTER = ConfigResource("cluster")
 
@@ -54,3 +65,8 @@ class AlterConfigs(Request[AlteredConfigs]):
     configs: Mapping[str, Any]
     remove: tuple[str, ...]
     dry_run: bool
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Whose settings."""
+        return self.resource.about

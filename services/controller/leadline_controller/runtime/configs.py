@@ -150,12 +150,9 @@ class ConfigKeeper(Keeper):
             self._desk.configs.take_in_one(resource, data, altered.version + 1)
 
     def _entry(self, resource: ConfigResource, altered: AlteredConfigs) -> AuditEntry:
-        about: dict[str, object] = {"config": resource.level}
+        about = dict(resource.about)
         if resource.level == "topic":
-            topic = self._desk.image.topics[resource.name]
-            about = {"topic": topic.name, "topic_id": topic.topic_id}
-        elif resource.level == "broker":
-            about = {"broker": int(resource.name)}
+            about["topic_id"] = self._desk.image.topics[resource.name].topic_id
         entry = self._desk.entry(
             "configs_changed",
             about,

@@ -55,6 +55,11 @@ class DrainBroker(events.Request[str]):
     leaders_only: bool
     throttle_bytes_per_s: int | None
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The broker."""
+        return {"broker": self.broker_id}
+
 
 @dataclass(frozen=True, slots=True)
 class DrainDue(events.Hint):

@@ -9,17 +9,21 @@ engine treats them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from leadline_client.errors import LeadlineError
 from leadline_client.wire import NewTopic
+from leadline_common.tasks import TargetRow
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.runtime.guard import Guard
 
 _Answer = TypeVar("_Answer")
+
+TOPICS_NAMED = 100
+"""Topics that the audit names of a request about several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,15 @@ class Request(Event, Generic[_Answer]):
         """Say that it failed, unless whoever asked has given up waiting."""
         if not self.reply.done():
             self.reply.set_exception(problem)
+
+
+def about_partitions(names: Iterable[TopicPartition | TargetRow]) -> Mapping[str, Any]:
+    """Say what a request is about that names partitions: one, those of one topic, or more."""
+    named = sorted({(name.topic, name.partition) for name in names})
+    topics = sorted({topic for topic, _ in named})
+    if len(named) == 1:
+        return {"topic": topics[0], "partition": named[0][1]}
+    return {"topic": topics[0]} if len(topics) == 1 else {"topics": topics[:TOPICS_NAMED]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,3 +163,8 @@ class ElectLeaders(Request[list[StateDecision]]):
     unclean: bool
     names: tuple[TopicPartition, ...] | None
     dry_run: bool = False
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The partitions, if they are named."""
+        return about_partitions(self.names or ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from leadline_controller.runtime.events import Event, Hint, Request
 
@@ -32,6 +33,11 @@ class AddPartitions(Request[Mapping[int, tuple[int, ...]]]):
     replica_assignment: Mapping[int, tuple[int, ...]] | None
     dry_run: bool
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.topic}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RemovePartitions(Request[tuple[int, ...]]):
@@ -40,3 +46,8 @@ class RemovePartitions(Request[tuple[int, ...]]):
     topic: str
     partitions: tuple[int, ...]
     dry_run: bool
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.topic}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.runtime.events import Hint, Request
+from leadline_controller.runtime.events import Hint, Request, about_partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,22 @@ class SubmitReassignment(Request[str]):
     wanted: Submission
     dry_run: bool
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The partitions."""
+        return about_partitions(self.wanted.partitions)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CancelReassignment(Request[tuple[int, ...]]):
     """An operator cancels one partition's; answered with the start list that it goes back to."""
 
     name: TopicPartition
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The partition."""
+        return about_partitions([self.name])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +60,11 @@ class CancelTask(Request[None]):
 
     task: str
 
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The task."""
+        return {"task": self.task}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThrottleTask(Request[None]):
@@ -55,3 +72,8 @@ class ThrottleTask(Request[None]):
 
     task: str
     bytes_per_s: int | None
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The task."""
+        return {"task": self.task}
