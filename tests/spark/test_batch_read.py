@@ -107,6 +107,10 @@ def test_offsets_for_each_partition(spark: SparkSession, live: Live, topic: str)
 
     assert values(frame) == ["v4", "v5", "v10", "v11"]
 
+    reader = spark.read.format("leadline").option("bootstrap", live.bootstrap)
+    single = reader.option("assign", json.dumps({topic: [1]})).load()
+    assert values(single) == [f"v{n}" for n in range(10, 16)]
+
 
 def test_times_as_bounds(spark: SparkSession, live: Live, topic: str) -> None:
     live.topic(topic)
