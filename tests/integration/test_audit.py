@@ -53,7 +53,7 @@ async def test_every_controller_stores_every_entry_in_order(rig: Rig) -> None:
     await rig.settled(first)
     entries = await exported(first)
     assert [entry["id"] for entry in entries] == list(range(len(entries)))
-    assert await exported(second) == entries, "a standby has the same history"
+    assert (await exported(second))[: len(entries)] == entries, "a standby has the same history"
     kinds = {entry["kind"] for entry in entries}
     assert {"controller_elected", "topic_created", "leaders_initialised", "broker_change"} <= kinds
     stored = await first.library.own.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
@@ -74,6 +74,7 @@ async def test_entries_are_found_by_what_they_are_about(rig: Rig) -> None:
     ]
     by_operator = await get(controller, "/v1/audit", actor="operator")
     assert {entry["kind"] for entry in by_operator["entries"]} == {"topic_created"}
+    whole = [entry["id"] for entry in await exported(controller)]
     page = await get(controller, "/v1/audit", page_size=2, order="oldest")
     seen = [entry["id"] for entry in page["entries"]]
     while page["next_cursor"]:
@@ -82,7 +83,7 @@ async def test_entries_are_found_by_what_they_are_about(rig: Rig) -> None:
         )
         seen += [entry["id"] for entry in page["entries"]]
     assert seen == list(range(len(seen)))
-    assert len(seen) == len(await exported(controller))
+    assert seen[: len(whole)] == whole
 
 
 async def test_a_partition_tells_why_its_leader_changed(rig: Rig) -> None:

@@ -252,6 +252,22 @@ def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) ->
     assert (row.outcome, row.bytes_moved, row.over_at) == ("healed", 14, 3000)
 
 
+def test_a_broker_is_back_with_the_entry_that_takes_its_note_away(engine: Engine) -> None:
+    archive = Archive(engine)
+    about: dict[str, Any] = {"resource": {"broker": 1}, "changes": ()}
+    noted = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
+    archive.append(
+        [
+            made(0, kind="broker_failed", after=noted, **about),
+            made(1, kind="broker_returned", after=noted, **about),
+        ]
+    )
+    (row,) = archive.failures(1, 10)
+    assert (row.outcome, row.returned_at) == ("cancelled", 1000)
+    archive.append([made(2, kind="brokers_changed", after={"brokers": [1]}, changes=())])
+    assert archive.failures(1, 10) == [row]
+
+
 def set_aside(directory: Path, word: str) -> int:
     return len(list(directory.glob(f"history.db.{word}-*[0-9]")))
 

@@ -83,6 +83,12 @@ def _queued(connection: Connection, record: AuditRecord) -> None:
     )
 
 
+def _returned(connection: Connection, record: AuditRecord) -> None:
+    """Note the return of a broker while its failure was noted; of others `_live` tells."""
+    failed_at = _after(record)["failure_timestamp"]
+    _change(connection, record.entry.resource["broker"], failed_at, returned_at=record.entry.time)
+
+
 def _live(connection: Connection, record: AuditRecord) -> None:
     """Note the return of whoever is live again."""
     connection.execute(
@@ -166,6 +172,7 @@ _TASK_KINDS = ("task_launched", "task_cancelled", "task_throttled", "task_refuse
 _DRAWINGS: dict[str, Draw] = {
     "broker_failed": _failed,
     "healing_queued": _queued,
+    "broker_returned": _returned,
     "brokers_changed": _live,
     **dict.fromkeys(_TASK_KINDS, _task),
 }
