@@ -143,6 +143,7 @@ def test_nothing_staged_is_seen_before_its_commit(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_drivers_and_leaders_are_killed_until_all_is_copied(
     live: Live, topic: str, tmp_path: Path
 ) -> None:
