@@ -39,7 +39,8 @@ DEFINITIONS = (
         "No leader",
         (
             "From the change that left a partition without leader to the one that gave it "
-            "one. The union is the time in which at least one partition had none."
+            "one. The union is the time in which at least one partition had none. A leader that "
+            "died counts as one until its session has expired: nobody knew before."
         ),
     ),
     (
