@@ -17,6 +17,7 @@ from leadline_cli.cluster_file import (
 )
 from leadline_client.client import LeadlineClient
 from leadline_client.retry import RetryPolicy
+from leadline_client.targets import base_url
 
 BOOTSTRAP_VARIABLE: Final = "LEADLINE_BOOTSTRAP"
 PATIENCE: Final = RetryPolicy(timeout_s=15.0, first_contact_s=1.5)
@@ -45,7 +46,7 @@ def find_bootstrap(bootstrap: str | None, data_dir: Path) -> list[str]:
 
     """
     if bootstrap:
-        return [url.strip() for url in bootstrap.split(",") if url.strip()]
+        return [base_url(part.strip()) for part in bootstrap.split(",") if part.strip()]
     cluster = known_cluster(data_dir)
     if cluster is None:
         raise typer.BadParameter(

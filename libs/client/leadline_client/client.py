@@ -59,8 +59,8 @@ def _awaiting(
 class LeadlineClient:
     """A blocking client of one cluster. Not for use by several threads at once.
 
-    `bootstrap`: addresses of one or more brokers, as a sequence or separated by
-    commas; the others are found from there.
+    `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
+    or separated by commas; the others are found from there.
     """
 
     def __init__(

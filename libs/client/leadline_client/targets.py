@@ -53,6 +53,11 @@ class Target(Protocol):
         """Return the error that says why there is no address."""
 
 
+def base_url(address: str) -> str:
+    """Return an address as the beginning of URLs; `host:port`, as Kafka has it, means HTTP."""
+    return (address if "://" in address else f"http://{address}").rstrip("/")
+
+
 class Brokers:
     """The brokers of the cluster, in turn: those known, and the bootstrap addresses.
 
@@ -61,7 +66,7 @@ class Brokers:
     """
 
     def __init__(self, bootstrap: Sequence[str], cache: MetadataCache) -> None:
-        self._bootstrap = tuple(url.rstrip("/") for url in bootstrap)
+        self._bootstrap = tuple(map(base_url, bootstrap))
         self._cache = cache
         self._turn = 0
 

@@ -40,6 +40,12 @@ def test_records_go_to_the_leader_of_each_partition_and_come_back(cluster: Stand
             assert client.offsets("t", partition).high_watermark == 2
 
 
+def test_addresses_may_be_written_as_for_kafka(cluster: StandInCluster) -> None:
+    plain = ",".join(url.removeprefix("http://") for url in cluster.bootstrap)
+    with LeadlineClient(plain) as client:
+        assert len(client.brokers()) == 3
+
+
 async def test_the_asynchronous_face_does_the_same(cluster: StandInCluster) -> None:
     async with AsyncLeadlineClient(cluster.bootstrap) as client:
         assert (await client.produce("t", 1, RECORDS)).base_offset == 0
@@ -128,7 +134,7 @@ def test_what_is_not_there_is_named(cluster: StandInCluster) -> None:
             client.fetch("t", 0, 99)
 
 
-@pytest.mark.parametrize("address", ["localhost:9092", "nonsense", "http://[::1"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ftp://nonsense", "http://[::1"])
 def test_an_address_that_is_none_is_a_definite_failure(address: str) -> None:
     with LeadlineClient(address, policy=HASTY) as client:
         with pytest.raises(AllKnownBrokersNotAvailable, match=re.escape(address)) as told:
