@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
@@ -44,19 +45,23 @@ from leadline_client.errors import (
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNKNOWN: Final = 3
+EXIT_INTERRUPTED: Final = 130
 
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 """For what cannot be undone."""
 
-out = Console(soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+# What is printed is printed as it is: a group `env:key:prod` has no emoji in its name, and the
+# pattern `orders-[a-z]+` no markup.
+out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 _ADVICE: Final[dict[type[LeadlineError], str]] = {
     Unreachable: "check the address (--bootstrap, --data-dir) and that the cluster runs",
     NoController: "wait for a controller to take over; `leadline doctor` says which processes run",
     LeaderNotAvailable: "bring a broker of the partition's ISR back; see `leadline doctor`",
     NotEnoughReplicas: "bring followers back, or lower min.insync.replicas knowingly",
-    BrokerFenced: "wait for the broker to get its grant from the controller",
+    BrokerFenced: "wait for the broker to be back in the cluster; `leadline doctor` says what "
+    "keeps it",
     UnknownTopic: "see `leadline topics list` for the names there are",
     UnknownPartition: "see `leadline topics describe` for the partitions there are",
     TopicDeletionPending: "wait for the deletion to finish, then try again",
@@ -136,7 +141,7 @@ def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]
     for column in columns:
         table.add_column(column, overflow="fold")  # nothing is cut off, however narrow it is
     for row in rows:
-        table.add_row(*(str(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
     return table
 
 

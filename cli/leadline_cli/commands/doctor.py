@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import typer
+from rich.text import Text
 
 from leadline_cli.cluster_file import ClusterFile
 from leadline_cli.connection import (
@@ -93,8 +94,8 @@ def check_partitions(metadata: Metadata) -> list[Finding]:
     ]
 
 
-def _mark(finding: Finding) -> str:
-    return "[green]ok[/]" if finding.ok else "[red]wrong[/]"
+def _mark(finding: Finding) -> Text:
+    return Text("ok", "green") if finding.ok else Text("wrong", "red")
 
 
 def _some(names: list[str]) -> str:
