@@ -65,6 +65,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Leadline: a replicated log whose control plane is plain HTTP.",
+    epilog="Exit codes: 0 done; 1 refused, or the answer is no; 2 usage; 3 the outcome is unknown: "
+    "look before you repeat it.",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

@@ -157,4 +157,4 @@ def _moved(before: object, after: object) -> str:
 
 
 def _when(row: dict[str, Any]) -> str:
-    return shown(row["time"], timespec="milliseconds")
+    return shown(row["time"], timespec="milliseconds") + "Z"

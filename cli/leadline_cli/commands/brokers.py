@@ -81,7 +81,10 @@ def drain(
         int | None, typer.Option(min=1, help="Bytes per second and broker for moving replicas.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow it until it is over.")] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Follow it until it is over; exit code 1 if it was not done."),
+    ] = False,
     bootstrap: Bootstrap = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
@@ -92,7 +95,7 @@ def drain(
         task = client.administer("POST", f"/v1/brokers/{broker}/drain", wanted, repeatable=dry_run)
         if watch and not dry_run:
             task = follow(client, task["id"])
-    show_task(task, as_json=as_json)
+    show_task(task, as_json=as_json, over=watch and not dry_run)
     if dry_run and not as_json:
         details = task["details"]
         out.print(

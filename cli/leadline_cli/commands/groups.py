@@ -14,7 +14,6 @@ from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, 
 from leadline_cli.output import (
     Yes,
     confirmed,
-    err,
     out,
     print_json,
     print_table,
@@ -231,7 +230,7 @@ def _say(answer: Mapping[str, Any], sentence: str, *, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        err.print(sentence, markup=False)
+        out.print(sentence, markup=False)
 
 
 def _print_answer(answer: Mapping[str, Any]) -> None:

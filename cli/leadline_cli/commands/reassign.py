@@ -65,7 +65,7 @@ def start(
         task = client.administer("POST", "/v1/reassignments", body, repeatable=dry_run)
         if watch and not dry_run:
             task = tasks.follow(client, task["id"])
-    tasks.show_task(task, as_json=as_json)
+    tasks.show_task(task, as_json=as_json, over=watch and not dry_run)
 
 
 @app.command("list")

@@ -10,7 +10,15 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import EXIT_REFUSED, err, out, print_json, print_table, reported
+from leadline_cli.output import (
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    err,
+    out,
+    print_json,
+    print_table,
+    reported,
+)
 from leadline_client.client import LeadlineClient
 
 app = typer.Typer(
@@ -18,7 +26,10 @@ app = typer.Typer(
 )
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
-Watch = Annotated[bool, typer.Option("--watch", help="Follow it until it is over.")]
+Watch = Annotated[
+    bool,
+    typer.Option("--watch", help="Follow it until it is over; exit code 1 if it was not done."),
+]
 _OPEN: Final = ("preparing", "accepted", "running", "cancelling")
 _POLL_S: Final = 0.5
 
@@ -46,12 +57,10 @@ def status(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
-    """Show how far a task is; with --watch until it is over (exit code 1 if it was not done)."""
+    """Show how far a task is."""
     with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
         found = follow(client, task) if watch else _read(client, task)
-    show_task(found, as_json=as_json)
-    if watch and found["state"] != "done":
-        raise typer.Exit(EXIT_REFUSED)
+    show_task(found, as_json=as_json, over=watch)
 
 
 @app.command()
@@ -87,7 +96,20 @@ def throttle(
 
 
 def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
-    """Show a task's progress until all of it is over, and return the last one as it then is."""
+    """Show a task's progress until it is over, and return it, or its last one, as it then is.
+
+    Raises:
+        typer.Exit: with 130 on Ctrl-C, after saying that the task goes on.
+
+    """
+    try:
+        return _followed(client, task_id)
+    except KeyboardInterrupt:
+        err.print(f"the task goes on: `leadline tasks status {task_id} --watch`", markup=False)
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _followed(client: LeadlineClient, task_id: str) -> dict[str, Any]:
     with Progress(
         TextColumn("task {task.fields[name]}: {task.fields[state]}"),
         BarColumn(),
@@ -117,11 +139,22 @@ def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
             time.sleep(_POLL_S)
 
 
-def show_task(task: dict[str, Any], *, as_json: bool) -> None:
-    """Print a task: one line of JSON, or a few for people."""
+def show_task(task: dict[str, Any], *, as_json: bool, over: bool = False) -> None:
+    """Print a task: one line of JSON, or a few for people.
+
+    Raises:
+        typer.Exit: with 1 where it was followed until it was `over`, and it was not done.
+
+    """
     if as_json:
         print_json(task)
-        return
+    else:
+        _print_task(task)
+    if over and task["state"] != "done":
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _print_task(task: dict[str, Any]) -> None:
     counts = task["partitions"]
     name = "dry run: nothing is begun" if task["dry_run"] else f"task {task['id']}"
     out.print(f"{name} ({task['kind']}): {task['state']}", markup=False)

@@ -1,0 +1,48 @@
+"""Following a task, and what is said when it ends, or when nobody waits for that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import typer
+
+from leadline_cli.commands.tasks import follow, show_task
+from leadline_client.client import LeadlineClient
+
+
+class Interrupted(LeadlineClient):
+    """A client whose user presses Ctrl-C."""
+
+    administer: Any = staticmethod(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+
+
+def task(state: str) -> dict[str, Any]:
+    counts = dict.fromkeys(("done", "total", "moving", "waiting", "failed"), 0)
+    return {
+        "id": "7",
+        "kind": "drain",
+        "state": state,
+        "reason": None,
+        "dry_run": False,
+        "partitions": counts,
+        "details": {},
+    }
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_task_that_was_followed_and_was_not_done_ends_the_command_with_1(as_json: bool) -> None:
+    show_task(task("done"), as_json=as_json, over=True)
+    show_task(task("cancelled"), as_json=as_json)
+    with pytest.raises(typer.Exit) as ended:
+        show_task(task("cancelled"), as_json=as_json, over=True)
+    assert ended.value.exit_code == 1
+
+
+def test_who_stops_following_is_told_that_the_task_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Interrupted("127.0.0.1:1") as client, pytest.raises(typer.Exit) as ended:
+        follow(client, "7")
+    assert ended.value.exit_code == 130
+    assert "the task goes on: `leadline tasks status 7 --watch`" in capsys.readouterr().err
