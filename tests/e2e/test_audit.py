@@ -9,6 +9,7 @@ from collections import Counter
 import httpx
 import pytest
 
+from leadline_common.znodes import StateChange
 from leadline_controller.domain.history import broken_chains, replay
 from tests.support.cluster import Cluster, wait_until
 from tests.support.faults import expired, kill
@@ -67,24 +68,29 @@ async def all_run(cluster: Cluster) -> bool:
 
 
 async def histories_are_whole(running: Scenario) -> None:
-    """Compare what each controller has stored with ZooKeeper, and with the other's."""
+    """Compare what each controller has stored with ZooKeeper, and with the other's.
+
+    ZooKeeper is read first: whatever changes meanwhile only adds to the histories.
+    """
+    view = await running.view()
     first = await stored_history(running.cluster, "controller-1")
     second = await stored_history(running.cluster, "controller-2")
     shared = min(len(first), len(second))
     assert first[:shared] == second[:shared]
     assert [record.id for record in first] == list(range(len(first)))
     assert list(broken_chains(first)) == []
-    view = await running.view()
+    written: dict[int, list[StateChange]] = {}
+    for change in (change for r in first for change in r.entry.changes if change.topic == TOPIC):
+        written.setdefault(change.partition, []).append(change)
+    states = {number: node for (topic, number), node in view.states.items() if topic == TOPIC}
     past = replay(first).topics[TOPIC].partitions
-    written = Counter(
-        change.partition for r in first for change in r.entry.changes if change.topic == TOPIC
-    )
-    for (topic, partition), (state, version) in view.states.items():
-        if topic == TOPIC:
-            assert written[partition] == version + 1, f"{topic}-{partition}"
-            known = past[partition]
-            assert (known.leader, known.leader_epoch, known.isr) == (
-                state.leader,
-                state.leader_epoch,
-                state.isr,
-            )
+    assert states.keys() == written.keys() == past.keys()
+    for number, (state, version) in states.items():
+        assert len(written[number]) > version, f"{TOPIC}-{number}: each version has its entry"
+        told = written[number][version]
+        assert (told.state_version, told.after) == (
+            version,
+            (state.leader, state.leader_epoch, state.isr),
+        )
+        last, known = written[number][-1], past[number]
+        assert (known.leader, known.leader_epoch, known.isr) == last.after
