@@ -146,7 +146,10 @@ class DrainKeeper(Keeper):
 
         """
         if broker_id not in self._image.brokers:
-            raise NotFound(f"broker {broker_id} is not live")
+            raise NotFound(
+                f"broker {broker_id} is not live; what one that is down has is moved by a plan "
+                "of kind drain"
+            )
         for task in self.drains():
             if _broker(task) == broker_id:
                 raise ReassignmentInProgress(
