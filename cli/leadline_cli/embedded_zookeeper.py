@@ -278,7 +278,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = ServerConfig(
         arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
     )
-    config.write()
+    try:
+        config.write()
+    except OSError as problem:
+        sys.exit(f"cannot use {config.data_dir} ({problem.strerror})")
     _lock(config.data_dir)
     command = config.java_command()
     os.execv(command[0], command)  # noqa: S606 -- no shell is wanted

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from leadline_common.ports import CannotListen
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
@@ -40,6 +41,7 @@ def run_service(kind: str, pairs: Sequence[str], config: Path | None) -> None:
 
     Raises:
         SettingsError: a setting is unknown, missing or wrong; the message names it.
+        CannotListen: the address is taken, or not one that is safe to listen on.
 
     """
     settings = load_settings(
@@ -71,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     try:
         run_service(arguments.kind, arguments.set, arguments.config)
-    except SettingsError as problem:
+    except (SettingsError, CannotListen) as problem:
         sys.stderr.write(f"{problem}\n")
         raise SystemExit(EXIT_USAGE) from None
 

@@ -175,8 +175,12 @@ class Supervisor:
     async def _restart(self, child: Child, report: Callable[[str], None]) -> None:
         await asyncio.sleep(_RESTART_PAUSE_S)
         child.start()
-        self.document().write(self.plan.data_dir)
         report(f"{child.name} runs again as process {child.pid}")
+        try:
+            self.document().write(self.plan.data_dir)
+        except OSError as problem:
+            # As with a full disk: the cluster is not to end for the sake of this file.
+            report(f"cluster.json still has what ran before: {problem.strerror}")
 
     def _zookeeper_serves(self) -> bool:
         ports = [int(server.url.rpartition(":")[2]) for server in self.plan.zookeeper_servers]

@@ -10,7 +10,7 @@ import typer
 from leadline_cli import embedded_zookeeper
 from leadline_cli.output import EXIT_USAGE, err
 from leadline_cli.service import run_service
-from leadline_common.ports import free_port
+from leadline_common.ports import CannotListen, free_port
 from leadline_common.settings import SettingsError
 
 Pairs: TypeAlias = Annotated[
@@ -50,6 +50,6 @@ def coordinator(pairs: Pairs = None, config: Config = None) -> None:
 def _run(kind: str, pairs: list[str] | None, config: Path | None) -> None:
     try:
         run_service(kind, pairs or (), config)
-    except SettingsError as problem:
+    except (SettingsError, CannotListen) as problem:
         err.print(str(problem), style="red", markup=False)
         raise typer.Exit(EXIT_USAGE) from None

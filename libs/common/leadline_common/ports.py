@@ -1,4 +1,4 @@
-"""Free TCP ports on this machine's loopback address."""
+"""TCP ports on this machine's loopback address: free ones, and what keeps one from being had."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ A port inside them may be taken by somebody's connection while its owner restart
 and a process has to come back on the address that it had.
 """
 _ATTEMPTS: Final = 200
+
+
+class CannotListen(OSError):
+    """A service cannot have the address that it was told to listen on; the message says why."""
+
+
+class UnsafeListener(CannotListen, ValueError):
+    """The service was asked to listen where anyone could reach it without credentials."""
 
 
 def free_port() -> int:

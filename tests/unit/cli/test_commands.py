@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -123,6 +124,33 @@ def test_lines_that_failed_are_counted_by_outcome(cluster: StandInCluster) -> No
 )
 def test_wrong_usage_ends_with_2(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 2
+
+
+def serve_broker(*settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a broker as `leadline up` does, in a process whose logging it may configure."""
+    pairs = ("broker.id=1", "log.dir=x", *settings)
+    command = [sys.executable, "-m", "leadline_cli.service", "broker"]
+    command += [word for pair in pairs for word in ("--set", pair)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_an_address_that_cannot_be_listened_on_ends_a_service_with_a_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = serve_broker(f"listen.port={port}")
+    unsafe = serve_broker("listen.host=0.0.0.0")
+    assert (ended.returncode, unsafe.returncode) == (2, 2)
+    assert f"cannot listen on 127.0.0.1:{port} (Address already in use)" in ended.stderr
+    assert "which is not a loopback address" in unsafe.stderr
+    assert "Traceback" not in ended.stderr + unsafe.stderr
+
+
+def test_a_directory_that_zookeeper_cannot_have_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    command = ["zookeeper", "--data-dir", str(tmp_path / "file"), "--port", "1"]
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 1
+    assert f"cannot use {tmp_path / 'file'} (File exists)" in str(ended.exception) + ended.stderr
 
 
 def test_without_a_cluster_it_is_said_how_to_name_one(tmp_path: object) -> None:

@@ -12,7 +12,8 @@ from leadline_common.http.errors import ErrorBody, error_response, error_respons
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import Check, Problem, Ready, assess
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
-from leadline_common.http.server import Listener, UnsafeListener, bind, run, serve
+from leadline_common.http.server import Listener, bind, run, serve
+from leadline_common.ports import UnsafeListener
 
 __all__ = [
     "DEFAULT_MAX_BODY_BYTES",

@@ -22,6 +22,8 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
+from leadline_common.ports import CannotListen, UnsafeListener
+
 GRACE_S: Final = 2
 """How long a stopping server waits for requests under way."""
 
@@ -31,10 +33,6 @@ _BACKLOG: Final = 2048
 _KEEP_ALIVE_S: Final = 75
 
 logger = structlog.get_logger(__name__)
-
-
-class UnsafeListener(ValueError):
-    """The service was asked to listen where anyone could reach it without credentials."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ def bind(host: str, port: int) -> Listener:
     """Bind a socket and listen on it; port 0 takes a free one.
 
     Raises UnsafeListener for anything but a loopback address, because requests
-    are not authenticated yet, and OSError when the address is taken.
+    are not authenticated yet, and CannotListen when the address is taken.
     """
     if not _is_loopback(host):
         raise UnsafeListener(
@@ -72,9 +70,12 @@ def bind(host: str, port: int) -> Listener:
         # Listening at once, so that a taken port is found here, and whoever learns the address
         # early waits for the server instead of being turned away.
         bound.listen(_BACKLOG)
-    except OSError:
+    except OSError as problem:
         bound.close()
-        raise
+        raise CannotListen(
+            f"cannot listen on {host}:{port} ({problem.strerror}): is another service running "
+            "there? listen.port chooses another port, and 0 a free one"
+        ) from problem
     return Listener(bound, host, bound.getsockname()[1])
 
 
