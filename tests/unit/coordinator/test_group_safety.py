@@ -99,9 +99,15 @@ stories = given(
 quiet: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 
-def play(seed: int, assignor: str, protocol: str, story: list[tuple[str, int, int]]) -> None:
+def play(
+    seed: int,
+    assignor: str,
+    protocol: str,
+    story: list[tuple[str, int, int]],
+    kind: type[World] = World,
+) -> None:
     """Have a story happen, then let everything heal."""
-    world = World(seed, {"t": 7})
+    world = kind(seed, {"t": 7})
     hello = {"assignor": assignor, "protocol": protocol}
     for _ in range(2):
         world.join(topics=("t",), **hello)
