@@ -130,7 +130,8 @@ class IsrWriter:
         unreadable = {}
         for partition, replica in reads.items():
             if names[partition] not in states:
-                unreadable[partition] = replica
+                if replica.leadership is not None:
+                    unreadable[partition] = replica
             elif partition.replica is replica:
                 self._carry_out(partition, replica.on_state_read(states[names[partition]]))
                 if replica.leadership is None:
