@@ -61,7 +61,8 @@ class Caller:
         """
         started_s = self._clock()
         limit_s = self._policy.timeout_s if timeout_s is None else timeout_s
-        attempts = Attempts(self._policy, started_s=started_s, timeout_s=limit_s)
+        reads = call.method == "GET"
+        attempts = Attempts(self._policy, started_s=started_s, timeout_s=limit_s, reads=reads)
         while True:
             try:
                 return (yield from self._attempt(target, call, attempts))

@@ -48,10 +48,16 @@ class RetryPolicy:
 
 
 class Attempts:
-    """The failures of one call so far, and whether another attempt is allowed."""
+    """The failures of one call so far, and whether another attempt is allowed.
 
-    def __init__(self, policy: RetryPolicy, *, started_s: float, timeout_s: float) -> None:
+    `reads`: it changes nothing, so that no attempt of it leaves anything in doubt.
+    """
+
+    def __init__(
+        self, policy: RetryPolicy, *, started_s: float, timeout_s: float, reads: bool = False
+    ) -> None:
         self._policy = policy
+        self._reads = reads
         self._started_s = started_s
         self._deadline_s = started_s + timeout_s
         self._failures = 0
@@ -78,7 +84,7 @@ class Attempts:
             LeadlineError: no further attempt: what the caller is to be told.
 
         """
-        if isinstance(error, OutcomeUnknown):
+        if isinstance(error, OutcomeUnknown) and not self._reads:
             self._unknown = error
         if not self._may_try_again(error, repeatable=repeatable):
             raise self._verdict(error)

@@ -58,6 +58,13 @@ def test_a_refusal_after_an_unknown_attempt_leaves_the_whole_unknown() -> None:
     assert isinstance(told.__cause__, OutOfOrderSequence)
 
 
+def test_a_read_leaves_nothing_in_doubt() -> None:
+    attempts = Attempts(POLICY, started_s=0, timeout_s=10, reads=True)
+    attempts.pause_after(ConnectionLost(""), repeatable=True, now_s=0, chance=0.5)
+    with pytest.raises(Unreachable):
+        attempts.pause_after(Unreachable(""), repeatable=True, now_s=10, chance=0.5)
+
+
 def test_the_deadline_ends_retries() -> None:
     failure = NotLeader("")
     assert outcome(failure, repeatable=True, now_s=9.5) is None
