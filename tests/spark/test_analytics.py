@@ -240,6 +240,25 @@ def test_a_drain_that_was_called_off_excuses_no_later_failure(
     assert [(row.state, row.duration_ms) for row in down] == [(state, 10_000)]
 
 
+def test_a_broker_whose_first_trace_is_its_failure_counts_from_then_on(
+    quick: SparkSession, tmp_path: Path
+) -> None:
+    """What said that it was up is past its retention; 3 was down before the first entry."""
+    h = HandWritten(first_id=500)
+    h.add(10, "broker_change", reason="failed [2]")
+    h.brokers(10.1, [1])
+    h.brokers(20, [1, 2])
+    h.brokers(25, [1, 2, 3])
+    history = take_history(read_files(quick, [str(h.write(tmp_path / "h.ndjson"))]), ms(30))
+    spans = broker_spans(history).orderBy("broker", "started_at").collect()
+    assert [(row.broker, row.state, row.started_at) for row in spans] == [
+        (1, "up", ms(10.1)),
+        (2, "failed", ms(10)),
+        (2, "up", ms(20)),
+        (3, "up", ms(25)),
+    ]
+
+
 def test_the_recorded_run_has_the_figures_that_another_algorithm_finds(
     quick: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,8 @@ from leadline_spark.jobs.analytics.spans import length
 def broker_spans(history: History) -> DataFrame:
     """Return the spans for which each broker was up or down, from when it was first seen up.
 
+    One that was seen to fail was up until then, also where no entry is left that says so.
+
     `state`: `up`, `planned` or `failed`. A restart within a session is no span: nobody saw it go.
     """
     told = _transitions(history).join(_plans(history), "broker", "left")
@@ -85,11 +87,13 @@ def _transitions(history: History) -> DataFrame:
     told = told.select("id", sf.col("time").alias("at"), live.alias("live"))
     brokers = told.select(sf.explode("live").alias("broker")).distinct()
     rows = told.crossJoin(brokers).withColumn("is_up", sf.array_contains("live", sf.col("broker")))
-    rows = rows.select("broker", "id", "at", "is_up").unionAll(_seen_to_fail(history))
+    rows = rows.select("broker", "id", "at", "is_up", sf.lit(False).alias("is_seen_to_fail"))
+    rows = rows.unionAll(_seen_to_fail(history))
     by_broker = Window.partitionBy("broker").orderBy("id")
     rows = rows.withColumn("at", sf.max("at").over(by_broker))
-    # Before it was first seen up nothing is known of a broker.
-    rows = rows.withColumn("was_up", sf.lag("is_up", 1, False).over(by_broker))
+    # Before it was first seen, up or failing, nothing is known of a broker.
+    was_up = sf.coalesce(sf.lag("is_up").over(by_broker), "is_seen_to_fail")
+    rows = rows.withColumn("was_up", was_up)
     rows = rows.where(sf.col("is_up") != sf.col("was_up"))
     return rows.select(
         "broker", "id", "at", "is_up", sf.lag("id", 1, -1).over(by_broker).alias("before_id")
@@ -101,7 +105,11 @@ def _seen_to_fail(history: History) -> DataFrame:
 
     Much earlier where it was deposed in between.
     """
-    return _named(history, "failed").select("broker", "id", "at", sf.lit(False).alias("is_up"))
+    failed = _named(history, "failed")
+    is_up, is_seen_to_fail = sf.lit(False), sf.lit(True)
+    return failed.select(
+        "broker", "id", "at", is_up.alias("is_up"), is_seen_to_fail.alias("is_seen_to_fail")
+    )
 
 
 def restarts(history: History) -> DataFrame:
