@@ -13,7 +13,7 @@ from tests.unit.broker.small_cluster import SmallCluster, batch
 
 PARTITIONS = 10_000
 PER_TOPIC = 100
-TASKS_OF_A_BROKER = 16
+TASKS_OF_A_BROKER = 17
 
 
 def topic_id(number: int) -> str:
