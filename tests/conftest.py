@@ -4,6 +4,13 @@ import re
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile(
+    "patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 pytest_plugins = ["tests.support.zookeeper", "tests.support.controller_rig"]
 
