@@ -114,6 +114,8 @@ class StandInCluster:
         try:
             yield self
         finally:
+            for server, _ in self._servers.values():  # each takes a moment: all at once
+                server.force_exit = server.should_exit = True
             for broker in list(self._servers):
                 self.kill(broker)
 
