@@ -72,9 +72,7 @@ def test_a_refusal_ends_with_1_and_says_code_message_and_what_to_do(
     assert "what to do: see `leadline topics list`" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    "words", [["brokers"], ["consume", "t"], ["produce", "t"], ["groups", "list"], ["audit"]]
-)
+@pytest.mark.parametrize("words", [["brokers"], ["produce", "t"], ["groups", "list"]])
 def test_a_cluster_that_is_not_there_is_told_of_with_its_addresses(words: list[str]) -> None:
     ended = CliRunner().invoke(app, [*words, "--bootstrap", NOBODY], input="line\n")
     assert ended.exit_code == 1
@@ -126,23 +124,18 @@ def test_wrong_usage_ends_with_2(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 2
 
 
-def serve_broker(*settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a broker as `leadline up` does, in a process whose logging it may configure."""
-    pairs = ("broker.id=1", "log.dir=x", *settings)
-    command = [sys.executable, "-m", "leadline_cli.service", "broker"]
-    command += [word for pair in pairs for word in ("--set", pair)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
-def test_an_address_that_cannot_be_listened_on_ends_a_service_with_a_reason() -> None:
+def test_a_port_that_is_taken_ends_a_service_with_a_reason() -> None:
+    pairs = ["broker.id=1", "log.dir=x"]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = serve_broker(f"listen.port={port}")
-    unsafe = serve_broker("listen.host=0.0.0.0")
-    assert (ended.returncode, unsafe.returncode) == (2, 2)
+        pairs.append(f"listen.port={port}")
+        words = [word for pair in pairs for word in ("--set", pair)]
+        # In a process of its own, whose logging it may configure.
+        command = [sys.executable, "-m", "leadline_cli.service", "broker", *words]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 2
     assert f"cannot listen on 127.0.0.1:{port} (Address already in use)" in ended.stderr
-    assert "which is not a loopback address" in unsafe.stderr
-    assert "Traceback" not in ended.stderr + unsafe.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_directory_that_zookeeper_cannot_have_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leadline_cli.plan import ClusterOptions, plan_cluster
-from leadline_cli.processes import Child
+from leadline_cli.processes import STOP_DEADLINE_S, Child
 from leadline_cli.supervisor import ClusterProblem, Supervisor
 from tests.support.cluster import wait_until
 
@@ -79,8 +79,8 @@ async def test_a_cluster_that_is_being_stopped_can_be_ended_at_once(tmp_path: Pa
     async def heard() -> bool:
         return bool(deaf.tail())
 
-    async with asyncio.timeout(10):  # less than a deaf child is given otherwise
-        await wait_until(heard, "the child runs")
+    await wait_until(heard, "the child runs")
+    async with asyncio.timeout(STOP_DEADLINE_S - 1):
         stopping = asyncio.create_task(cluster.stop())
         await asyncio.sleep(0)
         cluster.kill()
