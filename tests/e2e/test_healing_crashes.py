@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from functools import partial
 from itertools import count
 
 import httpx
@@ -15,7 +14,7 @@ from tests.support.cluster import Cluster, wait_until
 from tests.support.faults import kill
 from tests.support.invariants import stored_history
 from tests.support.scenario import TOPIC, loaded, running_cluster
-from tests.support.zk_proxy import CrashPoints
+from tests.support.zk_proxy import CrashPoints, put_before_controllers
 
 SETTINGS = {"failed.broker.interval.ms": "1000", "failed.broker.chunk.partitions": "3"}
 WORKFLOW = (b"/admin/failed_brokers/", b"/admin/reassign", b"/admin/partitions_reassigned/")
@@ -30,7 +29,7 @@ async def test_a_controller_is_killed_around_every_write_of_a_healing() -> None:
         AsyncExitStack() as proxies,
         loaded(cluster, NewTopic(TOPIC, 8, 3)) as running,
     ):
-        points = await put_proxies_between(cluster, proxies)
+        points = await put_before_controllers(cluster, WORKFLOW, proxies)
         before = await replicas(cluster)
         lost = sorted(number for (_, number), (assigned, _) in before.items() if 3 in assigned)
         await kill(running, "broker-3")
@@ -42,21 +41,6 @@ async def test_a_controller_is_killed_around_every_write_of_a_healing() -> None:
         assert kills > row["chunks"] * 2, "at the least, its task and its first step"
         assert await begun(cluster) == lost, "nothing is moved twice"
         await running.verify()
-
-
-async def put_proxies_between(cluster: Cluster, stack: AsyncExitStack) -> dict[str, CrashPoints]:
-    """Have each controller speak to ZooKeeper through a proxy of its own."""
-    direct, points = cluster.file.zookeeper, {}
-    for service in cluster.supervisor.plan.controllers:
-        child = cluster.child(service.name)
-        end = partial(cluster.kill, service.name)
-        points[service.name] = proxy = CrashPoints(direct, WORKFLOW, end)
-        address = await stack.enter_async_context(proxy.serving())
-        child.argv = [argument.replace(direct, address) for argument in child.argv]
-        await cluster.terminate(service.name)
-        cluster.restart(service.name)
-        await cluster.until_ready(service.name)
-    return points
 
 
 async def until_healed(cluster: Cluster, points: dict[str, CrashPoints]) -> int:

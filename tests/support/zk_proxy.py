@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from functools import partial
 from typing import Final
+
+from tests.support.cluster import Cluster
 
 _LENGTH_BYTES: Final = 4
 _XID: Final = slice(4, 8)
@@ -82,6 +85,23 @@ class CrashPoints:
             return False
         self._left -= 1
         return self._left == 0
+
+
+async def put_before_controllers(
+    cluster: Cluster, paths: Collection[bytes], stack: contextlib.AsyncExitStack
+) -> dict[str, CrashPoints]:
+    """Start each controller again with a proxy of its own, which lives as long as `stack`."""
+    direct, points = cluster.file.zookeeper, {}
+    for service in cluster.supervisor.plan.controllers:
+        end = partial(cluster.kill, service.name)
+        points[service.name] = proxy = CrashPoints(direct, paths, end)
+        address = await stack.enter_async_context(proxy.serving())
+        child = cluster.child(service.name)
+        child.argv = [argument.replace(direct, address) for argument in child.argv]
+        await cluster.terminate(service.name)
+        cluster.restart(service.name)
+        await cluster.until_ready(service.name)
+    return points
 
 
 class _Link:
