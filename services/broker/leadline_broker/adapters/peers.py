@@ -80,61 +80,63 @@ class HttpPeers:
         self, url: str, request: ReplicaFetchRequest, timeout_ms: int
     ) -> ReplicaFetchResponse:
         """Ask a leader for records."""
-        body = self._msgpack.encode(request)
-        content = await self._post(url + REPLICA_FETCH_PATH, body, MSGPACK, timeout_ms)
-        return _decoded(self._fetched.decode, content)
+        return await self._ask(url + REPLICA_FETCH_PATH, request, timeout_ms, self._fetched.decode)
 
     async def heartbeat(
         self, url: str, request: HeartbeatRequest, timeout_ms: int
     ) -> HeartbeatResponse:
         """Tell the controller what this broker has applied."""
-        body = msgspec.json.encode(request)
-        content = await self._post(url + HEARTBEAT_PATH, body, JSON, timeout_ms)
-        return _decoded(self._heard.decode, content)
+        return await self._ask_in_json(
+            url + HEARTBEAT_PATH, request, timeout_ms, self._heard.decode
+        )
 
     async def controlled_shutdown(
         self, url: str, request: ControlledShutdownRequest, timeout_ms: int
     ) -> ControlledShutdownResponse:
         """Ask the controller to let others lead what this broker leads."""
-        body = msgspec.json.encode(request)
-        content = await self._post(url + CONTROLLED_SHUTDOWN_PATH, body, JSON, timeout_ms)
-        return _decoded(self._relieved.decode, content)
+        return await self._ask_in_json(
+            url + CONTROLLED_SHUTDOWN_PATH, request, timeout_ms, self._relieved.decode
+        )
 
     async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
         """Ask a leader where partitions begin and end."""
-        body = msgspec.json.encode(question)
-        content = await self._post(url + OFFSETS_PATH, body, JSON, timeout_ms)
-        return _decoded(self._ends.decode, content)
+        return await self._ask_in_json(url + OFFSETS_PATH, question, timeout_ms, self._ends.decode)
 
     async def keep_staged(
         self, url: str, request: KeepStagedRequest, timeout_ms: int
     ) -> StagedDone:
         """Have a follower keep what is staged."""
-        body = self._msgpack.encode(request)
-        content = await self._post(url + KEEP_STAGED_PATH, body, MSGPACK, timeout_ms)
-        return _decoded(self._done.decode, content)
+        return await self._ask(url + KEEP_STAGED_PATH, request, timeout_ms, self._done.decode)
 
     async def drop_staged(
         self, url: str, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
         """Have a follower let go of what is staged."""
-        body = self._msgpack.encode(request)
-        content = await self._post(url + DROP_STAGED_PATH, body, MSGPACK, timeout_ms)
-        return _decoded(self._done.decode, content)
+        return await self._ask(url + DROP_STAGED_PATH, request, timeout_ms, self._done.decode)
 
     async def read_staged(
         self, url: str, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
         """Ask another replica for what was staged with a former leader."""
-        body = self._msgpack.encode(request)
-        content = await self._post(url + READ_STAGED_PATH, body, MSGPACK, timeout_ms)
-        return _decoded(self._staged.decode, content)
+        return await self._ask(url + READ_STAGED_PATH, request, timeout_ms, self._staged.decode)
 
     async def close(self) -> None:
         """Close all connections."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def _ask(
+        self, url: str, request: msgspec.Struct, timeout_ms: int, decode: Callable[[bytes], _T]
+    ) -> _T:
+        body = self._msgpack.encode(request)
+        return _decoded(decode, await self._post(url, body, MSGPACK, timeout_ms))
+
+    async def _ask_in_json(
+        self, url: str, request: msgspec.Struct, timeout_ms: int, decode: Callable[[bytes], _T]
+    ) -> _T:
+        body = msgspec.json.encode(request)
+        return _decoded(decode, await self._post(url, body, JSON, timeout_ms))
 
     async def _post(self, url: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
         """Return the body of a successful answer.
