@@ -18,6 +18,8 @@ from tests.support.zookeeper import until
 
 __all__ = ["rig"]
 
+TRIMMING: dict[str, Any] = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
+
 
 async def exported(controller: RunningController, after: int = -1) -> list[dict[str, Any]]:
     answer = await controller.http.get("/v1/audit/export", params={"after": after})
@@ -38,6 +40,15 @@ async def until_trimmed(session: ZkSession, left: int) -> None:
         return len(await session.get_children(znodes.AUDIT)) <= left
 
     await wait_until(trimmed, f"no more than {left} entries are in the outbox", 20)
+
+
+async def up_and_trimmed(rig: Rig, session: ZkSession, **settings: Any) -> RunningController:
+    """Start a controller, and wait until it alone has most of what has happened."""
+    controller = await rig.up(1, **TRIMMING, **settings)
+    for number in range(5):
+        await create(controller, f"topic-{number}")
+    await until_trimmed(session, 1)
+    return controller
 
 
 async def live_rows(controller: RunningController) -> dict[str, Any]:
@@ -145,12 +156,8 @@ async def test_the_outbox_keeps_only_what_somebody_lacks(rig: Rig, zk_session: Z
 async def test_a_fresh_controller_gets_what_has_left_from_another(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    options = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
-    first = await rig.up(1, **options)
-    for number in range(5):
-        await create(first, f"topic-{number}")
-    await until_trimmed(zk_session, 1)
-    late = await rig.controller(**options)
+    first = await up_and_trimmed(rig, zk_session)
+    late = await rig.controller(**TRIMMING)
     await until(lambda: late.historian.stored == first.historian.stored, "the new one catches up")
     assert await exported(late) == await exported(first)
 
@@ -158,14 +165,10 @@ async def test_a_fresh_controller_gets_what_has_left_from_another(
 async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    options = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
-    first = await rig.up(1, **options)
-    for number in range(5):
-        await create(first, f"topic-{number}")
-    await until_trimmed(zk_session, 1)
+    first = await up_and_trimmed(rig, zk_session)
     await first.stop()
     rig.controllers.remove(first)
-    again = await rig.controller(**options)
+    again = await rig.controller(**TRIMMING)
     await active([again])
     entries = await exported(again)
     assert entries[0]["kind"] == "history_gap"
@@ -176,19 +179,15 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
     rig: Rig, zk_session: ZkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All of them may be starting at once, and one has lost its disk."""
-    options: dict[str, Any] = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
-    kept = {"history_url": f"sqlite:///{tmp_path / 'history.db'}", **options}
-    first = await rig.up(1, **kept)
-    for number in range(5):
-        await create(first, f"topic-{number}")
-    await until_trimmed(zk_session, 1)
+    kept: dict[str, Any] = {"history_url": f"sqlite:///{tmp_path / 'history.db'}"}
+    first = await up_and_trimmed(rig, zk_session, **kept)
     await first.stop()
     rig.controllers.clear()
-    late = RunningController(2, rig.hosts, **options)
+    late = RunningController(2, rig.hosts, **TRIMMING)
     rig.controllers.append(late)
     await late.start()
     await until(lambda: "gave no history" in caplog.text, "it has asked in vain")
-    again = RunningController(1, rig.hosts, **kept)
+    again = RunningController(1, rig.hosts, **TRIMMING, **kept)
     rig.controllers.append(again)
     await again.start()
     await until(lambda: late.historian.stored > 8, "and asks again")
@@ -201,15 +200,11 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
 async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they_do_not(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    options = {"audit_outbox_keep_entries": 1, "reconcile_interval_ms": 100}
-    first = await rig.up(1, **options)
-    for number in range(5):
-        await create(first, f"topic-{number}")
-    await until_trimmed(zk_session, 1)
+    first = await up_and_trimmed(rig, zk_session)
     whole = await exported(first)
     gone = await first.library.own.forget_before(whole[-4]["time"])
     assert gone > 0
-    late = await rig.controller(**options)
+    late = await rig.controller(**TRIMMING)
     await until(lambda: late.historian.stored == first.historian.stored, "the new one catches up")
     gap, *rest = await exported(late)
     assert (gap["kind"], gap["id"]) == ("history_gap", gone - 1)

@@ -17,26 +17,33 @@ from leadline_client.background import LoopThread
 T = TypeVar("T")
 
 
+class Work:
+    """Something that goes on until it is ended."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    async def __call__(self) -> None:
+        self.begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            self.ended.set()
+
+
 class Interrupted(Exception):
     """What a signal's handler raises, as Ctrl-C does."""
 
 
 def test_work_ends_when_its_caller_is_interrupted() -> None:
     """Else a poll would go on after its Ctrl-C, and take what nobody gets."""
-    begun, ended = threading.Event(), threading.Event()
-
-    async def work() -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
+    work = Work()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise Interrupted
 
     def press() -> None:
-        begun.wait(10)
+        work.begun.wait(10)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
@@ -46,7 +53,7 @@ def test_work_ends_when_its_caller_is_interrupted() -> None:
     try:
         with pytest.raises(Interrupted):
             thread.run(work())
-        assert ended.wait(10)
+        assert work.ended.wait(10)
     finally:
         signal.signal(signal.SIGUSR1, before)
         pressing.join()
@@ -54,26 +61,19 @@ def test_work_ends_when_its_caller_is_interrupted() -> None:
 
 
 def test_work_ends_when_its_caller_is_interrupted_before_it_waits() -> None:
-    begun, ended = threading.Event(), threading.Event()
-
-    async def work() -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
+    endless = Work()
 
     class Hasty(LoopThread):
         def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
             super().start(work)
-            begun.wait(10)
+            endless.begun.wait(10)
             raise Interrupted
 
     thread = Hasty("test")
     try:
         with pytest.raises(Interrupted):
-            thread.run(work())
-        assert ended.wait(10)
+            thread.run(endless())
+        assert endless.ended.wait(10)
     finally:
         thread.close()
 
