@@ -28,19 +28,19 @@ from leadline_common.clock import SystemClock
 from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, StateChange
-from leadline_controller.adapters.archives import HttpArchives
 from leadline_controller.adapters.history.sql_history import SqlHistory
-from leadline_controller.runtime.historian import Historian, Library
+from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
+from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 
 VICTIM = BROKERS[0]
 MULTI = 500
 
 
-def keep_history(bench: Bench, folder: Path) -> Historian:
+def keep_history(bench: Bench, folder: Path) -> AuditReplicator:
     """Give the controller a historian."""
-    library = Library(SqlHistory(f"sqlite:///{folder / 'history.db'}"), HttpArchives())
+    library = AuditStores(SqlHistory(f"sqlite:///{folder / 'history.db'}"), HttpPeerAuditClient())
     leadership = bench.leadership
-    leadership.historian = Historian(
+    leadership.historian = AuditReplicator(
         leadership.settings, leadership.url, library, SystemClock(), leadership.metrics
     )
     return leadership.historian
@@ -70,7 +70,9 @@ async def one_failure(bench: Bench) -> float:
 
 
 @contextlib.asynccontextmanager
-async def flooded(historian: Historian, session: ZkSession, entries: int) -> AsyncIterator[None]:
+async def flooded(
+    historian: AuditReplicator, session: ZkSession, entries: int
+) -> AsyncIterator[None]:
     """Have entries stored within the block; print how fast that was."""
     begun, before = time.monotonic(), historian.stored
     writing = asyncio.create_task(flood(session, entries))
@@ -82,7 +84,7 @@ async def flooded(historian: Historian, session: ZkSession, entries: int) -> Asy
     print(f"   {still} entries were still to be stored then; {entries / took:.0f} entries/s")
 
 
-async def measure(bench: Bench, historian: Historian, entries: int, rounds: int) -> None:
+async def measure(bench: Bench, historian: AuditReplicator, entries: int, rounds: int) -> None:
     """Alternate failures with and without a flood."""
     session = ZkSession()
     await session.start(bench.hosts, 10_000)

@@ -47,10 +47,10 @@ from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.brokers import HttpBrokers
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.runtime.delivery import Delivery
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
 from leadline_controller.runtime.loader import load_image
-from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import Store
 from leadline_controller.runtime.service import ControllerService
 
@@ -293,7 +293,7 @@ class Bench:
             await asyncio.sleep(0.002)
 
     @property
-    def delivery(self) -> Delivery:
+    def delivery(self) -> BrokerDispatcher:
         """What tells the brokers."""
         reign = self.leadership.reign
         assert reign is not None

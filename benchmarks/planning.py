@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from leadline_controller.domain.cluster import TopicPartition
+from leadline_client.wire import TopicPartition
 from leadline_controller.domain.placement import assign_replicas
 from leadline_controller.domain.planning.plans import (
     Plan,

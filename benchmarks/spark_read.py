@@ -28,10 +28,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from leadline_spark import register, transport
+from leadline_spark import register
+from leadline_spark.cluster import transport
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.stream_reader import LeadlineStreamReader
+from leadline_spark.read.stream_reader import LeadlineStreamReader
 from tests.spark.live import Live, live_cluster
 from tests.spark.sessions import local_session
 

@@ -13,23 +13,23 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leadline_spark.batch_reader import (
+from leadline_spark.cluster.cluster import Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.option_table import OPTIONS
+from leadline_spark.options import Options
+from leadline_spark.read.batch_reader import (
     LeadlineBatchReader,
     Pinned,
     PushingBatchReader,
     pin,
 )
-from leadline_spark.cluster import Connection
-from leadline_spark.columns import spark_schema, wanted_columns
-from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.option_table import OPTIONS
-from leadline_spark.options import Options
-from leadline_spark.sink_settings import SinkSettings
-from leadline_spark.stream_reader import LeadlineStreamReader
-from leadline_spark.stream_writer import LeadlineStreamWriter
-from leadline_spark.subscription import Subscription
+from leadline_spark.read.columns import spark_schema, wanted_columns
+from leadline_spark.read.stream_reader import LeadlineStreamReader
+from leadline_spark.read.subscription import Subscription
 from leadline_spark.tables.source import TableSource
-from leadline_spark.writer import LeadlineBatchWriter
+from leadline_spark.write.batch_writer import LeadlineBatchWriter
+from leadline_spark.write.sink_settings import SinkSettings
+from leadline_spark.write.stream_writer import LeadlineStreamWriter
 
 
 class LeadlineDataSource(DataSource):

@@ -11,14 +11,14 @@ import pytest
 
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.fetching import FetchSettings, read_range
-from leadline_spark.heads import Heads
-from leadline_spark.losses import Losses
-from leadline_spark.offsets import Position, SourceOffset, TopicPartition
-from leadline_spark.planning import Range
-from leadline_spark.subscription import Subscription
+from leadline_spark.read.data_loss import DataLossChecker
+from leadline_spark.read.fetching import FetchSettings, read_range
+from leadline_spark.read.offset_fetcher import OffsetFetcher
+from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition
+from leadline_spark.read.planning import Range
+from leadline_spark.read.subscription import Subscription
 from tests.support.cluster import wait_until
 from tests.support.faults import expired, kill
 from tests.support.history import AnomalyKind
@@ -97,12 +97,12 @@ def check_that_spark_is_told(running: Scenario, partition: int) -> None:
     end, epoch = last.base_offset + last.count, last.leader_epoch
     place = TopicPartition(running.topic, partition)
     connection = Connection((running.cluster.url(STALE),))
-    heads = Heads(Cluster(connection), Subscription(places=(place,)), deadline_s=30.0)
+    heads = OffsetFetcher(Cluster(connection), Subscription(places=(place,)), deadline_s=30.0)
     view = heads.view()
     stood = SourceOffset({place: Position(end, epoch)}, {running.topic: view.ids[place]})
     planned = Range(place, view.ids[place], 0, end, epoch)
     with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*an election .* cut off") as stream:
-        Losses(heads, fail=True).begins(stood, view)
+        DataLossChecker(heads, fail=True).begins(stood, view)
     with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*were cut off by an election"):
         list(read_range(connection, planned, None, FetchSettings(("offset",))))
     cut = re.search(r"beyond (\d+)", stream.value.message)

@@ -11,7 +11,7 @@ from leadline_client.wire import NO_LEADER
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_controller.runtime.config_events import CLUSTER
+from leadline_controller.runtime.engine.config_events import CLUSTER
 from tests.integration.test_controller_spine import audit
 from tests.support.controller_rig import Rig, create
 from tests.support.zookeeper import until

@@ -10,7 +10,7 @@ import msgspec
 from leadline_common import rpc, znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_controller.runtime.delivery import PATIENCE
+from leadline_controller.runtime.channel.dispatcher import PATIENCE
 from tests.integration.test_controller_spine import audit, beat
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import RecordingBroker, RunningController, read_state

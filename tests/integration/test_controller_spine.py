@@ -10,7 +10,7 @@ from leadline_common import rpc, znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, TopicAssignment
-from leadline_controller.runtime.delivery import PATIENCE
+from leadline_controller.runtime.channel.dispatcher import PATIENCE
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import RecordingBroker, RunningController, read_state
 from tests.support.zookeeper import until

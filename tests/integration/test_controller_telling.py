@@ -10,7 +10,7 @@ import pytest
 
 from leadline_client.errors import NoController, StorageFailed
 from leadline_client.wire import NewTopic
-from leadline_controller.domain.facts import Holder
+from leadline_controller.domain.state import Holder
 from tests.integration.test_controller_spine import beat
 from tests.support.controller_rig import Rig, create
 from tests.support.zookeeper import until

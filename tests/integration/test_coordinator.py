@@ -12,17 +12,17 @@ import pytest
 from websockets.asyncio.client import connect
 
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
-from leadline_broker.runtime.coordinator import CoordinatorFinder
+from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_client import channel
 from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_coordinator.domain.facts import Ends
+from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.domain.states import GroupState
 from leadline_coordinator.runtime.coordinator import Coordinator
-from leadline_coordinator.runtime.upkeep import Upkeep
+from leadline_coordinator.runtime.maintenance import GroupMaintenance
 from tests.support.coordinators import (
     CoordinatorRig,
     FrameConsumer,
@@ -397,7 +397,7 @@ async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
         lambda: list(rig.service.desk("g").committer.offsets) == [("orders", 0)],
         "the offset of the deleted topic is gone",
     )
-    upkeep = Upkeep(active_part(rig))
+    upkeep = GroupMaintenance(active_part(rig))
     rig.brokers.ends = {("orders", 0): Ends(0, 8)}
     await upkeep.measure()
     assert (
@@ -418,7 +418,7 @@ async def test_the_lag_that_was_being_measured_when_a_term_ended_is_not_shown(
     await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
     rig.brokers.ends = {("orders", 0): Ends(0, 8)}
     rig.brokers.answering.clear()
-    measuring = asyncio.create_task(Upkeep(active_part(rig)).measure())
+    measuring = asyncio.create_task(GroupMaintenance(active_part(rig)).measure())
     async with asyncio.timeout(20):
         await rig.brokers.asked.wait()
         await rig.resign()

@@ -15,7 +15,7 @@ from leadline_common.tasks import TaskState
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.runtime import drain as drain_module
+from leadline_controller.runtime.reassignment import drains as drain_module
 from tests.integration.test_controlled_shutdown import relieve
 from tests.integration.test_controller_spine import audit, beat
 from tests.support.controller_rig import Rig, create

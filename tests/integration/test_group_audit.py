@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from leadline_common.zk.session import ZkSession
-from leadline_coordinator.domain.facts import Ends
+from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.runtime.coordinator import Coordinator
-from leadline_coordinator.runtime.upkeep import Upkeep
+from leadline_coordinator.runtime.maintenance import GroupMaintenance
 from tests.support.coordinators import CoordinatorRig, FrameConsumer, coordinator, make_topic
 from tests.support.reassigning import audit_records
 from tests.support.zookeeper import until
@@ -93,7 +93,7 @@ async def test_a_group_that_is_past_its_time(rig: CoordinatorRig, zk_session: Zk
     served = rig.elector.coordinator
     assert isinstance(served, Coordinator)
     await until(lambda: _is_past(served), "a millisecond has passed")
-    assert await Upkeep(served).expire() == ["billing"]
+    assert await GroupMaintenance(served).expire() == ["billing"]
     assert (await told(zk_session))[-1] == ("group_deleted", "coordinator-1", "done")
 
 

@@ -7,7 +7,7 @@ import asyncio
 from leadline_common import consumer_znodes
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.adapters.group_nodes import GroupNodes
-from leadline_coordinator.domain.facts import Committed, GroupRecord, Subscription, Term
+from leadline_coordinator.domain.records import Committed, GroupRecord, Subscription, Term
 
 P = ("t", 0)
 EMPTY = GroupRecord("g", "range", "eager", 1)

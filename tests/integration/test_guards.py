@@ -15,8 +15,8 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.idempotency import decode_record
 from leadline_controller.runtime import idempotency
-from leadline_controller.runtime.events import CreateTopic
-from leadline_controller.runtime.guard import Guard, Mark, guard_scope
+from leadline_controller.runtime.engine.events import CreateTopic
+from leadline_controller.runtime.engine.guard import Guard, Mark, guard_scope
 from leadline_controller.runtime.idempotency import TakeKey
 from tests.integration.test_controller_spine import audit
 from tests.support.cluster import wait_until

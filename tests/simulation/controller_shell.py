@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from leadline_client.errors import FencedLeaderEpoch, StaleControllerEpoch
-from leadline_client.wire import NO_LEADER
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.rpc import NO_ERROR, PartitionRow
 from leadline_common.znodes import (
     CONTROLLER,
@@ -27,7 +27,6 @@ from leadline_controller.domain.cluster import (
     ClusterImage,
     ClusterPolicy,
     StateSet,
-    TopicPartition,
     TopicSet,
 )
 from leadline_controller.domain.election import ElectionKind, elect

@@ -7,19 +7,14 @@ from dataclasses import dataclass
 import msgspec
 
 from leadline_broker.domain.rules import Rules
+from leadline_client.wire import TopicPartition
 from leadline_common.tasks import Intent, intent_path
 from leadline_common.znodes import CONTROLLER_EPOCH, topic_path
-from leadline_controller.domain.cluster import (
-    Change,
-    ClusterImage,
-    StateSet,
-    TopicPartition,
-    TopicSet,
-)
+from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
 from leadline_controller.domain.failover import registered_since
-from leadline_controller.domain.reassignment.agenda import Due, Entry, gather_facts
 from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait, next_action
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
+from leadline_controller.domain.reassignment.queue import Due, Entry, gather_facts
 from tests.simulation.messages import PARTITION, TOPIC
 from tests.simulation.replica_shell import STATE
 from tests.simulation.zookeeper import Check, Delete, Op, Set, Znode

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from leadline_spark.publishing import Written, publish_all
-from leadline_spark.sink_settings import SinkSettings
 from leadline_spark.source import LeadlineDataSource
-from leadline_spark.stream_writer import LeadlineStreamWriter
+from leadline_spark.write.publishing import Written, publish_all
+from leadline_spark.write.sink_settings import SinkSettings
+from leadline_spark.write.stream_writer import LeadlineStreamWriter
 from tests.spark.gates import until
 
 TASK = "a task that has staged"

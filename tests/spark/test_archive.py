@@ -1,4 +1,4 @@
-"""Archives of live topics: whatever dies, nothing is lost or doubled; replays are byte for byte."""
+"""Archiving live topics: no fault loses or doubles a record; replays are byte-identical."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import pytest
 from leadline_client.payloads import OutgoingRecord
 from leadline_spark.archive import catalog
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
 from leadline_spark.jobs import verify
 from tests.spark.gates import until
 from tests.spark.live import Live

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from leadline_spark.balancing.cluster_view import View
-from leadline_spark.balancing.cluster_view import look as really_look
-from leadline_spark.cluster import Cluster
+from leadline_spark.cluster.cluster import Cluster
 from leadline_spark.jobs import balance
+from leadline_spark.jobs.balancing.cluster_view import View
+from leadline_spark.jobs.balancing.cluster_view import look as really_look
 from tests.spark.live import Live, live_cluster
 from tests.support.cluster import wait_until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
 from tests.spark.live import Live
 
 

@@ -17,12 +17,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 import leadline_spark
 from leadline_client.partitioner import partition_for_key
+from leadline_spark.cluster.transport import request
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.sink_settings import SinkSettings
 from leadline_spark.source import LeadlineDataSource
-from leadline_spark.transport import request
-from leadline_spark.writer import write_task
+from leadline_spark.write.batch_writer import write_task
+from leadline_spark.write.sink_settings import SinkSettings
 from tests.spark.gates import Gate, until
 from tests.spark.live import Live
 from tests.spark.logs import log_of, values_of

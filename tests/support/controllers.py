@@ -24,14 +24,14 @@ from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
-from leadline_controller.adapters.archives import HttpArchives
 from leadline_controller.adapters.brokers import HttpBrokers
 from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.api.app import build_app
-from leadline_controller.runtime.historian import Historian, Library
+from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import Store
 from leadline_controller.runtime.service import ControllerService
 from tests.support.zookeeper import until
@@ -241,8 +241,8 @@ class RunningController:
             random_index=lambda _: 0,
         )
         metrics, url = ControllerMetrics(), self.listener.url
-        self.library = Library(SqlHistory(self.settings.history_url), HttpArchives())
-        self.historian = Historian(self.settings, url, self.library, means.clock, metrics)
+        self.library = AuditStores(SqlHistory(self.settings.history_url), HttpPeerAuditClient())
+        self.historian = AuditReplicator(self.settings, url, self.library, means.clock, metrics)
         self.leadership = Leadership(self.settings, url, means, metrics, self.historian)
         self.service = ControllerService(self.leadership)
         self.app = build_app(self.service, self.leadership.metrics, 16 * 1024 * 1024)

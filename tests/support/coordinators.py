@@ -25,7 +25,7 @@ from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
 from leadline_coordinator.adapters.zk_store import ZkStore
 from leadline_coordinator.api.app import build_app
-from leadline_coordinator.domain.facts import Ends, Partition
+from leadline_coordinator.domain.records import Ends, Partition
 from leadline_coordinator.runtime.elector import CoordinatorElector, Means
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
 from leadline_coordinator.runtime.ports import Store

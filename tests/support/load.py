@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Self
 
 from leadline_client import batches
+from leadline_client.accumulator import Numbering, spoils_numbering
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.errors import LeadlineError, OffsetOutOfRange, OutcomeUnknown
-from leadline_client.lanes import Numbering, spoils_numbering
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.retry import RetryPolicy
 from leadline_client.wire import ProduceResult

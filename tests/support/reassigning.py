@@ -19,8 +19,8 @@ from leadline_common.zk.ops import SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
 from leadline_controller.domain.history import AuditRecord
-from leadline_controller.domain.reassignment.agenda import Agenda
-from leadline_controller.runtime.writer import audit_op
+from leadline_controller.domain.reassignment.queue import ReassignmentQueue
+from leadline_controller.runtime.engine.state_writer import audit_op
 from tests.support.controller_rig import Rig
 from tests.support.controllers import RunningController
 from tests.support.zookeeper import until
@@ -150,10 +150,10 @@ class Followers:
             await self._task
 
 
-def agenda_of(controller: RunningController) -> Agenda:
+def agenda_of(controller: RunningController) -> ReassignmentQueue:
     """Return the reassignments that a ruling controller knows of."""
     reign = controller.leadership.reign
-    return reign.reassignments.agenda if reign is not None else Agenda()
+    return reign.reassignments.agenda if reign is not None else ReassignmentQueue()
 
 
 async def get(controller: RunningController, path: str) -> Any:

@@ -26,8 +26,8 @@ from collections.abc import (
 from concurrent.futures import Future as ThreadFuture
 from typing import Self
 
-from leadline_client.background import LoopThread
 from leadline_client.client import AsyncLeadlineClient
+from leadline_client.consumer_coordinator import ConsumerCoordinator
 from leadline_client.consumer_settings import (
     ConsumerSettings,
     Notice,
@@ -35,10 +35,10 @@ from leadline_client.consumer_settings import (
     RebalanceListener,
 )
 from leadline_client.errors import InvalidRequest, LeadlineError
+from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.groups import committed
 from leadline_client.membership import TopicPartition
-from leadline_client.participation import Participation
 from leadline_client.reading import ReadLimits, Start
 
 _LIMITS = ReadLimits()
@@ -68,7 +68,7 @@ class AsyncConsumer:
         self._settings = settings
         self._listener = listener
         self._fetcher = Fetcher(client, limits, self._recover)
-        self._part: Participation | None = None
+        self._part: ConsumerCoordinator | None = None
         self._clock = clock
 
     @property
@@ -266,8 +266,10 @@ class AsyncConsumer:
             raise InvalidRequest("the consumer has no group")
         return self._group
 
-    def _participation(self, group: str) -> Participation:
-        return Participation(self._client, group, self._fetcher, self._settings, clock=self._clock)
+    def _participation(self, group: str) -> ConsumerCoordinator:
+        return ConsumerCoordinator(
+            self._client, group, self._fetcher, self._settings, clock=self._clock
+        )
 
 
 class Consumer:
@@ -285,7 +287,7 @@ class Consumer:
         listener: RebalanceListener = _NOBODY,
         limits: ReadLimits = _LIMITS,
     ) -> None:
-        self._thread = LoopThread("leadline-consumer")
+        self._thread = EventLoopThread("leadline-consumer")
         self._client = AsyncLeadlineClient(bootstrap)
         self._consumer = AsyncConsumer(self._client, group, settings=settings, limits=limits)
         self._listener = listener

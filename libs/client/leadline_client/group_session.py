@@ -19,7 +19,7 @@ from leadline_client.errors import (
     NotCoordinator,
     OutcomeUnknown,
 )
-from leadline_client.groups import Standing, find_coordinator, leave_group
+from leadline_client.groups import GroupMetadata, find_coordinator, leave_group
 from leadline_client.membership import (
     Effect,
     Fail,
@@ -95,12 +95,12 @@ class GroupSession:
         return self._membership.owned
 
     @property
-    def standing(self) -> Standing | None:
+    def standing(self) -> GroupMetadata | None:
         """As whom to commit; None as long as this is no member."""
         one = self._membership
         if one.member is None or one.coordinator_epoch is None or one.generation is None:
             return None
-        return Standing(one.member, one.coordinator_epoch, one.generation)
+        return GroupMetadata(one.member, one.coordinator_epoch, one.generation)
 
     @property
     def answer_within_s(self) -> float:

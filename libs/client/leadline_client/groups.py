@@ -21,7 +21,7 @@ from leadline_client.transport import JSON
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class GroupMetadata:
     """As whom a member commits (R16): the coordinator refuses what is not its present view."""
 
     member: str
@@ -85,7 +85,7 @@ def commit_offsets(
     core: ClientCore,
     group: str,
     offsets: Mapping[TopicPartition, int],
-    standing: Standing | None = None,
+    standing: GroupMetadata | None = None,
     *,
     timeout_s: float | None = None,
 ) -> Flow[None]:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from leadline_client import batches
-from leadline_client.background import LoopThread
+from leadline_client.accumulator import Batch, Lane, Numbering, estimated_size, spoils_numbering
 from leadline_client.client import AsyncLeadlineClient
-from leadline_client.counts import PartitionCounts
 from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition, Unreachable
-from leadline_client.lanes import Batch, Lane, Numbering, estimated_size, spoils_numbering
+from leadline_client.event_loop_thread import EventLoopThread
+from leadline_client.partition_counts import PartitionCountCache
 from leadline_client.partitioner import StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.wire import Acks, ProduceResult
@@ -83,7 +83,7 @@ class AsyncProducer:
         self._wake: dict[tuple[str, int], asyncio.Event] = {}
         self._senders: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(StickyPartitioner)
-        self._counts = PartitionCounts(client, settings.metadata_max_age_s)
+        self._counts = PartitionCountCache(client, settings.metadata_max_age_s)
         self._unacknowledged = 0
         self._room = asyncio.Condition()
 
@@ -307,7 +307,7 @@ class Producer:
     def __init__(
         self, bootstrap: str | Sequence[str], settings: ProducerSettings = _DEFAULTS
     ) -> None:
-        self._thread = LoopThread("leadline-producer")
+        self._thread = EventLoopThread("leadline-producer")
         self._client = AsyncLeadlineClient(bootstrap)
         self._producer = self._thread.run(self._make(settings))
 

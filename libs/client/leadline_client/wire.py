@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 NO_LEADER = -1
 """The leader id of a partition without a leader."""
@@ -18,6 +18,16 @@ Acks = Literal["all", "1", "0"]
 
 RecordFormat = Literal["string", "json", "base64"]
 """How keys and values appear in JSON bodies."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic; `str` gives Kafka's form, `orders-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from leadline_spark.archive.naming import (
     manifest_name,
 )
 from leadline_spark.archive.storage import Store
-from leadline_spark.cluster import Metadata, OffsetsAnswer, PartitionOffsets, Untold
+from leadline_spark.cluster.cluster import Metadata, OffsetsAnswer, PartitionOffsets, Untold
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.offsets import TopicPartition
+from leadline_spark.read.offsets import TopicPartition
 
 _CHUNK = 1 << 20
 

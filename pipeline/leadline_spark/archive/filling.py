@@ -19,17 +19,17 @@ import pyarrow.compute as pc
 from leadline_spark.archive.manifest import Entry
 from leadline_spark.archive.parquet import read_row_group, row_group_rows
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.transport import OCTETS, Refusal
 from leadline_spark.codec.append_time import append_time
 from leadline_spark.codec.columns import HEADERS
 from leadline_spark.codec.encode import Records, encode
 from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.heads import Heads
-from leadline_spark.offsets import TopicPartition
-from leadline_spark.outlets import Door
-from leadline_spark.subscription import Subscription
-from leadline_spark.transport import OCTETS, Refusal
+from leadline_spark.read.offset_fetcher import OffsetFetcher
+from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.subscription import Subscription
+from leadline_spark.write.partition_writers import LeaderClient
 
 BATCH_BYTES = 512 << 10
 UPLOAD_BYTES = 4 << 20
@@ -68,7 +68,7 @@ def fill(filling: Filling) -> int:
     Raises LeadlineSparkError: LEADLINE_REPLAY_CONFLICT where the partition holds something else,
     LEADLINE_LEADER_UNREACHABLE, LEADLINE_REFUSED.
     """
-    door = Door(filling.connection, filling.target, None, filling.deadline_s)
+    door = LeaderClient(filling.connection, filling.target, None, filling.deadline_s)
     chunks = chunks_of(filling)
     end = _end(filling)
     if end:
@@ -97,14 +97,14 @@ def chunks_of(filling: Filling) -> list[Chunk]:
 def _end(filling: Filling) -> int:
     """Return where the partition ends now. It has to begin at 0."""
     places = Subscription(places=(filling.target,))
-    heads = Heads(Cluster(filling.connection), places, filling.deadline_s)
+    heads = OffsetFetcher(Cluster(filling.connection), places, filling.deadline_s)
     found = heads.ends([filling.target])[filling.target]
     if found.start:
         raise _conflict(filling, f"begins at offset {found.start}")
     return found.end
 
 
-def _check_resumed(door: Door, filling: Filling, chunks: list[Chunk], end: int) -> None:
+def _check_resumed(door: LeaderClient, filling: Filling, chunks: list[Chunk], end: int) -> None:
     """Check that the last record that is there was published by an earlier attempt at the same.
 
     It need not be the last of its chunk: a leader may have died while it appended, and publishing
@@ -129,7 +129,7 @@ def publisher_id(app: str) -> int:
     return _PUBLISHER | (int.from_bytes(digest, "big") & (_PUBLISHER - 1))
 
 
-def _publish(door: Door, filling: Filling, chunk: Chunk) -> None:
+def _publish(door: LeaderClient, filling: Filling, chunk: Chunk) -> None:
     """Stage and publish; again from the beginning where a leader is gone with what it was sent."""
     for _ in range(_TRIES):
         staged = []
@@ -149,7 +149,7 @@ def _publish(door: Door, filling: Filling, chunk: Chunk) -> None:
     raise LeadlineSparkError("LEADLINE_STAGED_LOST", told)
 
 
-def _published(door: Door, filling: Filling, number: int, staged: list[str]) -> Any | None:
+def _published(door: LeaderClient, filling: Filling, number: int, staged: list[str]) -> Any | None:
     """Publish, and return the answer; None where the leader does not have what was staged."""
     body = {"app": filling.app, "batch": number, "staged": staged}
     try:

@@ -24,7 +24,7 @@ from leadline_spark.archive import catalog
 from leadline_spark.archive.manifest import Entry, Place
 from leadline_spark.archive.parquet import SCHEMA, FileWriter
 from leadline_spark.archive.storage import Store, open_store
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options

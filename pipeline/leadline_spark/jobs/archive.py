@@ -22,10 +22,10 @@ from leadline_spark.archive import catalog
 from leadline_spark.archive.manifest import Place
 from leadline_spark.archive.sink import COLUMNS, FORMAT, ArchiveSink
 from leadline_spark.archive.storage import Store, absolute, open_store, read, sweep, write
-from leadline_spark.cluster import Cluster, Metadata
+from leadline_spark.cluster.cluster import Cluster, Metadata
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
-from leadline_spark.offsets import EARLIEST
+from leadline_spark.read.offsets import EARLIEST
 from leadline_spark.registration import register
 
 if TYPE_CHECKING:

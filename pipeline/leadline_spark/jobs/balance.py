@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leadline_spark.balancing.cluster_view import View, look
-from leadline_spark.balancing.greedy import Limits, Proposal, propose
-from leadline_spark.cluster import Cluster
+from leadline_spark.cluster.cluster import Cluster
+from leadline_spark.cluster.transport import Refusal
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
-from leadline_spark.transport import Refusal
+from leadline_spark.jobs.balancing.cluster_view import View, look
+from leadline_spark.jobs.balancing.greedy import Limits, Proposal, propose
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -74,7 +74,7 @@ def _balance(asked: argparse.Namespace) -> int:
 
 def measured(spark: SparkSession, cluster: Cluster, asked: argparse.Namespace) -> DataFrame:
     """Return what each partition amounts to: from files, or from the brokers as they are now."""
-    from leadline_spark.balancing import loads  # noqa: PLC0415 - help and usage errors do without a JVM
+    from leadline_spark.jobs.balancing import loads  # noqa: PLC0415 - help and usage errors do without a JVM
 
     if asked.load:
         return loads.partition_loads(loads.read_samples(spark, asked.load)).cache()
@@ -95,7 +95,7 @@ def settle(
         LeadlineSparkError: LEADLINE_REFUSED, also where it never stands still.
 
     """
-    from leadline_spark.balancing.loads import merged_loads  # noqa: PLC0415 - as above
+    from leadline_spark.jobs.balancing.loads import merged_loads  # noqa: PLC0415 - as above
 
     limits = Limits(asked.max_moves, asked.max_bytes, asked.tolerance)
     for _ in range(_ATTEMPTS):

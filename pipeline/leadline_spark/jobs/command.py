@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leadline_spark.cluster import Connection
+from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.transport import Refusal, Unreachable
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.transport import Refusal, Unreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,10 +21,10 @@ from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.filling import Filling, fill
 from leadline_spark.archive.manifest import Entry
 from leadline_spark.archive.storage import absolute, open_store
-from leadline_spark.cluster import Cluster, TopicMetadata
+from leadline_spark.cluster.cluster import Cluster, TopicMetadata
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
-from leadline_spark.offsets import TopicPartition
+from leadline_spark.read.offsets import TopicPartition
 
 
 def parser() -> argparse.ArgumentParser:

@@ -18,7 +18,7 @@ from typing import Any
 from leadline_spark.archive import checking
 from leadline_spark.archive.checking import Finding, Findings
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.offsets import EARLIEST, LATEST
 from leadline_spark.options import Options
+from leadline_spark.read.offsets import EARLIEST, LATEST
 
 IDS_IN_A_TASK = 10_000
 """Unless `maxRecordsPerPartition` says otherwise."""

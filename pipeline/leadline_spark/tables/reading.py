@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.transport import Answer, Refusal
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.tables.columns import AUDIT, GROUPS, read_row
 from leadline_spark.tables.ids import Ids, gaps, lost
-from leadline_spark.transport import Answer, Refusal
 
 _LOG = logging.getLogger(__name__)
 _EXPORT = "/v1/export"

@@ -22,9 +22,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.offsets import EARLIEST, LATEST
 from leadline_spark.option_table import CONNECTION, OPTIONS, PASSED_OVER
 from leadline_spark.options import Options
+from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import AUDIT, batch_of, table_schema
 from leadline_spark.tables.ids import Ids, cut, missing_of, read_bound, resolved
 from leadline_spark.tables.reading import Exports

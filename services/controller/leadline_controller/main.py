@@ -14,15 +14,15 @@ from leadline_common.http import bind, serve
 from leadline_common.http import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import ControllerSettings
-from leadline_controller.adapters.archives import HttpArchives
 from leadline_controller.adapters.brokers import HttpBrokers
 from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.api.app import build_app
-from leadline_controller.domain.figures import count_ailing
-from leadline_controller.runtime.historian import Historian, Library
+from leadline_controller.domain.stats import count_unhealthy
+from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import BrokerGateway, Store
 from leadline_controller.runtime.service import ControllerService
 
@@ -42,7 +42,7 @@ def run(settings: ControllerSettings) -> None:
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
     gateway = HttpBrokers()
-    library = Library(SqlHistory(settings.history_url), HttpArchives())
+    library = AuditStores(SqlHistory(settings.history_url), HttpPeerAuditClient())
     url = settings.advertised_url or listener.url
     leadership, service = _build(settings, url, gateway, library)
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
@@ -57,7 +57,7 @@ async def _main(settings: ControllerSettings) -> None:
 
 
 def _build(
-    settings: ControllerSettings, url: str, gateway: BrokerGateway, library: Library
+    settings: ControllerSettings, url: str, gateway: BrokerGateway, library: AuditStores
 ) -> tuple[Leadership, ControllerService]:
     async def open_store() -> Store:
         store = ZkStore()
@@ -72,7 +72,7 @@ def _build(
         random_index=secrets.randbelow,
     )
     metrics = ControllerMetrics()
-    historian = Historian(settings, url, library, means.clock, metrics)
+    historian = AuditReplicator(settings, url, library, means.clock, metrics)
     leadership = Leadership(settings, url, means, metrics, historian)
     _add_gauges(leadership)
     _add_reassignment_gauges(leadership)
@@ -81,7 +81,7 @@ def _build(
 
 def _add_gauges(leadership: Leadership) -> None:
     def ailing(which: int) -> float:
-        return count_ailing(leadership.reign.image)[which] if leadership.reign else 0.0
+        return count_unhealthy(leadership.reign.image)[which] if leadership.reign else 0.0
 
     leadership.metrics.watch(
         {
@@ -159,6 +159,6 @@ class _NoBrokers:
 def openapi_app() -> FastAPI:
     """Return the application without any IO, for its OpenAPI document."""
     settings = ControllerSettings(controller_id=1)
-    library = Library(SqlHistory(""), HttpArchives())
+    library = AuditStores(SqlHistory(""), HttpPeerAuditClient())
     leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), library)
     return build_app(service, leadership.metrics, settings.request_max_bytes)

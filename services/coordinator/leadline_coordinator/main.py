@@ -18,7 +18,7 @@ from leadline_coordinator.adapters.brokers import HttpBrokers
 from leadline_coordinator.adapters.zk_store import ZkStore
 from leadline_coordinator.api.app import VERSION, build_app
 from leadline_coordinator.api.channel_document import channel_document
-from leadline_coordinator.domain.facts import Ends, Partition
+from leadline_coordinator.domain.records import Ends, Partition
 from leadline_coordinator.runtime.elector import CoordinatorElector, Means
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
 from leadline_coordinator.runtime.ports import BrokerGateway, Store

@@ -19,8 +19,8 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.copy_keeper import CopyKeeper
 from leadline_broker.runtime.ports import IsrOutcome, PartitionName
+from leadline_broker.runtime.staging.copy_store import StagedCopyStore
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
 from leadline_client.wire import Acks, ControllerInfo, ProduceResult
@@ -264,7 +264,7 @@ class Wire:
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ReadStagedRequest)
         return await self._keeper(url).read(sent)
 
-    def _keeper(self, url: str) -> CopyKeeper:
+    def _keeper(self, url: str) -> StagedCopyStore:
         return self._cluster.reachable(url, self._broker_id).engine.copy_keeper
 
     async def close(self) -> None:

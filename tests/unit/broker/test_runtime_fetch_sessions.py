@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 
 from leadline_broker.domain.replica import Replica
-from leadline_broker.runtime.fetch_sessions import FetchSessions
-from leadline_broker.runtime.partition import Partition
-from leadline_broker.runtime.throttle import Throttle
-from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.throttle import Throttle
+from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_client.batches import parse_headers, stamp
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings

@@ -10,10 +10,10 @@ from leadline_broker.domain.effects import Effect, IsrProposal, ReadState, Write
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import PublishedState
-from leadline_broker.runtime.isr_writer import IsrWriter
-from leadline_broker.runtime.partition import Partition
 from leadline_broker.runtime.ports import IsrOutcome, Log, PartitionName
-from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_broker.runtime.replication.isr_writer import IsrWriter
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
 from tests.support.zookeeper import until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.runtime.load import LoadMeter
-from leadline_broker.runtime.views import ReplicaLoad
+from leadline_broker.runtime.serving.load import LoadMeter
+from leadline_broker.runtime.serving.views import ReplicaLoad
 from leadline_common.clock import ManualClock
 from tests.unit.broker.small_cluster import SmallCluster, batch, three
 

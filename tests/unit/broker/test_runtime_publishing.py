@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch, publisher_id
-from leadline_broker.runtime import publishing
-from leadline_broker.runtime.views import PublishedBatch, StagedUpload
+from leadline_broker.runtime.serving.views import PublishedBatch, StagedUpload
+from leadline_broker.runtime.staging import publishing
 from leadline_client.batches import crc_matches, parse_headers, stamp_producer
 from leadline_client.errors import (
     BodyTooLarge,

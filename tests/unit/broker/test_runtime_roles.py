@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline_broker.runtime.membership import SupersededError
+from leadline_broker.runtime.cluster.registrar import SupersededError
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leadline_broker.runtime import staged_copies
-from leadline_broker.runtime.views import PublishedBatch
+from leadline_broker.runtime.serving.views import PublishedBatch
+from leadline_broker.runtime.staging import staged_copies
 from leadline_client.errors import (
     BodyTooLarge,
     FencedLeaderEpoch,

@@ -10,13 +10,13 @@ import pytest
 
 from leadline_broker.adapters.log.root_files import HIGH_WATERMARK_FILE, read_high_watermarks
 from leadline_broker.domain.replica import Replica
-from leadline_broker.runtime.configuration import Configuration
-from leadline_broker.runtime.maintenance import Maintenance
-from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import ClusterStore, LogStore
-from leadline_broker.runtime.replica_manager import ReplicaManager
-from leadline_broker.runtime.standing import Standing
-from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_broker.runtime.replication.maintenance import Maintenance
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_common.clock import SystemClock
 from leadline_common.settings import BrokerSettings
 from tests.unit.broker.log_support import batch, open_log
@@ -86,7 +86,7 @@ async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_p
         replica.state.high_watermark = 2
     work = Maintenance(
         configuration=Configuration(settings, cast("ClusterStore", None)),
-        standing=Standing(1, lambda: True),
+        standing=BrokerState(1, lambda: True),
         replicas=cast("ReplicaManager", kept),
         logs=cast("LogStore", None),
         clock=SystemClock(),

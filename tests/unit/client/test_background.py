@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from leadline_client.background import LoopThread
+from leadline_client.event_loop_thread import EventLoopThread
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def test_work_ends_when_its_caller_is_interrupted() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, interrupt)
-    thread = LoopThread("test")
+    thread = EventLoopThread("test")
     pressing = threading.Thread(target=press)
     pressing.start()
     try:
@@ -63,7 +63,7 @@ def test_work_ends_when_its_caller_is_interrupted() -> None:
 def test_work_ends_when_its_caller_is_interrupted_before_it_waits() -> None:
     endless = Work()
 
-    class Hasty(LoopThread):
+    class Hasty(EventLoopThread):
         def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
             super().start(work)
             endless.begun.wait(10)
@@ -79,7 +79,7 @@ def test_work_ends_when_its_caller_is_interrupted_before_it_waits() -> None:
 
 
 def test_results_and_errors_come_back() -> None:
-    thread = LoopThread("test")
+    thread = EventLoopThread("test")
     try:
         assert thread.call(lambda: threading.current_thread().name) == "test"
         with pytest.raises(ZeroDivisionError):

@@ -6,6 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_client.accumulator import (
+    MAX_SEQUENCE,
+    Lane,
+    Numbering,
+    estimated_size,
+    spoils_numbering,
+)
 from leadline_client.errors import (
     ConnectionLost,
     LeadlineError,
@@ -13,7 +20,6 @@ from leadline_client.errors import (
     OutOfOrderSequence,
     ProducerFenced,
 )
-from leadline_client.lanes import MAX_SEQUENCE, Lane, Numbering, estimated_size, spoils_numbering
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 
 

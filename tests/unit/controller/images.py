@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from leadline_client.wire import TopicPartition
 from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import (
     BrokerUp,
     ClusterImage,
     ClusterPolicy,
     StateSet,
-    TopicPartition,
     TopicSet,
 )
 from leadline_controller.domain.failover import StateDecision

@@ -18,9 +18,9 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DatabaseError
 
 from leadline_common.znodes import AuditEntry, StateChange
-from leadline_controller.adapters.history.archive import Archive
 from leadline_controller.adapters.history.database import open_database
 from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.history.store import Archive
 from leadline_controller.adapters.history.tables import metadata
 from leadline_controller.domain.history import AuditQuery, AuditRecord, replay
 

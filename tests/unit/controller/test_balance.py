@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_common.znodes import TopicAssignment
-from leadline_controller.domain.balance import leaders_out_of_place
+from leadline_controller.domain.balance import non_preferred_leaders
 from leadline_controller.domain.cluster import ClusterImage, RemovalPending, StateSet, TopicSet
 from leadline_controller.domain.failover import elect_preferred, elect_unclean, possible_loss
 from leadline_controller.domain.healing import targets_for
@@ -24,16 +24,16 @@ def image_with(away: int, total: int = 20) -> ClusterImage:
 
 @pytest.mark.parametrize(("away", "moved"), [(0, 0), (1, 0), (2, 0), (3, 3), (20, 20)])
 def test_leaders_are_moved_beyond_the_percentage_only(away: int, moved: int) -> None:
-    assert len(leaders_out_of_place(image_with(away), 10)) == moved
+    assert len(non_preferred_leaders(image_with(away), 10)) == moved
 
 
 @given(st.integers(1, 20), st.integers(0, 100))
 def test_after_the_election_everything_is_in_place(away: int, percentage: int) -> None:
     image = image_with(away)
-    names = leaders_out_of_place(image, percentage)
+    names = non_preferred_leaders(image, percentage)
     assert bool(names) == (100 * away > percentage * 20)
     carry_out(image, elect_preferred(image, names))
-    assert leaders_out_of_place(image, 0 if names else percentage) == []
+    assert non_preferred_leaders(image, 0 if names else percentage) == []
 
 
 def test_what_has_no_leader_moves_or_goes_is_left_alone() -> None:
@@ -44,17 +44,17 @@ def test_what_has_no_leader_moves_or_goes_is_left_alone() -> None:
     )
     moving = TopicAssignment("id-1", dict.fromkeys(range(4), PREFERRED), adding={1: (1,)})
     image.apply([TopicSet(TOPIC, moving, 1), RemovalPending(TOPIC, frozenset({2}))])
-    assert leaders_out_of_place(image, 0) == []
+    assert non_preferred_leaders(image, 0) == []
 
 
 def test_a_broker_that_stops_or_is_drained_gets_no_leadership_back() -> None:
     image = image_with(20)
     image.will_stop(1)
-    assert leaders_out_of_place(image, 0) == []
+    assert non_preferred_leaders(image, 0) == []
     assert elect_preferred(image, [NAME]) == []
     image = image_with(20)
     image.draining = frozenset({1})
-    assert leaders_out_of_place(image, 0) == []
+    assert non_preferred_leaders(image, 0) == []
     assert elect_preferred(image, [NAME]) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_client.wire import NO_LEADER
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import (
     NO_NODE,
@@ -17,7 +17,6 @@ from leadline_controller.domain.cluster import (
     ConfigsSet,
     DeletionPending,
     StateSet,
-    TopicPartition,
     TopicSet,
 )
 from leadline_controller.domain.draining import move_leaders_off

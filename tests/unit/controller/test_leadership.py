@@ -9,8 +9,8 @@ import pytest
 
 from leadline_common.clock import SystemClock
 from leadline_common.settings import ControllerSettings
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import Store
 
 

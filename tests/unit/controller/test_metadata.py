@@ -7,8 +7,8 @@ import json
 from leadline_client.wire import Metadata
 from leadline_common.rpc import ControllerRow
 from leadline_controller.domain.cluster import DeletionPending, StateSet, TopicGone
-from leadline_controller.runtime.commands import Commands
-from leadline_controller.runtime.metadata import MetadataView
+from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
+from leadline_controller.runtime.channel.requests import Commands
 from tests.unit.controller.images import TOPIC, cluster, state
 
 AR = (1, 2)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from leadline_client.errors import PolicyViolation
-from leadline_controller.domain.cluster import TopicPartition
+from leadline_client.wire import TopicPartition
 from leadline_controller.domain.placement import assign_replicas
 from leadline_controller.domain.planning.plans import (
     Plan,

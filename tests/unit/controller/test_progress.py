@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MovingRow
-from leadline_controller.domain.cluster import TopicPartition
-from leadline_controller.runtime.progress import TASKS_KEPT, WINDOW_MS, BytesLeft, Progress
+from leadline_controller.runtime.reassignment.progress import (
+    TASKS_KEPT,
+    WINDOW_MS,
+    BytesLeft,
+    Progress,
+)
 from tests.unit.controller.images import NAME, TOPIC
 
 

@@ -14,6 +14,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.tasks import Intent, TargetRow
 from leadline_common.znodes import PartitionState
@@ -23,13 +24,12 @@ from leadline_controller.domain.cluster import (
     ClusterImage,
     StateSet,
     TopicGone,
-    TopicPartition,
     TopicSet,
 )
-from leadline_controller.domain.reassignment.agenda import Agenda, Due
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
+from leadline_controller.domain.reassignment.queue import Due, ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import (
     Submission,
     check_idle,
@@ -44,14 +44,14 @@ def name(number: int) -> TopicPartition:
     return TopicPartition(TOPIC, number)
 
 
-def world(*rows: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[ClusterImage, Agenda]:
+def world(*rows: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[ClusterImage, ReassignmentQueue]:
     """Return partitions that are to go from the first to the second replicas, and their agenda."""
     image = cluster(
         range(1, 10),
         {number: start for number, (start, _) in enumerate(rows)},
         {number: state(start[0], start) for number, (start, _) in enumerate(rows)},
     )
-    agenda = Agenda()
+    agenda = ReassignmentQueue()
     for number, (start, target) in enumerate(rows):
         agenda.put(name(number), Intent(target, start, task="7"), 0, number)
     return image, agenda
@@ -69,7 +69,7 @@ def write(image: ClusterImage, due: list[Due]) -> TopicChange:
     return change
 
 
-def catch_up(image: ClusterImage, agenda: Agenda, *numbers: int) -> None:
+def catch_up(image: ClusterImage, agenda: ReassignmentQueue, *numbers: int) -> None:
     """Take every replica into the ISR."""
     for number in numbers:
         partition = image.topics[TOPIC].partitions[number]

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase, WaitReason
-from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.reassignment.batches import (
     Candidate,
     ReassignmentLimits,

@@ -6,7 +6,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from leadline_coordinator.adapters.brokers import HttpBrokers
-from leadline_coordinator.domain.facts import Ends
+from leadline_coordinator.domain.records import Ends
 
 
 async def test_ends_are_found_of_more_topics_than_fit_into_an_address() -> None:

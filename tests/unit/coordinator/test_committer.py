@@ -9,10 +9,10 @@ from typing import Any, cast
 from leadline_common.clock import SystemClock
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.facts import Committed, Partition, Term
+from leadline_coordinator.domain.records import Committed, Partition, Term
 from leadline_coordinator.runtime.committer import OffsetCommitter
+from leadline_coordinator.runtime.context import Office
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.office import Office
 from leadline_coordinator.runtime.ports import BrokerGateway, Store
 
 P = ("t", 0)

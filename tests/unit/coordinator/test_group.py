@@ -17,14 +17,14 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_coordinator.domain.commits import check_owned, committing_member
-from leadline_coordinator.domain.facts import Subscription
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.interest import Interest
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership
 from leadline_coordinator.domain.patterns import interested_topics
 from leadline_coordinator.domain.rebalance import why_necessary
+from leadline_coordinator.domain.records import Subscription
 from leadline_coordinator.domain.states import LEGAL_MOVES, GroupState, IllegalMove, check_move
+from leadline_coordinator.domain.topic_index import TopicSubscriptionIndex
 from tests.unit.coordinator.world import Consumer, World
 
 
@@ -232,7 +232,7 @@ def test_a_pattern_that_backtracks_elsewhere_is_answered_at_once() -> None:
 
 
 def test_groups_are_found_by_the_topics_that_they_asked_for() -> None:
-    interest = Interest()
+    interest = TopicSubscriptionIndex()
     interest.update("by-name", [Subscription(topics=("orders", "returns"))])
     interest.update("by-pattern", [Subscription(pattern="ord.*"), Subscription(topics=("other",))])
 

@@ -26,7 +26,7 @@ from leadline_client.membership import (
     Subscription,
     Take,
 )
-from leadline_coordinator.domain.facts import Partition
+from leadline_coordinator.domain.records import Partition
 from tests.unit.coordinator.test_group_safety import play, quiet, stories
 from tests.unit.coordinator.world import Connection, Consumer, World
 

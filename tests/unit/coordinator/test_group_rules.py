@@ -11,7 +11,7 @@ import pytest
 from leadline_client.errors import LeadlineError
 from leadline_coordinator.domain import rebalance
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.line import Line
+from leadline_coordinator.domain.member_session import MemberSession
 from leadline_coordinator.domain.members import Limits, Member
 from leadline_coordinator.domain.membership import restored
 from tests.unit.coordinator import world
@@ -54,11 +54,11 @@ def evict_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who cannot answer a Stop is kept alive by its other answers, and holds up everybody."""
 
-    def changed(self: Line, number: int, now_ms: int) -> None:
+    def changed(self: MemberSession, number: int, now_ms: int) -> None:
         if number > self.acknowledged:
             self.acknowledged, self.acknowledged_at_ms = number, now_ms
 
-    monkeypatch.setattr(Line, "_acknowledge", changed)
+    monkeypatch.setattr(MemberSession, "_acknowledge", changed)
 
 
 def take_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,11 +16,11 @@ from leadline_client.errors import (
 )
 from leadline_coordinator.domain.commits import committing_member
 from leadline_coordinator.domain.effects import Send
-from leadline_coordinator.domain.facts import Committed, GroupRecord, Subscription
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
 from leadline_coordinator.domain.rebalance import Answers, Assign, Record, handle_rebalance_request
+from leadline_coordinator.domain.records import Committed, GroupRecord, Subscription
 
 LIMITS = Limits()
 P = ("t", 0)

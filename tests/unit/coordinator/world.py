@@ -21,7 +21,6 @@ from leadline_client.errors import FencedInstance, LeadlineError
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.commits import check_owned, committing_member
 from leadline_coordinator.domain.effects import Close, Send
-from leadline_coordinator.domain.facts import Committed, GroupRecord, Partition
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
@@ -34,6 +33,7 @@ from leadline_coordinator.domain.rebalance import (
     Steps,
     handle_rebalance_request,
 )
+from leadline_coordinator.domain.records import Committed, GroupRecord, Partition
 from leadline_coordinator.domain.states import GroupState
 
 STEP_MS = 10

@@ -13,7 +13,7 @@ from leadline_spark.archive import catalog, checking
 from leadline_spark.archive.checking import check_cluster
 from leadline_spark.archive.manifest import Entry
 from leadline_spark.archive.storage import LocalStore
-from leadline_spark.cluster import (
+from leadline_spark.cluster.cluster import (
     Leader,
     Metadata,
     OffsetsAnswer,
@@ -22,7 +22,7 @@ from leadline_spark.cluster import (
     Untold,
 )
 from leadline_spark.jobs import verify
-from leadline_spark.offsets import TopicPartition
+from leadline_spark.read.offsets import TopicPartition
 from tests.unit.spark.archives import TOPIC_ID, data_file, entry
 
 

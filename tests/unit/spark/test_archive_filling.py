@@ -16,10 +16,10 @@ from leadline_spark.archive import filling
 from leadline_spark.archive.filling import Filling, batches, chunks_of, publisher_id, uploads
 from leadline_spark.archive.parquet import SCHEMA, RowGroups
 from leadline_spark.archive.storage import LocalStore
-from leadline_spark.cluster import Connection
+from leadline_spark.cluster.cluster import Connection
 from leadline_spark.codec.decode import decode
 from leadline_spark.codec.frames import frames
-from leadline_spark.offsets import TopicPartition
+from leadline_spark.read.offsets import TopicPartition
 from tests.unit.spark.archives import data_file, records
 
 COLUMNS = ("timestamp", "timestampType", "key", "value", "headers")

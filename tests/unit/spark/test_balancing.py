@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leadline_spark.balancing.board import PartitionLoad, Place, Replicas, excess
-from leadline_spark.balancing.cluster_view import view_of
-from leadline_spark.balancing.greedy import Limits, Proposal, propose
 from leadline_spark.jobs.balance import reassignment_json
+from leadline_spark.jobs.balancing.board import PartitionLoad, Place, Replicas, excess
+from leadline_spark.jobs.balancing.cluster_view import view_of
+from leadline_spark.jobs.balancing.greedy import Limits, Proposal, propose
 
 EAGER = Limits(max_moves=1000, tolerance=0.0)
 NO_RACKS: dict[int, str | None] = {}

@@ -19,11 +19,11 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from leadline_spark.batch_reader import PushingBatchReader, pin
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.tasks import Task
+from leadline_spark.read.batch_reader import PushingBatchReader, pin
+from leadline_spark.read.tasks import Task
 from tests.unit.spark.standin import Asked, Said, StandIn, stand_in
 
 START, END = 10, 100

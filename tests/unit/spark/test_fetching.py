@@ -10,12 +10,12 @@ import pytest
 
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
-from leadline_spark.cluster import Connection
+from leadline_spark.cluster.cluster import Connection
 from leadline_spark.codec.checksum import crc32c
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.fetching import FetchSettings, read_range
-from leadline_spark.offsets import TopicPartition
-from leadline_spark.planning import Range
+from leadline_spark.read.fetching import FetchSettings, read_range
+from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.planning import Range
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
 PLACE = TopicPartition("t", 0)
@@ -145,7 +145,9 @@ def test_patience_begins_anew_with_whatever_came(
         return log.answer(asked)
 
     broker.answer = answer
-    monkeypatch.setattr("leadline_spark.fetching.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        "leadline_spark.read.fetching.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
 
     assert read(log, 0, 30, patience_s=5.0) == list(range(30))
 
@@ -154,7 +156,9 @@ def test_patience_is_not_used_up_by_whoever_takes_the_records(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr("leadline_spark.fetching.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        "leadline_spark.read.fetching.time", SimpleNamespace(monotonic=lambda: now[0])
+    )
     settings = FetchSettings(("offset",), 1, 5.0)
     found = read_range(Connection((log.url,)), Range(PLACE, "id", 0, 30, 0), log.url, settings)
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline_spark.codec.encode import RECORD_OVERHEAD, Records
-from leadline_spark.lanes import Lanes
-from leadline_spark.offsets import TopicPartition
+from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.write.partition_buffers import Lanes
 
 
 class Notes:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from leadline_spark.cluster import Cluster, Connection, Leader, PartitionOffsets
+from leadline_spark.cluster.cluster import Cluster, Connection, Leader, PartitionOffsets
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.heads import Heads, View
-from leadline_spark.losses import Losses
-from leadline_spark.offsets import Position, SourceOffset, TopicPartition
-from leadline_spark.subscription import Subscription
+from leadline_spark.read.data_loss import DataLossChecker
+from leadline_spark.read.offset_fetcher import OffsetFetcher, View
+from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition
+from leadline_spark.read.subscription import Subscription
 from tests.unit.spark.standin import Said, StandIn, stand_in
 
 PLACE = TopicPartition("t", 0)
@@ -26,9 +26,9 @@ def broker() -> Iterator[StandIn]:
 
 def begins(broker: StandIn, start: int, *, fail: bool) -> int:
     """Return where a stream that stood at 40 in epoch 1 goes on, with a leader of epoch 3."""
-    heads = Heads(Cluster(Connection((broker.url,))), Subscription(topics=("t",)), 5.0)
+    heads = OffsetFetcher(Cluster(Connection((broker.url,))), Subscription(topics=("t",)), 5.0)
     view = View({PLACE: "id"}, {PLACE: PartitionOffsets(start, 50, Leader(broker.url, 3))})
-    return Losses(heads, fail=fail).begins(STOOD, view)[PLACE]
+    return DataLossChecker(heads, fail=fail).begins(STOOD, view)[PLACE]
 
 
 def test_a_partition_that_was_removed_and_added_anew_is_read_from_its_beginning(

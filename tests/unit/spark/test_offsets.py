@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.lag import offsets_behind_latest
-from leadline_spark.offsets import (
+from leadline_spark.read.lag import offsets_behind_latest
+from leadline_spark.read.offsets import (
     Position,
     SourceOffset,
     TopicPartition,

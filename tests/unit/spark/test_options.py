@@ -6,15 +6,15 @@ import pickle
 
 import pytest
 
-from leadline_spark.bounds import end_of, refuse_ends, start_of
-from leadline_spark.cluster import Connection
-from leadline_spark.columns import spark_schema, wanted_columns
+from leadline_spark.cluster.cluster import Connection
 from leadline_spark.errors import CODES, LeadlineSparkError
-from leadline_spark.offsets import EARLIEST, LATEST, TopicPartition
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import KINDS, Options, parse_duration
-from leadline_spark.stream_planning import StreamSettings
-from leadline_spark.subscription import Subscription
+from leadline_spark.read.bounds import end_of, refuse_ends, start_of
+from leadline_spark.read.columns import spark_schema, wanted_columns
+from leadline_spark.read.offsets import EARLIEST, LATEST, TopicPartition
+from leadline_spark.read.stream_planning import StreamSettings
+from leadline_spark.read.subscription import Subscription
 
 
 def given(**options: str) -> Options:

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from leadline_client.partitioner import partition_for_key
 from leadline_spark.codec.encode import RECORD_OVERHEAD
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.outgoing import Sorter, check_schema
+from leadline_spark.write.records import Sorter, check_schema
 
 KEYS = st.none() | st.binary(max_size=20)
 

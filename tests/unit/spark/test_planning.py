@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_spark.admission import holds_back, share, share_bytes, waiting
-from leadline_spark.offsets import TopicPartition
-from leadline_spark.planning import Range, split
+from leadline_spark.read.admission import holds_back, share, share_bytes, waiting
+from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.planning import Range, split
 
 
 def place(number: int) -> TopicPartition:

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from leadline_client import batches
-from leadline_spark.cluster import Connection, Metadata, TopicMetadata
-from leadline_spark.cluster import Leader as LeaderOfPartition
+from leadline_spark.cluster.cluster import Connection, Metadata, TopicMetadata
+from leadline_spark.cluster.cluster import Leader as LeaderOfPartition
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.offsets import TopicPartition
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.publishing import Upload, Written, drop_all, publish_all
-from leadline_spark.sink_settings import SinkSettings
-from leadline_spark.writer import Task
+from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.write.batch_writer import Task
+from leadline_spark.write.publishing import Upload, Written, drop_all, publish_all
+from leadline_spark.write.sink_settings import SinkSettings
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
 PLACE = TopicPartition("t", 0)

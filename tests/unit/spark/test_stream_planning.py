@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from leadline_spark.bounds import Bound
-from leadline_spark.cluster import Cluster, Connection, Leader, Metadata, PartitionOffsets
-from leadline_spark.cluster import TopicMetadata as Topic
+from leadline_spark.cluster.cluster import Cluster, Connection, Leader, Metadata, PartitionOffsets
+from leadline_spark.cluster.cluster import TopicMetadata as Topic
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.heads import Heads, View
-from leadline_spark.offsets import EARLIEST, LATEST, Position, SourceOffset, TopicPartition
-from leadline_spark.stream_planning import StreamPlanner, StreamSettings
-from leadline_spark.subscription import Subscription
-from leadline_spark.watching import Watch
+from leadline_spark.read.bounds import Bound
+from leadline_spark.read.offset_fetcher import OffsetFetcher, View
+from leadline_spark.read.offset_poller import Watch
+from leadline_spark.read.offsets import EARLIEST, LATEST, Position, SourceOffset, TopicPartition
+from leadline_spark.read.stream_planning import StreamPlanner, StreamSettings
+from leadline_spark.read.subscription import Subscription
 
 
 def place(number: int) -> TopicPartition:
@@ -77,8 +77,8 @@ class World(Cluster):
             raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")
 
 
-class History(Heads):
-    """Heads that know the ends of epochs and the sizes of partitions by heart."""
+class History(OffsetFetcher):
+    """An OffsetFetcher with fixed epoch ends and partition sizes."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, Subscription(topics=("t",)), 10.0, world.time, world.time.sleep)

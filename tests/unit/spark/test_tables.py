@@ -19,9 +19,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.offsets import EARLIEST, LATEST
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
+from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import TABLES, arrow_schema, batch_of, read_row, table_schema
 from leadline_spark.tables.ids import Ids, cut, gaps, missing_of, resolved
 from leadline_spark.tables.source import AuditStreamReader, TableSource, Wanted

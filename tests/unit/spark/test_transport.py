@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from leadline_spark import transport
-from leadline_spark.cluster import Cluster, Connection
+from leadline_spark.cluster import transport
+from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.routing import Route
+from leadline_spark.cluster.transport import Answer, Refusal, Unreachable, request
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.offsets import TopicPartition
-from leadline_spark.routing import Route
-from leadline_spark.transport import Answer, Refusal, Unreachable, request
+from leadline_spark.read.offsets import TopicPartition
 from tests.support.up import until
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 

@@ -40,10 +40,10 @@ from leadline_common.api import (
     tasks,
     what_if,
 )
-from leadline_common.api.area import BrokerId, TopicName, also, answering_administration
 from leadline_common.api.guards import document_guards
 from leadline_common.api.models import example_of
 from leadline_common.api.past import PastCluster
+from leadline_common.api.routes import BrokerId, TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses
 from leadline_common.settings.fields import INT64_MAX
 

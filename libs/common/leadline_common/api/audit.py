@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, InvalidRequest, NoController, NotFound
-from leadline_common.api.area import TopicName, answering_administration
 from leadline_common.api.models import example
 from leadline_common.api.past import PastCluster, PastTasks
+from leadline_common.api.routes import TopicName, answering_administration
 from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
 from leadline_common.http.errors import error_responses
-from leadline_common.http.lines import documented_lines, lines_answer
+from leadline_common.http.ndjson import documented_lines, lines_answer
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
 
 TAG = "audit"

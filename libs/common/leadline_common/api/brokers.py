@@ -16,8 +16,8 @@ from leadline_client.errors import (
     ReassignmentInProgress,
     StoreOutcomeUnknown,
 )
-from leadline_common.api.area import BrokerId, also, answering_administration
 from leadline_common.api.models import PartitionName, example
+from leadline_common.api.routes import BrokerId, also, answering_administration
 from leadline_common.api.tasks import EXAMPLE, Rate, Task
 from leadline_common.elections import StopRisk
 from leadline_common.http.errors import error_responses

@@ -18,8 +18,8 @@ from leadline_client.errors import (
     StoreOutcomeUnknown,
     UnknownTopic,
 )
-from leadline_common.api.area import BrokerId, TopicName, answering_administration
 from leadline_common.api.models import example
+from leadline_common.api.routes import BrokerId, TopicName, answering_administration
 from leadline_common.http.errors import error_responses
 from leadline_common.settings import Level
 

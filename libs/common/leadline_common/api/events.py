@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from leadline_client.errors import NoController
-from leadline_common.api.area import answering_administration
 from leadline_common.api.metadata import DURATION, MetadataBroker, milliseconds
 from leadline_common.api.models import example
+from leadline_common.api.routes import answering_administration
 from leadline_common.http.errors import error_responses
 from leadline_common.http.forward import EVENT_STREAM
 

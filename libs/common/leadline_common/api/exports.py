@@ -11,12 +11,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, NoController
-from leadline_common.api.area import answering_administration
 from leadline_common.api.audit import EXPORTED, AfterId, Export, export_answer
 from leadline_common.api.models import example
+from leadline_common.api.routes import answering_administration
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
 from leadline_common.http.errors import error_responses
-from leadline_common.http.lines import documented_lines, lines_answer
+from leadline_common.http.ndjson import documented_lines, lines_answer
 from leadline_common.settings.fields import INT64_MAX
 
 TAG = "export"

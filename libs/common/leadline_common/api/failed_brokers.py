@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import HistoryUnavailable, NoController
-from leadline_common.api.area import answering_administration
 from leadline_common.api.models import example
+from leadline_common.api.routes import answering_administration
 from leadline_common.http.errors import error_responses
 from leadline_common.settings.fields import INT32_MAX
 

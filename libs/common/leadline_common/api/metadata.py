@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from leadline_client.errors import LeadlineError
-from leadline_common.api.models import ActiveController
+from leadline_common.api.models import ControllerBody
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses
 
@@ -65,7 +65,7 @@ class Metadata(BaseModel):
 
     cluster_id: str
     version: int
-    controller: ActiveController | None
+    controller: ControllerBody | None
     brokers: list[MetadataBroker]
     topics: dict[str, MetadataTopic]
 

@@ -54,7 +54,7 @@ def example_of(model: type[BaseModel]) -> dict[str, Any]:
     return shown
 
 
-class ActiveController(BaseModel):
+class ControllerBody(BaseModel):
     """The active controller; `epoch` rises by one at every take-over."""
 
     id: int
@@ -77,7 +77,7 @@ class ThisController(BaseModel):
     id: int
     url: str
     active: bool = Field(description="Whether this process is the active controller")
-    controller: ActiveController | None
+    controller: ControllerBody | None
 
 
 class Cluster(BaseModel):
@@ -98,7 +98,7 @@ class Cluster(BaseModel):
 
     cluster_id: str
     version: int = Field(description="The version of the metadata that these numbers are of")
-    controller: ActiveController | None
+    controller: ControllerBody | None
     brokers: int = Field(description="Live brokers")
     topics: int
     partitions: int

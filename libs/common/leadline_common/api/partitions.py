@@ -19,8 +19,8 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api.area import TopicName, also, answering_administration
 from leadline_common.api.models import Count, PartitionKey, Replicas, example
+from leadline_common.api.routes import TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses
 
 _ID = "b1946ac92492d2347c6235b4d2611184"

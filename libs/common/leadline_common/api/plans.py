@@ -18,8 +18,8 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.area import answering_administration
 from leadline_common.api.models import BrokerId, example
+from leadline_common.api.routes import answering_administration
 from leadline_common.http.errors import error_responses, read_only
 from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
 

@@ -19,8 +19,8 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.area import TopicName, also, answering_administration
 from leadline_common.api.models import Replicas, example
+from leadline_common.api.routes import TopicName, also, answering_administration
 from leadline_common.http.errors import error_responses
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase
 

@@ -14,8 +14,8 @@ from leadline_client.errors import (
     StoreOutcomeUnknown,
     TaskIsOver,
 )
-from leadline_common.api.area import answering_administration
 from leadline_common.api.models import example
+from leadline_common.api.routes import answering_administration
 from leadline_common.http.errors import error_responses
 from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_common.tasks import TaskState

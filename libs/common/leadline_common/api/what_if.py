@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from leadline_client.errors import ConnectionLost, NoController, PolicyViolation
-from leadline_common.api.area import answering_administration
 from leadline_common.api.models import BrokerId, Replicas, example
+from leadline_common.api.routes import answering_administration
 from leadline_common.elections import ElectionKind, ElectionReason
 from leadline_common.http.errors import error_responses, read_only
 from leadline_common.reassignments import ReassignmentAlgorithm

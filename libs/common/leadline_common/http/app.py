@@ -19,9 +19,9 @@ from starlette.types import ASGIApp, Scope
 from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
 from leadline_common.http.document import add_any_other_error, in_house_style
-from leadline_common.http.edge import Edge
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
+from leadline_common.http.middleware import Edge
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.metrics import Metrics
 

@@ -14,8 +14,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError, UnsupportedFormat
 from leadline_common.http.app import ServiceApp
-from leadline_common.http.edge import limit_body
 from leadline_common.http.errors import read_only
+from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import INTERNAL, Body, Operation, Parameter
 from leadline_common.rpc import JSON, MSGPACK
 

@@ -10,7 +10,7 @@ from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnkno
 from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.metadata import MetadataBroker, metadata_routes
-from leadline_common.api.models import ActiveController, example
+from leadline_common.api.models import ControllerBody, example
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses, read_only
 
@@ -35,7 +35,7 @@ class ThisBroker(BaseModel):
     url: str
     incarnation: int
     granted: bool
-    controller: ActiveController | None
+    controller: ControllerBody | None
 
 
 class ReplicaBody(BaseModel):
@@ -86,7 +86,7 @@ class ConsultBody(BaseModel):
     model_config = example({"brokers": [_BROKER], "coordinator": None})
 
     brokers: list[MetadataBroker]
-    coordinator: ActiveController | None = None
+    coordinator: ControllerBody | None = None
 
 
 class ProducerIdBody(BaseModel):
@@ -166,7 +166,7 @@ def _broker_row(broker: BrokerInfo) -> MetadataBroker:
     return MetadataBroker.model_validate(broker, from_attributes=True)
 
 
-def _controller(controller: ControllerInfo | None) -> ActiveController | None:
+def _controller(controller: ControllerInfo | None) -> ControllerBody | None:
     if controller is None:
         return None
-    return ActiveController.model_validate(controller, from_attributes=True)
+    return ControllerBody.model_validate(controller, from_attributes=True)

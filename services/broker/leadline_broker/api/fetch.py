@@ -16,7 +16,7 @@ from leadline_broker.api.produce import (
     RECORDS_PATH,
 )
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.views import FetchedData
+from leadline_broker.runtime.serving.views import FetchedData
 from leadline_client import batches
 from leadline_client.errors import (
     BrokerFenced,

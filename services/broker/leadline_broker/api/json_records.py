@@ -11,8 +11,8 @@ import msgspec
 
 from leadline_broker.api.parameters import INT64_MAX, refuse
 from leadline_client import batches
+from leadline_client.accumulator import MAX_SEQUENCE
 from leadline_client.errors import InvalidRequest
-from leadline_client.lanes import MAX_SEQUENCE
 from leadline_client.wire import Record, RecordFormat
 
 FORMATS = ("string", "json", "base64")

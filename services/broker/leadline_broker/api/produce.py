@@ -36,7 +36,7 @@ from leadline_client.errors import (
 from leadline_client.wire import Acks, ProduceResult
 from leadline_common.clock import Clock
 from leadline_common.http.bulk import read_body, send_body
-from leadline_common.http.edge import limit_body
+from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from leadline_common.rpc import JSON
 

@@ -16,7 +16,7 @@ from leadline_broker.api.produce import (
     batches_of,
 )
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.views import StagedUpload
+from leadline_broker.runtime.serving.views import StagedUpload
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -40,7 +40,7 @@ from leadline_client.errors import (
 from leadline_common.clock import Clock
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route, read_body, send_body
-from leadline_common.http.edge import limit_body
+from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import Body, Operation, Parameter
 from leadline_common.rpc import JSON
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import structlog
 
-from leadline_broker.runtime.configuration import Configuration
-from leadline_broker.runtime.coordinator import CoordinatorFinder
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
+from leadline_broker.runtime.cluster.heartbeat import Heartbeats
+from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.registrar import Membership
 from leadline_broker.runtime.engine import Engine, Means
-from leadline_broker.runtime.heartbeat import Heartbeats
-from leadline_broker.runtime.membership import Membership
-from leadline_broker.runtime.metadata import MetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
-from leadline_broker.runtime.producer_ids import ProducerIds
-from leadline_broker.runtime.standing import Standing
-from leadline_broker.runtime.views import FetchedData, ReplicaInfo
+from leadline_broker.runtime.serving.producer_ids import ProducerIds
+from leadline_broker.runtime.serving.views import FetchedData, ReplicaInfo
 from leadline_client.errors import BrokerFenced, StorageFailed
 from leadline_client.wire import Acks, PartitionOffsets, ProduceResult
 from leadline_common.clock import Clock
@@ -72,7 +72,7 @@ class Broker:
         self._store = store
         self._peers = peers
         self._open_logs = open_logs
-        self._standing = Standing(settings.broker_id, store.lease_valid)
+        self._standing = BrokerState(settings.broker_id, store.lease_valid)
         self._producer_ids = ProducerIds(store)
         self._heartbeats = Heartbeats(
             peers,

@@ -12,33 +12,33 @@ from typing import Any
 import structlog
 
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.runtime.acks import PendingAcks
 from leadline_broker.runtime.backoff import Backoff
-from leadline_broker.runtime.carrier import EffectCarrier
-from leadline_broker.runtime.commands import Commands
-from leadline_broker.runtime.configuration import Configuration
-from leadline_broker.runtime.copy_keeper import CopyKeeper
-from leadline_broker.runtime.fetch_sessions import FetchSessions
-from leadline_broker.runtime.fetcher import FetchContext, Fetchers, FetchSettings
-from leadline_broker.runtime.flusher import GroupFlusher
-from leadline_broker.runtime.heartbeat import Heartbeats
-from leadline_broker.runtime.isr_writer import IsrWriter
-from leadline_broker.runtime.load import LoadMeter
-from leadline_broker.runtime.maintenance import Maintenance
-from leadline_broker.runtime.metadata import MetadataCache
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.cluster.controlled_shutdown import ControlledShutdown
+from leadline_broker.runtime.cluster.heartbeat import Heartbeats
+from leadline_broker.runtime.cluster.metadata import MetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
-from leadline_broker.runtime.offset_finder import OffsetFinder
-from leadline_broker.runtime.partition import Partition, PartitionSettings
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
-from leadline_broker.runtime.publishing import Publishing
-from leadline_broker.runtime.replica_manager import ReplicaManager
-from leadline_broker.runtime.serving import Serving
-from leadline_broker.runtime.shutdown import ControlledShutdown
-from leadline_broker.runtime.staged_copies import StagedCopies
-from leadline_broker.runtime.staging import Staging
-from leadline_broker.runtime.standing import Standing
-from leadline_broker.runtime.throttle import MovingThrottle, Throttle
-from leadline_broker.runtime.topic_settings import TopicSettings
+from leadline_broker.runtime.replication.commands import Commands
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor
+from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
+from leadline_broker.runtime.replication.fetchers import FetchContext, Fetchers, FetchSettings
+from leadline_broker.runtime.replication.flusher import GroupFlusher
+from leadline_broker.runtime.replication.isr_writer import IsrWriter
+from leadline_broker.runtime.replication.maintenance import Maintenance
+from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
+from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
+from leadline_broker.runtime.replication.topic_settings import TopicSettings
+from leadline_broker.runtime.serving.acks import PendingAcks
+from leadline_broker.runtime.serving.load import LoadMeter
+from leadline_broker.runtime.serving.offset_finder import OffsetFinder
+from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.staging.copy_store import StagedCopyStore
+from leadline_broker.runtime.staging.publishing import Publishing
+from leadline_broker.runtime.staging.staged_copies import StagedCopies
+from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
 from leadline_common.rpc import MovingRow, TopicRows
@@ -56,7 +56,7 @@ class Means:
 
     settings: BrokerSettings
     configuration: Configuration
-    standing: Standing
+    standing: BrokerState
     store: ClusterStore
     peers: Peers
     metadata: MetadataCache
@@ -80,7 +80,7 @@ class Engine:
         self._background: set[asyncio.Future[None]] = set()
         self.logs = logs
         self.acks = PendingAcks()
-        carrier = self._carrier = EffectCarrier(self.acks, on_failed)
+        carrier = self._carrier = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = (
             GroupFlusher(
                 on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
@@ -122,7 +122,7 @@ class Engine:
         self.offset_finder = self._offset_finder()
         self.copies = self._copies()
         self.staging = self._staging()
-        self.copy_keeper = CopyKeeper(
+        self.copy_keeper = StagedCopyStore(
             standing=means.standing, replicas=self.replicas, staging=self.staging
         )
         self.publishing = Publishing(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.replica import Role
-from leadline_broker.runtime.partition import Partition
+from leadline_broker.runtime.replication.partition import Partition
 from leadline_common.metrics import Metrics
 
 _GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)

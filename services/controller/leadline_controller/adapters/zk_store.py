@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.settings import Accepted, accept_node
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
@@ -22,15 +23,8 @@ from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
 from leadline_common.znodes import ControllerRegistration, PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
-from leadline_controller.domain.cluster import (
-    BrokerUp,
-    Change,
-    ConfigsSet,
-    StateSet,
-    TopicPartition,
-    TopicSet,
-)
-from leadline_controller.domain.facts import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, StateSet, TopicSet
+from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
 
 _log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")

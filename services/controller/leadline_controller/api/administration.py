@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leadline_client.wire import NewTopic
+from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common.api import models
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditAnswers
@@ -16,7 +16,6 @@ from leadline_controller.api.plans import PlanAnswers
 from leadline_controller.api.reassignments import ReassignmentAnswers
 from leadline_controller.api.tasks import TaskAnswers
 from leadline_controller.api.what_if import WhatIfAnswers
-from leadline_controller.domain.cluster import TopicPartition
 
 
 class ControllerAdministration(

@@ -12,7 +12,7 @@ from leadline_controller.api.reassignments import dry_run_view
 from leadline_controller.api.tasks import task_view
 from leadline_controller.domain.draining import move_leaders_off
 from leadline_controller.domain.stopping import hosted_names, led_by, risks_of_stopping
-from leadline_controller.runtime.drain import DrainBroker, submission_of_drain
+from leadline_controller.runtime.reassignment.drains import DrainBroker, submission_of_drain
 
 SHOWN = 20
 """Partitions that are named for each risk; the total counts them all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leadline_common.api import configs as models
 from leadline_common.settings import Level, Resolved, Synonym, describe, may_be_set
 from leadline_controller.api.answers import Answers
-from leadline_controller.runtime.config_events import AlterConfigs, ConfigResource
+from leadline_controller.runtime.engine.config_events import AlterConfigs, ConfigResource
 
 
 class ConfigAnswers(Answers):

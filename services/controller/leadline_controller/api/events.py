@@ -15,7 +15,7 @@ from leadline_controller.domain.feed import (
     TopicDeleted,
     TopicNow,
 )
-from leadline_controller.runtime.metadata import partition_row
+from leadline_controller.runtime.channel.metadata_snapshot import partition_row
 from leadline_controller.runtime.service import ControllerService
 
 _Rows = list[tuple[int, int, int, list[int], list[int]]]

@@ -13,7 +13,7 @@ from leadline_controller.api.answers import Answers
 from leadline_controller.api.reassignments import ReassignmentAnswers
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.history import AuditQuery
-from leadline_controller.runtime.commands import is_visible
+from leadline_controller.runtime.channel.requests import is_visible
 
 
 class ExportAnswers(Answers):

@@ -6,7 +6,7 @@ from leadline_common.api import failed_brokers as models
 from leadline_controller.api.answers import Answers
 from leadline_controller.domain.healing import replicas_on
 from leadline_controller.domain.history import FailureRecord
-from leadline_controller.runtime.reign import Reign
+from leadline_controller.runtime.active_controller import ActiveController
 
 
 class HealingAnswers(Answers):
@@ -30,7 +30,7 @@ class HealingAnswers(Answers):
         return models.BrokerFailures(failures=[_failure(record) for record in found])
 
 
-def _failed(reign: Reign, broker: int) -> models.FailedBroker:
+def _failed(reign: ActiveController, broker: int) -> models.FailedBroker:
     noted = reign.healing.failed.get(broker)
     return models.FailedBroker(
         id=broker,

@@ -27,7 +27,7 @@ from leadline_common.api.guards import (
     resource_of,
 )
 from leadline_controller.domain.idempotency import MAX_ANSWER_BYTES, KeptAnswer
-from leadline_controller.runtime.guard import Condition, Guard, Named, guard_scope
+from leadline_controller.runtime.engine.guard import Condition, Guard, Named, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
 from leadline_controller.runtime.service import ControllerService
 

@@ -9,7 +9,7 @@ from leadline_common.api.partitions import (
     RemovedPartitions,
 )
 from leadline_controller.api.answers import Answers
-from leadline_controller.runtime.partition_events import AddPartitions, RemovePartitions
+from leadline_controller.runtime.topics.partition_events import AddPartitions, RemovePartitions
 
 
 class PartitionAnswers(Answers):

@@ -16,7 +16,7 @@ from leadline_common.api.tasks import Task
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.tasks import task_view
 from leadline_controller.domain.planning.requests import PlanRequest
-from leadline_controller.runtime.plans import ApplyPlan, KnownPlan, MakePlan
+from leadline_controller.runtime.reassignment.plans import ApplyPlan, KnownPlan, MakePlan
 
 
 class PlanAnswers(Answers):

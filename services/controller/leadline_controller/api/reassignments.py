@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from leadline_client.wire import TopicPartition
 from leadline_common.api.reassignments import (
     BatchRow,
     CancelledReassignment,
@@ -14,11 +15,10 @@ from leadline_common.api.tasks import Task, TaskPartitions
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.tasks import task_view
-from leadline_controller.domain.cluster import TopicPartition
-from leadline_controller.domain.reassignment.agenda import Entry, result_of_step
 from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait
+from leadline_controller.domain.reassignment.queue import Entry, result_of_step
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.runtime.reassignment_events import CancelReassignment, SubmitReassignment
+from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
 
 _QUEUED = "queued"
 _LEADER_LIMIT = "leader_limit"

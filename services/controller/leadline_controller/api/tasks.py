@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leadline_common.api.tasks import Task, TaskChange, TaskPartitions, Tasks
 from leadline_controller.api.answers import Answers
-from leadline_controller.runtime.reassignment_events import CancelTask, ThrottleTask
-from leadline_controller.runtime.reign import Reign
-from leadline_controller.runtime.tasks import Task as KnownTask
+from leadline_controller.runtime.active_controller import ActiveController
+from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
+from leadline_controller.runtime.reassignment.task_store import Task as KnownTask
 
 
 class TaskAnswers(Answers):
@@ -34,7 +34,7 @@ class TaskAnswers(Answers):
         return self.task(task_id)
 
 
-def task_view(reign: Reign, task: KnownTask) -> Task:
+def task_view(reign: ActiveController, task: KnownTask) -> Task:
     """Show a task, and how far it is."""
     node, tally = task.node, reign.tasks.tally(task)
     now_ms = reign.office.clock.monotonic_ms()

@@ -8,26 +8,26 @@ from leadline_common.rpc import ControllerRow
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision, possible_loss
-from leadline_controller.domain.figures import (
-    count_ailing,
+from leadline_controller.domain.stats import (
+    count_unhealthy,
     is_offline,
     is_under_replicated,
     leaders_of,
 )
 
 
-def controller_view(row: ControllerRow | None) -> models.ActiveController | None:
+def controller_view(row: ControllerRow | None) -> models.ControllerBody | None:
     """Show who rules."""
     if row is None:
         return None
-    return models.ActiveController(id=row.id, url=row.url, epoch=row.epoch)
+    return models.ControllerBody(id=row.id, url=row.url, epoch=row.epoch)
 
 
 def cluster_view(
     image: ClusterImage, cluster_id: str, controller: ControllerRow | None
 ) -> models.Cluster:
     """Show the cluster in numbers."""
-    offline, under = count_ailing(image)
+    offline, under = count_unhealthy(image)
     shown = [topic for topic in image.topics.values() if not topic.deleting]
     return models.Cluster(
         cluster_id=cluster_id,

@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from leadline_client.errors import InvalidRequest
-from leadline_client.wire import NO_LEADER
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.api import what_if
 from leadline_common.reassignments import ReassignmentAlgorithm
-from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
-from leadline_controller.domain.reassignment.foresight import (
-    ForeseenStep,
-    foresee,
-    foresee_batches,
-)
 from leadline_controller.domain.reassignment.machine import PartitionFacts
+from leadline_controller.domain.reassignment.simulation import (
+    SimulatedStep,
+    simulate,
+    simulate_batches,
+)
 
 _Value = TypeVar("_Value")
 
@@ -72,7 +71,7 @@ class WhatIfAnswers:
         if question.start is None or question.target is None:
             raise InvalidRequest("body: give start and target, or a batch of partitions")
         facts = _facts("body", question.start, question.target, limits, question, question)
-        course = foresee(facts)
+        course = simulate(facts)
         return what_if.WhatIfReassigned(
             steps=[what_if.WhatIfStep(**_step(step)) for step in course.steps],
             waiting_for=list(course.waiting_for),
@@ -92,7 +91,7 @@ def _follow_batch(
     }
     if len(partitions) < len(batch):
         raise InvalidRequest("body.batch: a partition is named twice")
-    course = foresee_batches(partitions, limits)
+    course = simulate_batches(partitions, limits)
     waiting = [
         what_if.WhatIfWaiting(topic=topic, partition=partition, waiting_for=list(brokers))
         for (topic, partition), brokers in course.waiting.items()
@@ -145,7 +144,7 @@ def _first(own: _Value | None, general: _Value | None, otherwise: _Value) -> _Va
     return otherwise if general is None else general
 
 
-def _step(step: ForeseenStep) -> dict[str, Any]:
+def _step(step: SimulatedStep) -> dict[str, Any]:
     return {
         "assignment": list(step.assignment),
         "added": list(step.added),

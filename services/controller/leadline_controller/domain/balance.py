@@ -10,11 +10,11 @@ limit of 10 nothing is done; when it leads 17, all 3 are moved.
 
 from __future__ import annotations
 
-from leadline_client.wire import NO_LEADER
-from leadline_controller.domain.cluster import ClusterImage, TopicImage, TopicPartition
+from leadline_client.wire import NO_LEADER, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage, TopicImage
 
 
-def leaders_out_of_place(image: ClusterImage, percentage: int) -> list[TopicPartition]:
+def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPartition]:
     """Return the partitions to elect the preferred leader of, by broker out of balance.
 
     Left alone are brokers that should lead nothing now, partitions without a leader,

@@ -19,10 +19,11 @@ one applied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common.znodes import BrokerRegistration, PartitionState, TopicAssignment
 from leadline_controller.domain.changes import (
     NO_NODE,
@@ -58,13 +59,6 @@ __all__ = [
 
 _MIN_INSYNC = "min.insync.replicas"
 _UNCLEAN = "unclean.leader.election.enable"
-
-
-class TopicPartition(NamedTuple):
-    """A partition's name."""
-
-    topic: str
-    partition: int
 
 
 PartitionsByTopic: TypeAlias = Mapping[str, Iterable[int]]

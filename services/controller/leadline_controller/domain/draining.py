@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from leadline_client.errors import PolicyViolation
+from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.election import ElectionKind, elect
 from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
 from leadline_controller.domain.planning.plans import Assignments, Racks, plan_drain

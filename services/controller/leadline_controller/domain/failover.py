@@ -19,14 +19,13 @@ from typing import TypeAlias
 
 import msgspec
 
-from leadline_client.wire import NO_LEADER
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.domain.cluster import (
     ClusterImage,
     PartitionImage,
     PartitionsByTopic,
     TopicImage,
-    TopicPartition,
 )
 from leadline_controller.domain.election import (
     Election,

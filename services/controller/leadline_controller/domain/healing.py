@@ -18,9 +18,10 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common.failed_brokers import FailedBroker
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage, PartitionsByTopic, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage, PartitionsByTopic
 from leadline_controller.domain.planning.replacements import replace_failed
 from leadline_controller.domain.reassignment.requests import current_replicas
 
@@ -31,16 +32,16 @@ Covered = Mapping[int, Collection[TopicPartition]]
 """For each failed broker the partitions that queued or running chunks take care of."""
 
 
-class Census(msgspec.Struct, frozen=True):
+class FailureDiff(msgspec.Struct, frozen=True):
     """Whose state has changed: brokers to be noted as failed, and noted ones that are back."""
 
     failed: tuple[int, ...]
     returned: tuple[int, ...]
 
 
-def take_census(
+def diff_failures(
     image: ClusterImage, noted: Collection[int], lost: Collection[int], covered: Covered
-) -> Census:
+) -> FailureDiff:
     """Compare the live brokers with those noted as failed.
 
     `lost` brokers have died since this controller began. Others are missed because
@@ -52,7 +53,7 @@ def take_census(
         if any(name not in covered.get(broker, ()) for name in replicas_on(image, broker)):
             missing.add(broker)
     failed = tuple(sorted(missing - set(noted)))
-    return Census(failed, tuple(sorted(live.intersection(noted))))
+    return FailureDiff(failed, tuple(sorted(live.intersection(noted))))
 
 
 def is_over_budget(image: ClusterImage, noted: Collection[int], percent: int) -> bool:

@@ -22,7 +22,7 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.failover import FIRST_EPOCH
 from leadline_controller.domain.placement import alternate_racks, assign_replicas
-from leadline_controller.domain.topics import check_replicas, placeable_brokers
+from leadline_controller.domain.topics import check_replicas, placement_candidates
 
 
 class Sorted(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def _replication_factor(topic: TopicImage) -> int:
 def _place(
     topic: TopicImage, image: ClusterImage, factor: int, first: int, total: int
 ) -> dict[int, tuple[int, ...]]:
-    brokers = placeable_brokers(image)
+    brokers = placement_candidates(image)
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     ring = alternate_racks(racks) if racks else list(brokers)
     return assign_replicas(

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from leadline_client.wire import NO_LEADER
+from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.elections import StopRisk
-from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.election import ElectionKind, elect, eligible_after
 from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
 

@@ -93,7 +93,7 @@ def plan_assignment(
         if new.partitions is not None or new.replication_factor is not None:
             _check_counts_agree(new)
         return check_assignment(new.replica_assignment, registered_ever)
-    brokers = placeable_brokers(image)
+    brokers = placement_candidates(image)
     factor = new.replication_factor
     return assign_replicas(
         brokers,
@@ -104,7 +104,7 @@ def plan_assignment(
     )
 
 
-def placeable_brokers(image: ClusterImage) -> dict[int, str | None]:
+def placement_candidates(image: ClusterImage) -> dict[int, str | None]:
     """Return the brokers that replicas may be placed on, by id, with racks if all have one.
 
     Raises:

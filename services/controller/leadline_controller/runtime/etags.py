@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leadline_client.errors import LeadlineError, StaleVersion
-from leadline_controller.runtime.config_events import CLUSTER, ConfigResource
-from leadline_controller.runtime.desk import Desk
-from leadline_controller.runtime.guard import Condition, Named
-from leadline_controller.runtime.metadata import MetadataView
+from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
+from leadline_controller.runtime.engine.config_events import CLUSTER, ConfigResource
+from leadline_controller.runtime.engine.context import EventContext
+from leadline_controller.runtime.engine.guard import Condition, Named
 
 _CONFIGS = {
     "topic configs": ConfigResource("topic"),
@@ -25,7 +25,7 @@ class ETags:
     """The ETags of one term. `task_version` returns that of a task's node, or raises."""
 
     def __init__(
-        self, desk: Desk, metadata: MetadataView, task_version: Callable[[str], int]
+        self, desk: EventContext, metadata: MetadataView, task_version: Callable[[str], int]
     ) -> None:
         self._desk = desk
         self._metadata = metadata

@@ -17,7 +17,6 @@ from leadline_client.errors import NoController, RequestInDoubt
 from leadline_common import znodes
 from leadline_common.zk.errors import ConnectionLoss, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
-from leadline_controller.domain.facts import ReadNode
 from leadline_controller.domain.idempotency import (
     KeptAnswer,
     KeyRecord,
@@ -25,10 +24,11 @@ from leadline_controller.domain.idempotency import (
     encode_record,
     judge,
 )
-from leadline_controller.runtime import events
-from leadline_controller.runtime.desk import Desk
-from leadline_controller.runtime.guard import Mark
-from leadline_controller.runtime.keeper import Handlers, Keeper
+from leadline_controller.domain.state import ReadNode
+from leadline_controller.runtime.engine import events
+from leadline_controller.runtime.engine.context import EventContext
+from leadline_controller.runtime.engine.guard import Mark
+from leadline_controller.runtime.engine.handler import EventHandler, Handlers
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +75,10 @@ def record_path(key: str) -> str:
     return znodes.idempotency_path(hashlib.sha256(key.encode()).hexdigest()[:32])
 
 
-class IdempotencyKeeper(Keeper):
+class IdempotencyManager(EventHandler):
     """The handlers of keys. `_under_way` are the requests that are being handled, by key."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: EventContext) -> None:
         self._desk = desk
         self._store = desk.office.store
         self._under_way: dict[str, KeyRecord] = {}

@@ -29,14 +29,14 @@ from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.domain.facts import Term
-from leadline_controller.runtime.historian import Historian
+from leadline_controller.domain.state import Term
+from leadline_controller.runtime.active_controller import ActiveController
+from leadline_controller.runtime.audit.replication import AuditReplicator
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
+from leadline_controller.runtime.engine.state_writer import TermEnded
+from leadline_controller.runtime.engine.term import Office
 from leadline_controller.runtime.loader import load_image
-from leadline_controller.runtime.metrics import ControllerMetrics
-from leadline_controller.runtime.office import Office
 from leadline_controller.runtime.ports import BrokerGateway, Store
-from leadline_controller.runtime.reign import Reign
-from leadline_controller.runtime.writer import Deposed
 
 _log = logging.getLogger(__name__)
 
@@ -70,12 +70,12 @@ class Leadership:
         url: str,
         means: Means,
         metrics: ControllerMetrics,
-        historian: Historian | None = None,
+        historian: AuditReplicator | None = None,
     ) -> None:
         self.settings = settings
         self.url = url
         self.metrics = metrics
-        self.reign: Reign | None = None
+        self.reign: ActiveController | None = None
         self.active: ControllerRow | None = None
         self.store: Store | None = None
         self.cluster_id = ""
@@ -99,7 +99,7 @@ class Leadership:
             try:
                 self.store = store
                 await self._contend(store)
-            except (Deposed, ZkError) as end:
+            except (TermEnded, ZkError) as end:
                 _log.warning("this session is over: %s", end)
             except Exception:
                 _log.exception("this session is over by a fault")
@@ -112,7 +112,7 @@ class Leadership:
         """Wait for the office to be free, take it, and rule.
 
         Raises:
-            Deposed: the term is over.
+            TermEnded: the term is over.
             ZkError: ZooKeeper was lost.
 
         """
@@ -155,7 +155,7 @@ class Leadership:
                 await self._wait(store)
             if term is not None:
                 await self._rule(store, term)
-        raise Deposed("the ZooKeeper session is over")
+        raise TermEnded("the ZooKeeper session is over")
 
     async def _claim(self, store: Store) -> Term | None:
         me = self._registration()
@@ -206,7 +206,7 @@ class Leadership:
             new_id=self._means.new_id,
             random_index=self._means.random_index,
         )
-        self.reign = Reign(office, image, self._means.gateway)
+        self.reign = ActiveController(office, image, self._means.gateway)
         self.active = ControllerRow(self.settings.controller_id, self.url, term.epoch)
         await self.reign.run()
 

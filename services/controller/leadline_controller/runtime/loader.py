@@ -6,7 +6,7 @@ Cost: at most N/1000 + T/500 + 7 reads for N partitions and T topics.
 from __future__ import annotations
 
 from leadline_controller.domain.cluster import ClusterImage, ClusterPolicy
-from leadline_controller.domain.facts import Term
+from leadline_controller.domain.state import Term
 from leadline_controller.runtime.ports import Store
 
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
+from leadline_client.wire import TopicPartition
 from leadline_common.zk.ops import MultiResults, Op
 from leadline_common.znodes import ControllerRegistration
-from leadline_controller.domain.cluster import Change, StateSet, TopicPartition
-from leadline_controller.domain.facts import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.cluster import Change, StateSet
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
@@ -19,6 +19,7 @@ from leadline_controller.domain.history import (
     ReaderPosition,
     TaskRecord,
 )
+from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
 
 Wake = Callable[[], None]
 """Told once of a change; a hint to read again (rule R8)."""
@@ -184,7 +185,7 @@ class History(Protocol):
         """Rebuild the cluster as it was at a time or after a transaction; None means now."""
 
 
-class Archives(Protocol):
+class PeerAuditClient(Protocol):
     """The histories of other controllers, over HTTP."""
 
     def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:

@@ -14,7 +14,7 @@ from leadline_client.errors import (
     RequestTimedOut,
     StoreOutcomeUnknown,
 )
-from leadline_client.wire import NewTopic
+from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common.cause import current_cause, new_cause
 from leadline_common.rpc import (
     ControlledShutdownRequest,
@@ -24,23 +24,19 @@ from leadline_common.rpc import (
     HeartbeatResponse,
 )
 from leadline_common.znodes import BrokerRegistration
-from leadline_controller.domain.cluster import (
-    ClusterImage,
-    TopicImage,
-    TopicPartition,
-)
+from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.failover import StateDecision
-from leadline_controller.domain.figures import count_ailing
+from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.domain.topics import find_topic
-from leadline_controller.runtime import events
-from leadline_controller.runtime.config_events import ConfigResource
-from leadline_controller.runtime.dynamic import DynamicConfigs
-from leadline_controller.runtime.guard import Named, current_guard
+from leadline_controller.runtime.active_controller import ActiveController
+from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
+from leadline_controller.runtime.engine import events
+from leadline_controller.runtime.engine.config_events import ConfigResource
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.guard import Named, current_guard
 from leadline_controller.runtime.leadership import Leadership
-from leadline_controller.runtime.metadata import MetadataView
 from leadline_controller.runtime.ports import History
-from leadline_controller.runtime.reign import Reign
-from leadline_controller.runtime.shutdown import BrokerStops
+from leadline_controller.runtime.topics.controlled_shutdown import BrokerStops
 
 _Answer = TypeVar("_Answer")
 
@@ -114,7 +110,7 @@ class ControllerService:
         elif self.active.id == self.id and not self.is_active:
             yield "taking over as the active controller", False
         if self.is_active:
-            offline, under = count_ailing(self.reign().image)
+            offline, under = count_unhealthy(self.reign().image)
             if offline:
                 yield f"{offline} partitions have no leader", True
             if under:
@@ -125,7 +121,7 @@ class ControllerService:
 
     # -- reading ---------------------------------------------------------------
 
-    def reign(self) -> Reign:
+    def reign(self) -> ActiveController:
         """Return the present term of office.
 
         Raises:

@@ -11,7 +11,7 @@ import msgspec
 
 from leadline_client.wire import Metadata
 from leadline_common.rpc import JSON
-from leadline_coordinator.domain.facts import Ends, Partition
+from leadline_coordinator.domain.records import Ends, Partition
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=2)
 _MOST_NAMED: Final = 6_000

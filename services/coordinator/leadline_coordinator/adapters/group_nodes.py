@@ -30,13 +30,13 @@ from leadline_coordinator.adapters.group_values import (
     record_of,
     subscription_value,
 )
-from leadline_coordinator.domain.facts import (
+from leadline_coordinator.domain.records import (
     Committed,
-    Deposed,
     GroupRecord,
     Partition,
     StoredGroup,
     Term,
+    TermEnded,
 )
 
 _log = logging.getLogger(__name__)
@@ -227,14 +227,14 @@ class GroupNodes:
         """Write an audit entry alone.
 
         Raises:
-            Deposed: the coordinator epoch is another by now.
+            TermEnded: the coordinator epoch is another by now.
             ZkError: the outcome is unknown.
 
         """
         try:
             await self._submit(term, [[audit_op(entry)]])
         except MultiFailed as failure:
-            raise Deposed("another coordinator has been elected") from failure
+            raise TermEnded("another coordinator has been elected") from failure
 
     async def _apply(
         self,
@@ -249,7 +249,7 @@ class GroupNodes:
         What the audit is told is in the last of them.
 
         Raises:
-            Deposed: the coordinator epoch is another by now.
+            TermEnded: the coordinator epoch is another by now.
             ZkError: the outcome is unknown; what is there will be read before the next write.
 
         """
@@ -262,7 +262,7 @@ class GroupNodes:
             except MultiFailed as failure:
                 self._written.pop(group, None)
                 if failure.index == 0 and isinstance(failure.error, BadVersion):
-                    raise Deposed("another coordinator has been elected") from failure
+                    raise TermEnded("another coordinator has been elected") from failure
                 if attempt == _ATTEMPTS:
                     raise
                 _log.warning("group %r is not as it was written: %s", group, failure)

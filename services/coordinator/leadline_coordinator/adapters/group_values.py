@@ -10,7 +10,7 @@ import msgspec
 
 from leadline_client.channel import Assignor, Protocol
 from leadline_common import consumer_znodes as nodes
-from leadline_coordinator.domain.facts import Committed, GroupRecord, Partition, Subscription
+from leadline_coordinator.domain.records import Committed, GroupRecord, Partition, Subscription
 
 _log = logging.getLogger(__name__)
 _Node = TypeVar("_Node", bound=msgspec.Struct)

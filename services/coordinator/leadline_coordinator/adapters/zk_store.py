@@ -21,7 +21,7 @@ from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.adapters.group_nodes import GroupNodes
-from leadline_coordinator.domain.facts import (
+from leadline_coordinator.domain.records import (
     Committed,
     GroupRecord,
     Holder,

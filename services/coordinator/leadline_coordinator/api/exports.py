@@ -11,7 +11,7 @@ from leadline_client.errors import CoordinatorNotAvailable
 from leadline_common.api.exports import TAG
 from leadline_common.export_tables import encode_rows
 from leadline_common.http.errors import error_responses
-from leadline_common.http.lines import documented_lines, lines_answer
+from leadline_common.http.ndjson import documented_lines, lines_answer
 from leadline_coordinator.api.groups import group_view
 from leadline_coordinator.runtime.service import CoordinatorService
 

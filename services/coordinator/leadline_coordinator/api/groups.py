@@ -18,7 +18,7 @@ from leadline_client.errors import (
 )
 from leadline_common.http.errors import error_responses
 from leadline_coordinator.api import models
-from leadline_coordinator.runtime.desk import GroupDesk
+from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG: Final = "groups"
@@ -113,7 +113,7 @@ def _add_members(router: APIRouter, coordinator: CoordinatorService) -> None:
         return models.MemberGone(group=group, member=member)
 
 
-def _summary(desk: GroupDesk) -> models.GroupSummary:
+def _summary(desk: GroupManager) -> models.GroupSummary:
     group = desk.group
     return models.GroupSummary(
         group=group.name,
@@ -125,7 +125,7 @@ def _summary(desk: GroupDesk) -> models.GroupSummary:
     )
 
 
-def group_view(desk: GroupDesk, epoch: int) -> models.GroupBody:
+def group_view(desk: GroupManager, epoch: int) -> models.GroupBody:
     """Show a group whole."""
     group = desk.group
     parts = group.parts()

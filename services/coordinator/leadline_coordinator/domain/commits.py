@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from leadline_client.errors import GroupNotEmpty, PartitionNotOwned, StaleGeneration
-from leadline_coordinator.domain.facts import Partition
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import Member
+from leadline_coordinator.domain.records import Partition
 
 
 def committing_member(

@@ -26,9 +26,9 @@ from leadline_client.channel import (
 from leadline_client.errors import LeadlineError, UnknownMember
 from leadline_coordinator.domain.assignors.assign import split_among_threads
 from leadline_coordinator.domain.effects import Close, Effect, Send
-from leadline_coordinator.domain.facts import Committed, GroupRecord, Partition
-from leadline_coordinator.domain.line import Line
-from leadline_coordinator.domain.members import Ghost, Limits, Member
+from leadline_coordinator.domain.member_session import MemberSession
+from leadline_coordinator.domain.members import Limits, Member, PendingEviction
+from leadline_coordinator.domain.records import Committed, GroupRecord, Partition
 from leadline_coordinator.domain.states import GroupState, check_move
 
 _NOTHING: frozenset[Partition] = frozenset()
@@ -57,7 +57,7 @@ class Group:
         self.attempt = 0
         self.state = GroupState.EMPTY
         self.members: dict[str, Member] = {}
-        self.ghosts: dict[str, Ghost] = {}
+        self.ghosts: dict[str, PendingEviction] = {}
         self.owners: dict[Partition, str] = {}
         self.empty_since_wall_ms: int | None = None
         self.wants_rebalance = False
@@ -170,7 +170,7 @@ class Group:
         self.forget_instance(member)
         del self.members[member.id]
         if member.held:
-            self.ghosts[member.id] = Ghost(set(member.held), rest_ms)
+            self.ghosts[member.id] = PendingEviction(set(member.held), rest_ms)
         if not member.held or self.keeps is None:
             self.awaited.discard(member.id)
         self.unrecorded = True
@@ -190,7 +190,7 @@ class Group:
 
     def connect(self, member: Member, connection: int, now_ms: int) -> None:
         """Give a member a channel, and welcome it."""
-        member.line = Line(connection, now_ms)
+        member.line = MemberSession(connection, now_ms)
         member.connection = connection
         member.started = False
         member.told = member.confirmed = self.generation
@@ -215,7 +215,7 @@ class Group:
         """Note that a connection is nobody's channel any more."""
         self._by_connection.pop(connection, None)
 
-    def send_ping(self, line: Line, now_ms: int) -> None:
+    def send_ping(self, line: MemberSession, now_ms: int) -> None:
         """Ping a member, acknowledging what it has answered."""
         line.pinged_at_ms = now_ms
         ping = Ping(

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from leadline_coordinator.domain.facts import Partition, Subscription
-from leadline_coordinator.domain.line import Line
+from leadline_coordinator.domain.member_session import MemberSession
+from leadline_coordinator.domain.records import Partition, Subscription
 
 NO_GENERATION: Final = -1
 
@@ -42,7 +42,7 @@ class Member:
 
     id: str
     subscription: Subscription
-    line: Line | None = None
+    line: MemberSession | None = None
     connection: int = 0
     """The latest connection that was its channel; they are numbered as they are opened."""
     held: set[Partition] = field(default_factory=set)
@@ -67,7 +67,7 @@ class Member:
 
 
 @dataclass(slots=True)
-class Ghost:
+class PendingEviction:
     """What a former member may still be consuming, until `release_at_ms`."""
 
     held: set[Partition]

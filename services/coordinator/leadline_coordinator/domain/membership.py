@@ -19,14 +19,14 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_coordinator.domain.effects import Removed
-from leadline_coordinator.domain.facts import (
+from leadline_coordinator.domain.group import Group
+from leadline_coordinator.domain.members import Limits, Member
+from leadline_coordinator.domain.records import (
     Committed,
     GroupRecord,
     Partition,
     Subscription,
 )
-from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import Limits, Member
 from leadline_coordinator.domain.states import GroupState
 from leadline_coordinator.domain.subscribing import check_fits, subscription_of
 

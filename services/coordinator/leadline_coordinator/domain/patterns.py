@@ -15,7 +15,7 @@ from typing import Final
 import re2
 
 from leadline_client.errors import InvalidSubscription
-from leadline_coordinator.domain.facts import Subscription
+from leadline_coordinator.domain.records import Subscription
 
 INTERNAL_PREFIX: Final = "__"
 """Topics whose names begin so are the system's own; a pattern never stands for them."""

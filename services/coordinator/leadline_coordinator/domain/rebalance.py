@@ -18,10 +18,10 @@ from typing import Any, Final, TypeAlias
 
 from leadline_client.channel import Assignor
 from leadline_client.errors import ConsumerRebalanceFailed
-from leadline_coordinator.domain.facts import GroupRecord, Partition
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.membership import Membership
 from leadline_coordinator.domain.patterns import resolve
+from leadline_coordinator.domain.records import GroupRecord, Partition
 from leadline_coordinator.domain.states import GroupState
 
 Plan: TypeAlias = Mapping[str, Collection[Partition]]

@@ -6,8 +6,8 @@ from typing import Final
 
 from leadline_client.channel import Assignor, Hello, Protocol
 from leadline_client.errors import InvalidRequest, InvalidSubscription
-from leadline_coordinator.domain.facts import Subscription
 from leadline_coordinator.domain.patterns import check_pattern
+from leadline_coordinator.domain.records import Subscription
 
 _MAX_TOPICS: Final = 10_000
 _MAX_TOPICS_CHARACTERS: Final = 100_000

@@ -16,8 +16,8 @@ from typing import TypeAlias
 from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
 from leadline_common.zk.errors import ConnectionLoss, ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.facts import Committed, Deposed, Partition
-from leadline_coordinator.runtime.office import Office
+from leadline_coordinator.domain.records import Committed, Partition, TermEnded
+from leadline_coordinator.runtime.context import Office
 
 _log = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def told_to_callers() -> Iterator[None]:
     """Turn what can go wrong with a write into what its caller may be told."""
     try:
         yield
-    except Deposed:
+    except TermEnded:
         raise NotCoordinator("another coordinator has been elected") from None
     except ConnectionLoss:
         raise StoreOutcomeUnknown("ZooKeeper was lost; look before repeating it") from None

@@ -20,17 +20,17 @@ from leadline_client.channel import Hello
 from leadline_client.errors import LeadlineError, UnknownGroup
 from leadline_common.cause import cause_scope, new_cause
 from leadline_common.zk.errors import ZkError
-from leadline_coordinator.domain.facts import Deposed, Partition, StoredGroup
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.interest import Interest
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
+from leadline_coordinator.domain.records import Partition, StoredGroup, TermEnded
 from leadline_coordinator.domain.subscribing import check_group_name
+from leadline_coordinator.domain.topic_index import TopicSubscriptionIndex
+from leadline_coordinator.runtime.audit import OPERATOR, entry_about, offsets_by_topic
 from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.committer import OffsetCommitter, told_to_callers
-from leadline_coordinator.runtime.desk import GroupDesk
-from leadline_coordinator.runtime.office import Office
-from leadline_coordinator.runtime.telling import OPERATOR, entry_about, offsets_by_topic
+from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.topics import TopicListeners
 
 _log = logging.getLogger(__name__)
@@ -44,10 +44,10 @@ class Coordinator:
     def __init__(self, office: Office) -> None:
         self.office = office
         self.ready = asyncio.Event()
-        self.groups: dict[str, GroupDesk] = {}
+        self.groups: dict[str, GroupManager] = {}
         self.groups_being_rebalanced: set[str] = set()
         self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
-        self.interest = Interest()
+        self.interest = TopicSubscriptionIndex()
         self.topics = TopicListeners(office, self.on_topic_change, self._interesting)
         self._limits = limits_of(office)
         self._handlers: set[asyncio.Task[None]] = set()
@@ -59,7 +59,7 @@ class Coordinator:
         """Serve until deposed.
 
         Raises:
-            Deposed: the term is over.
+            TermEnded: the term is over.
 
         """
         work = asyncio.create_task(self._work(), name="coordinator-queue")
@@ -70,7 +70,7 @@ class Coordinator:
             for future in (self._over, work, clock):
                 if future.done():
                     future.result()
-            raise Deposed("the ZooKeeper session is over")
+            raise TermEnded("the ZooKeeper session is over")
         finally:
             self.ready.clear()
             lost.cancel()
@@ -103,13 +103,13 @@ class Coordinator:
                 handler = asyncio.create_task(self._handle(name), name=f"rebalance-{name}")
                 self._watch(handler)
         except ZkError as end:
-            raise Deposed(f"ZooKeeper was lost: {end}") from end
+            raise TermEnded(f"ZooKeeper was lost: {end}") from end
 
     async def _tick(self) -> None:
         """Let time pass for all groups; resign once the session may have expired (R10)."""
         while True:
             if not self.office.store.lease_valid():
-                raise Deposed("the lease on the ZooKeeper session has run out")
+                raise TermEnded("the lease on the ZooKeeper session has run out")
             for desk in list(self.groups.values()):
                 if desk.group.is_active:
                     desk.on_tick()
@@ -125,11 +125,11 @@ class Coordinator:
         if task.cancelled() or task.exception() is None or self._over.done():
             return
         problem = task.exception()
-        if isinstance(problem, Deposed | ZkError):
-            self._over.set_exception(Deposed(str(problem)))
+        if isinstance(problem, TermEnded | ZkError):
+            self._over.set_exception(TermEnded(str(problem)))
         else:
             _log.error("%s failed", task.get_name(), exc_info=problem)
-            self._over.set_exception(Deposed("a handler failed"))
+            self._over.set_exception(TermEnded("a handler failed"))
 
     async def _close(self, tasks: Collection[asyncio.Task[None]]) -> None:
         for task in tasks:
@@ -144,7 +144,7 @@ class Coordinator:
 
     # -- groups ----------------------------------------------------------------
 
-    def desk(self, name: str) -> GroupDesk:
+    def desk(self, name: str) -> GroupManager:
         """Return the desk of a group.
 
         Raises:
@@ -156,7 +156,7 @@ class Coordinator:
             raise UnknownGroup(f"there is no group {name!r}")
         return found
 
-    def desk_or_new(self, name: str) -> GroupDesk:
+    def desk_or_new(self, name: str) -> GroupManager:
         """Return the desk of a group, which is made when it is first asked for.
 
         Raises:
@@ -215,7 +215,7 @@ class Coordinator:
 
     # -- listeners -------------------------------------------------------------
 
-    def on_group_change(self, name: str) -> GroupDesk:
+    def on_group_change(self, name: str) -> GroupManager:
         """Begin with a group that was not known (the seed's GroupChangeListener)."""
         committer = OffsetCommitter(self.office, name, {}, self.topics.ids)
         group = Group(
@@ -292,8 +292,10 @@ class Coordinator:
             group.empty_since_wall_ms = self.office.clock.wall_ms()
         self._add(group, committer)
 
-    def _add(self, group: Group, committer: OffsetCommitter) -> GroupDesk:
-        desk = GroupDesk(self.office, Membership(group), committer, self.try_to_request_rebalance)
+    def _add(self, group: Group, committer: OffsetCommitter) -> GroupManager:
+        desk = GroupManager(
+            self.office, Membership(group), committer, self.try_to_request_rebalance
+        )
         self.groups[group.name] = desk
         return desk
 
@@ -311,7 +313,7 @@ class Coordinator:
                 _log.warning("offsets of group %r are left: %s", desk.group.name, problem)
 
     async def _drop_offsets_of_other_topics(
-        self, desk: GroupDesk, stored: Iterable[StoredGroup]
+        self, desk: GroupManager, stored: Iterable[StoredGroup]
     ) -> None:
         """Delete offsets of what was deleted, or made anew, while nobody looked."""
         ids, counts = self.topics.ids(), self.topics.counts

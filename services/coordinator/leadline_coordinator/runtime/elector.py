@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from leadline_common.clock import Clock
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ZkError
-from leadline_coordinator.domain.facts import Deposed, Term
+from leadline_coordinator.domain.records import Term, TermEnded
+from leadline_coordinator.runtime.context import Office
 from leadline_coordinator.runtime.coordinator import Coordinator
+from leadline_coordinator.runtime.maintenance import GroupMaintenance
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.office import Office
 from leadline_coordinator.runtime.ports import BrokerGateway, Store
-from leadline_coordinator.runtime.upkeep import Upkeep
 
 _log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class CoordinatorElector:
         try:
             self.store = store
             await self._elect(store)
-        except (Deposed, ZkError) as end:
+        except (TermEnded, ZkError) as end:
             _log.warning("this session is over: %s", end)
         except Exception:
             _log.exception("this session is over by a fault")
@@ -104,7 +104,7 @@ class CoordinatorElector:
         """Wait for the office to be free, take it, and serve.
 
         Raises:
-            Deposed: the term is over.
+            TermEnded: the term is over.
             ZkError: ZooKeeper was lost.
 
         """
@@ -125,7 +125,7 @@ class CoordinatorElector:
                 await self._wait(store)
             if term is not None:
                 await self._serve(store, term)
-        raise Deposed("the ZooKeeper session is over")
+        raise TermEnded("the ZooKeeper session is over")
 
     async def _wait(self, store: Store) -> None:
         """Wait until the office may be free, or the session is over."""
@@ -154,7 +154,9 @@ class CoordinatorElector:
         )
         self.active = ActiveCoordinator(self.settings.coordinator_id, self.url, term.epoch)
         self.coordinator = Coordinator(office)
-        upkeep = asyncio.create_task(Upkeep(self.coordinator).run(), name="coordinator-upkeep")
+        upkeep = asyncio.create_task(
+            GroupMaintenance(self.coordinator).run(), name="coordinator-upkeep"
+        )
         try:
             await self.coordinator.run()
         finally:

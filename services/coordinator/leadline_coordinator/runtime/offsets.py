@@ -18,17 +18,17 @@ from leadline_client.errors import (
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import check_owned, committing_member
-from leadline_coordinator.domain.facts import Committed, Ends, Partition
 from leadline_coordinator.domain.members import Member
-from leadline_coordinator.runtime.committer import told_to_callers
-from leadline_coordinator.runtime.coordinator import Coordinator
-from leadline_coordinator.runtime.desk import GroupDesk
-from leadline_coordinator.runtime.telling import (
+from leadline_coordinator.domain.records import Committed, Ends, Partition
+from leadline_coordinator.runtime.audit import (
     entry_about,
     offsets_by_topic,
     refusals_told,
     tell,
 )
+from leadline_coordinator.runtime.committer import told_to_callers
+from leadline_coordinator.runtime.coordinator import Coordinator
+from leadline_coordinator.runtime.group_manager import GroupManager
 
 ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
@@ -257,7 +257,7 @@ class GroupOffsets:
         _check_inactive(desk)
         return desk.committer.offsets
 
-    async def _desk_for_writing(self, group: str) -> GroupDesk:
+    async def _desk_for_writing(self, group: str) -> GroupManager:
         """Return the desk of a group, which may be made and recorded for offsets alone."""
         is_new = group not in self._coordinator.groups
         desk = self._coordinator.desk_or_new(group)
@@ -275,7 +275,7 @@ class GroupOffsets:
             raise UnknownPartition(f"topic {topic!r} has {count} partitions, not {number + 1}")
 
 
-def _check_inactive(desk: GroupDesk) -> None:
+def _check_inactive(desk: GroupManager) -> None:
     if desk.group.is_active:
         count = len(desk.group.members)
         raise GroupNotEmpty(f"group {desk.group.name!r} has {count} members: stop them first")

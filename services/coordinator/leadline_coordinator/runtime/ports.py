@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.facts import (
+from leadline_coordinator.domain.records import (
     Committed,
     Ends,
     GroupRecord,
@@ -26,7 +26,7 @@ class Store(Protocol):
     """ZooKeeper, over one session.
 
     Every method may raise `ZkError`: ConnectionLoss means that the outcome of a
-    write is unknown, SessionExpired that this store is over. Writes raise Deposed
+    write is unknown, SessionExpired that this store is over. Writes raise TermEnded
     when the coordinator epoch is no longer that of their term (R16).
     """
 

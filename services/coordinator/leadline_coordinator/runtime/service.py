@@ -13,13 +13,13 @@ from leadline_client.errors import (
     UnknownMember,
     UnknownTopic,
 )
-from leadline_coordinator.domain.facts import Partition
+from leadline_coordinator.domain.records import Partition
+from leadline_coordinator.runtime.audit import entry_about, refusals_told, tell
 from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.coordinator import Coordinator
-from leadline_coordinator.runtime.desk import GroupDesk
 from leadline_coordinator.runtime.elector import ActiveCoordinator, CoordinatorElector
+from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.offsets import GroupOffsets
-from leadline_coordinator.runtime.telling import entry_about, refusals_told, tell
 
 
 class CoordinatorService:
@@ -123,7 +123,7 @@ class CoordinatorService:
         """
         return self._active().office.term.epoch
 
-    def desks(self) -> list[GroupDesk]:
+    def desks(self) -> list[GroupManager]:
         """Return all groups, by name.
 
         Raises:
@@ -133,7 +133,7 @@ class CoordinatorService:
         groups = self._active().groups
         return [groups[name] for name in sorted(groups)]
 
-    def desk(self, name: str) -> GroupDesk:
+    def desk(self, name: str) -> GroupManager:
         """Return one group.
 
         Raises:
@@ -186,7 +186,7 @@ class CoordinatorService:
             desk.carry_on()
         await tell(office, entry_about(office, "member_evicted", group, member=member))
 
-    def rebalance(self, group: str) -> GroupDesk:
+    def rebalance(self, group: str) -> GroupManager:
         """Have a group looked at, as whatever may change its assignment does.
 
         Raises:

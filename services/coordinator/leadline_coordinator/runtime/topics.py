@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from leadline_common.zk.errors import ConnectionLoss
-from leadline_coordinator.domain.facts import TopicFacts
-from leadline_coordinator.runtime.office import Office
+from leadline_coordinator.domain.records import TopicFacts
+from leadline_coordinator.runtime.context import Office
 
 _log = logging.getLogger(__name__)
 

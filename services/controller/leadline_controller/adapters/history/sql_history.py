@@ -9,13 +9,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
-from leadline_controller.adapters.history.archive import Archive
 from leadline_controller.adapters.history.database import (
     IN_MEMORY,
     file_of,
     open_database,
     set_aside,
 )
+from leadline_controller.adapters.history.store import Archive
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from leadline_controller.domain.planning.board import Board
+from leadline_controller.domain.planning.placement_state import Board
 
 
 def balance_leaders(board: Board, brokers: Collection[int]) -> None:

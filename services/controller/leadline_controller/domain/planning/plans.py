@@ -25,10 +25,10 @@ from typing import TypeAlias
 import msgspec
 
 from leadline_client.errors import PolicyViolation
+from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
-from leadline_controller.domain.cluster import TopicPartition
-from leadline_controller.domain.planning.board import Board
 from leadline_controller.domain.planning.leaders import balance_leaders
+from leadline_controller.domain.planning.placement_state import Board
 from leadline_controller.domain.planning.quotas import even_quotas
 from leadline_controller.domain.planning.racks import RackRule
 from leadline_controller.domain.planning.replacements import choose_receiver

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 from leadline_client.errors import PolicyViolation
-from leadline_controller.domain.cluster import TopicPartition
+from leadline_client.wire import TopicPartition
 from leadline_controller.domain.planning.racks import RackRule
 
 

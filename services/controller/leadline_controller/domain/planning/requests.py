@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from leadline_client.errors import InvalidRequest, PolicyViolation, StalePlan
+from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.planning.plans import (
     Plan,
     plan_balance,

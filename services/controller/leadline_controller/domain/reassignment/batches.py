@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentPhase
-from leadline_controller.domain.cluster import TopicPartition
 from leadline_controller.domain.reassignment.machine import PartitionFacts, phase_of, plan_step
 
 

@@ -12,17 +12,18 @@ from typing import Any
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common.elections import ElectionReason
 from leadline_common.znodes import PartitionState, TopicAssignment
-from leadline_controller.domain.cluster import PartitionImage, TopicImage, TopicPartition
+from leadline_controller.domain.cluster import PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision
-from leadline_controller.domain.reassignment.agenda import Due
 from leadline_controller.domain.reassignment.machine import (
     Finish,
     PartitionFacts,
     Shrink,
     apply_action,
 )
+from leadline_controller.domain.reassignment.queue import Due
 from leadline_controller.domain.reassignment.steps import without
 
 

@@ -17,9 +17,10 @@ from leadline_client.errors import (
     ReassignmentInProgress,
     UnknownPartition,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage, TopicPartition
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.topics import find_topic
 
 

@@ -1,0 +1,1 @@
+"""HTTP, metadata and routing to partition leaders."""

@@ -1,0 +1,64 @@
+"""What each partition amounts to, aggregated by Spark from the samples that brokers gave.
+
+A sample is what one broker answers to `GET /v1/load`; many of them, one on a line, are a history
+that a balance can be made from. A partition counts where it is led: its leader sees all that is
+written and read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from leadline_spark.jobs.balancing.board import PartitionLoad, Place, Replicas
+
+SCHEMA = (
+    "broker_id int, window_start_ms bigint, window_end_ms bigint, disk_total_bytes bigint, "
+    "disk_free_bytes bigint, partitions array<struct<topic: string, topic_id: string, "
+    "partition: int, is_leader: boolean, size_bytes: bigint, bytes_in: bigint, "
+    "records_in: bigint, bytes_out: bigint>>"
+)
+
+
+def samples_of(spark: SparkSession, answers: Iterable[Any]) -> DataFrame:
+    """Return answers of `GET /v1/load` as samples."""
+    return spark.createDataFrame(list(answers), SCHEMA)
+
+
+def read_samples(spark: SparkSession, paths: list[str]) -> DataFrame:
+    """Return samples that were kept, one answer on each line."""
+    return spark.read.schema(SCHEMA).option("mode", "FAILFAST").json(paths)
+
+
+def partition_loads(samples: DataFrame) -> DataFrame:
+    """Return for each partition the size of a replica, and what its leader moved per second.
+
+    `rate` is (bytes in + bytes out) / time, summed over the windows in which it was sampled at its
+    leader; `size_bytes` is the latest there.
+    """
+    rows = samples.select("*", sf.explode("partitions").alias("p")).where("p.is_leader")
+    length = sf.col("window_end_ms") - sf.col("window_start_ms")
+    moved = sf.col("p.bytes_in") + sf.col("p.bytes_out")
+    return rows.groupBy(
+        sf.col("p.topic").alias("topic"), sf.col("p.partition").alias("partition")
+    ).agg(
+        sf.max_by("p.size_bytes", "window_end_ms").alias("size_bytes"),
+        sf.coalesce(sf.try_divide(sf.sum(moved) * 1000, sf.sum(length)), sf.lit(0.0)).alias("rate"),
+    )
+
+
+def merged_loads(loads: DataFrame, assignment: dict[Place, Replicas]) -> list[PartitionLoad]:
+    """Return the partitions of an assignment with their loads; what was not sampled has none."""
+    found = {(row["topic"], row["partition"]): row for row in loads.collect()}
+    return [
+        PartitionLoad(
+            *place,
+            replicas,
+            int(found[place]["size_bytes"]) if place in found else 0,
+            float(found[place]["rate"]) if place in found else 0.0,
+        )
+        for place, replicas in sorted(assignment.items())
+    ]

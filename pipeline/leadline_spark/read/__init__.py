@@ -1,0 +1,1 @@
+"""Batch and streaming reads: bounds, planning, offsets, and the tasks that fetch."""

@@ -1,0 +1,179 @@
+"""Where a read begins and ends, as users say it, and what that comes to for each partition.
+
+Names, precedence and refusals are those of Spark's Kafka source.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.options import Options
+from leadline_spark.read.offset_fetcher import OffsetFetcher, View
+from leadline_spark.read.offsets import (
+    EARLIEST,
+    LATEST,
+    Position,
+    TopicPartition,
+    check_places,
+    parse_places,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of a read; `option` is the name of the option that says it.
+
+    In this order: `timestamp` for all partitions, `timestamps` for each, `offsets` for each, or
+    `everywhere`: EARLIEST or LATEST. Times are in ms since 1970.
+    """
+
+    option: str
+    everywhere: int
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    timestamp: int | None = None
+    timestamps: Mapping[TopicPartition, int] = field(default_factory=dict)
+    latest_where_none: bool = True
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the cluster has to be asked for the offsets of times."""
+        return self.timestamp is not None or bool(self.timestamps)
+
+    @property
+    def depends_on_now(self) -> bool:
+        """Whether the same bound, resolved a little later, may come to a later offset.
+
+        So it is with ends, and with a time that nothing is as new as yet.
+        """
+        if self.by_time:
+            return self.latest_where_none
+        return self.everywhere == LATEST if not self.offsets else LATEST in self.offsets.values()
+
+
+def start_of(options: Options, *, streaming: bool) -> Bound:
+    """Return where a read begins. Raises LeadlineSparkError, as Kafka's source refuses."""
+    bound = _bound(options, "starting", LATEST if streaming else EARLIEST)
+    error = options.text("startingOffsetsByTimestampStrategy") == "error"
+    bound = Bound(
+        bound.option,
+        bound.everywhere,
+        bound.offsets,
+        bound.timestamp,
+        bound.timestamps,
+        latest_where_none=not error,
+    )
+    if not streaming and not bound.by_time:
+        _refuse(bound, LATEST, "latest", "a batch read cannot start there: it would be empty")
+    return bound
+
+
+def end_of(options: Options) -> Bound:
+    """Return where a batch read ends. Raises LeadlineSparkError, as Kafka's source refuses."""
+    bound = _bound(options, "ending", LATEST)
+    if not bound.by_time:
+        _refuse(bound, EARLIEST, "earliest", "a batch read cannot end there: it would be empty")
+    return bound
+
+
+def refuse_ends(options: Options) -> None:
+    """Refuse the options that end a read, which a stream does not do."""
+    for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
+        if name in options:
+            told = f"{name} is not valid in a streaming query: it does not end."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+
+
+def resolve(bound: Bound, view: View, heads: OffsetFetcher) -> dict[TopicPartition, Position]:
+    """Return an offset for each partition of the view; times cost one more request.
+
+    Raises LeadlineSparkError: LEADLINE_OFFSETS_INVALID where a partition is not named,
+    LEADLINE_OFFSET_NOT_FOUND where no record is as new as the start wants.
+    """
+    if bound.by_time:
+        return _resolve_times(bound, view, heads)
+    if bound.offsets:
+        check_places(bound.option, bound.offsets, view.ends)
+        return {place: _position(bound.offsets[place], place, view) for place in view.ends}
+    return {place: _position(bound.everywhere, place, view) for place in view.ends}
+
+
+def _resolve_times(
+    bound: Bound, view: View, heads: OffsetFetcher
+) -> dict[TopicPartition, Position]:
+    times = dict(bound.timestamps)
+    if bound.timestamp is not None:
+        times = dict.fromkeys(view.ends, bound.timestamp)
+    check_places(bound.option, times, view.ends)
+    found = heads.by_time(times)
+    positions = {}
+    for place, offset in found.items():
+        if offset is None and not bound.latest_where_none:
+            told = (
+                f"{bound.option}: {place} has no record at or after {times[place]} ms. To start at "
+                "its end there, set startingOffsetsByTimestampStrategy to latest."
+            )
+            raise LeadlineSparkError("LEADLINE_OFFSET_NOT_FOUND", told)
+        positions[place] = _position(LATEST if offset is None else offset, place, view)
+    return positions
+
+
+def _position(offset: int, place: TopicPartition, view: View) -> Position:
+    at = view.ends[place]
+    resolved = {EARLIEST: at.start, LATEST: at.end}.get(offset, offset)
+    return Position(resolved, at.leader.epoch)
+
+
+def _bound(options: Options, which: str, default: int) -> Bound:
+    everywhere, offsets = _offsets(f"{which}Offsets", options.text(f"{which}Offsets"), default)
+    single, several = f"{which}Timestamp", f"{which}OffsetsByTimestamp"
+    if single in options:
+        return Bound(single, default, timestamp=options.number(single))
+    if several in options:
+        return Bound(several, default, timestamps=_times(several, options))
+    return Bound(f"{which}Offsets", everywhere, offsets)
+
+
+def _offsets(
+    option: str, text: str | None, default: int
+) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Read `earliest`, `latest`, or JSON."""
+    if text is None:
+        return default, {}
+    word = text.strip().lower()
+    if word in {"earliest", "latest"}:
+        return (EARLIEST if word == "earliest" else LATEST), {}
+    offsets = parse_places(option, _json(option, text))
+    low = [f"{place}: {offset}" for place, offset in offsets.items() if offset < EARLIEST]
+    if low or not offsets:
+        told = f"{option} has no such offset: {', '.join(low) or text}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+    return default, offsets
+
+
+def _times(option: str, options: Options) -> Mapping[TopicPartition, int]:
+    """Read a time for each partition. A negative one would be an end of the log to the cluster."""
+    times = parse_places(option, options.document(option))
+    low = [f"{place}: {time}" for place, time in times.items() if time < 0]
+    if low or not times:
+        told = f"{option} has no such time: {', '.join(low) or options.text(option)}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+    return times
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as failure:
+        told = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told) from failure
+
+
+def _refuse(bound: Bound, value: int, word: str, why: str) -> None:
+    places = [str(place) for place, offset in bound.offsets.items() if offset == value]
+    if places or (not bound.offsets and bound.everywhere == value):
+        told = f"{bound.option} is {word}{' for ' if places else ''}{', '.join(places)}; {why}."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)

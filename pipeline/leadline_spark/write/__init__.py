@@ -1,0 +1,1 @@
+"""Batch and streaming writes: partition buffers, leaders, staging and publishing."""

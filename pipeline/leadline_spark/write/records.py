@@ -1,0 +1,161 @@
+"""What Spark hands to the sink, as records for partitions: the columns of Spark's Kafka sink.
+
+`value` is required; `key`, `headers`, `topic` and `partition` are optional, text counts as UTF-8,
+other columns are passed over, as the Kafka sink does. The option `topic` wins over the column. A
+record without a partition goes where its key belongs, one without a key too where the others go
+until a batch is full. The same input in the same order yields the same records in the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leadline_spark.codec.columns import HEADERS
+from leadline_spark.codec.encode import Records
+from leadline_spark.codec.murmur2 import modulo, partitions_of
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.read.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_TYPES = {
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+_NONE = pa.scalar(0, pa.int64())
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Refuse a DataFrame that cannot be written, before anything runs.
+
+    Raises LeadlineSparkError: LEADLINE_SCHEMA_INVALID, LEADLINE_OPTION_MISSING.
+    """
+    given = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name, allowed in _TYPES.items():
+        if name in given and given[name] not in allowed:
+            told = f"The column {name} is {given[name]}; it has to be {' or '.join(allowed)}."
+            raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", told)
+    if "value" not in given:
+        told = f"A column value (string or binary) is required; there are: {', '.join(given)}."
+        raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", told)
+    if topic is None and "topic" not in given:
+        told = "Say where to write: by the option topic, or by a column topic (string)."
+        raise LeadlineSparkError("LEADLINE_OPTION_MISSING", told)
+
+
+@dataclass(slots=True)
+class _Sticky:
+    """Where records without a key go: `filled` bytes of them went before, from `first` on."""
+
+    first: int
+    filled: int = 0
+
+
+class Sorter:
+    """Sorts the rows of one task by partition.
+
+    `count_of` returns a topic's number of partitions; `first` is the partition (modulo that) at
+    which keyless records begin, so that tasks do not all begin at the same one.
+    """
+
+    def __init__(
+        self,
+        count_of: Callable[[str], int],
+        *,
+        topic: str | None,
+        keep_timestamps: bool,
+        batch_bytes: int,
+        first: int,
+    ) -> None:
+        self._count_of = count_of
+        self._topic = topic
+        self._keep_timestamps = keep_timestamps
+        self._batch_bytes = batch_bytes
+        self._first = first
+        self._sticky: dict[str, _Sticky] = {}
+
+    def sort(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
+        """Yield the rows by partition, those of one partition in their order.
+
+        Raises LeadlineSparkError: LEADLINE_ROW_INVALID, and what `count_of` raises.
+        """
+        if rows.num_rows == 0:
+            return
+        if self._topic is not None:
+            yield from self._of_topic(self._topic, rows)
+            return
+        topics = rows["topic"]
+        for topic in pc.unique(topics).to_pylist():
+            if topic is None:
+                told = "A row has no topic; set the option topic, or fill the column."
+                raise LeadlineSparkError("LEADLINE_ROW_INVALID", told)
+            yield from self._of_topic(topic, rows.filter(pc.equal(topics, topic)))
+
+    def _of_topic(
+        self, topic: str, rows: pa.RecordBatch
+    ) -> Iterator[tuple[TopicPartition, Records]]:
+        records = self._records(rows)
+        numbers = self._partitions(topic, rows, records)
+        order = pc.array_sort_indices(numbers)
+        runs = pc.run_end_encode(numbers.take(order))
+        start = 0
+        for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            place = TopicPartition(topic, partition)
+            yield place, records.take(order.slice(start, end - start))
+            start = end
+
+    def _records(self, rows: pa.RecordBatch) -> Records:
+        names = rows.schema.names
+        key = rows["key"].cast(pa.binary()) if "key" in names else None
+        headers = rows["headers"].cast(HEADERS) if "headers" in names else None
+        if headers is not None and headers.null_count == len(headers):
+            headers = None
+        times = None
+        if self._keep_timestamps and "timestamp" in names:
+            stamps = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
+            times = stamps.cast(pa.int64())
+        return Records(
+            pa.nulls(rows.num_rows, pa.binary()) if key is None else key,
+            rows["value"].cast(pa.binary()),
+            headers,
+            times,
+        )
+
+    def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
+        count = self._count_of(topic)
+        numbers = partitions_of(records.key, count)
+        if "partition" in rows.schema.names:
+            asked = rows["partition"]
+            self._check(topic, asked, count)
+            numbers = pc.coalesce(asked, numbers)
+        if numbers.null_count:
+            numbers = pc.coalesce(numbers, self._keyless(topic, count, records, numbers))
+        return numbers
+
+    def _check(self, topic: str, asked: pa.Int32Array, count: int) -> None:
+        found = pc.min_max(asked).as_py()
+        if found["min"] is not None and (found["min"] < 0 or found["max"] >= count):
+            wrong = found["min"] if found["min"] < 0 else found["max"]
+            told = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
+            raise LeadlineSparkError("LEADLINE_ROW_INVALID", told)
+
+    def _keyless(
+        self, topic: str, count: int, records: Records, numbers: pa.Int32Array
+    ) -> pa.Int32Array:
+        """Return one partition for each batch's worth of the records that have none yet."""
+        sticky = self._sticky.setdefault(topic, _Sticky(self._first))
+        sizes = pc.if_else(pc.is_null(numbers), records.sizes(), _NONE)
+        before = pc.add(pc.subtract(pc.cumulative_sum(sizes), sizes), sticky.filled)
+        turns = pc.add(pc.divide(before, self._batch_bytes), sticky.first)
+        sticky.filled += pc.sum(sizes).as_py()
+        return modulo(turns.cast(pa.uint32()), count)

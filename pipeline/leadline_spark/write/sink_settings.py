@@ -1,0 +1,65 @@
+"""What the options of a write say, checked once in the driver and pickled into every task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from leadline_spark.cluster.cluster import Connection
+from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.options import Options
+
+_MOST_BATCH = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSettings:
+    """How records are written; bytes and ms. `app` makes it exactly once."""
+
+    connection: Connection
+    topic: str | None
+    keep_timestamps: bool
+    compression: str
+    acks: str
+    batch_bytes: int
+    buffer_bytes: int
+    request_timeout_ms: int
+    deadline_s: float
+    app: str | None
+    version: int | None
+
+    @classmethod
+    def of(cls, options: Options, *, streaming: bool) -> Self:
+        """Read the options. Raises LeadlineSparkError LEADLINE_OPTION_…."""
+        app = options.text("txnAppId")
+        version = options.number("txnVersion")
+        acks = {"-1": "all"}.get(options.required("acks"), options.required("acks").lower())
+        if app is not None and acks != "all":
+            told = f"acks is {acks}: with txnAppId every in-sync replica has to have the records."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        _check_version(app, version, streaming=streaming)
+        return cls(
+            connection=Connection.of(options),
+            topic=options.text("topic"),
+            keep_timestamps=options.flag("keepTimestamps"),
+            compression=options.required("compression").lower(),
+            acks=acks,
+            batch_bytes=int(options.required("batchBytes")),
+            buffer_bytes=int(options.required("bufferBytes")),
+            request_timeout_ms=int(options.required("requestTimeoutMs")),
+            deadline_s=int(options.required("deliveryTimeoutMs")) / 1000,
+            app=app,
+            version=version,
+        )
+
+
+def _check_version(app: str | None, version: int | None, *, streaming: bool) -> None:
+    if streaming and version is not None:
+        told = "txnVersion is for batch writes: a stream numbers its batches itself."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+    if not streaming and (app is None) != (version is None):
+        told = "txnAppId and txnVersion go together in a batch write: which write of whom it is."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+    if version is not None and version > _MOST_BATCH:
+        told = f"txnVersion is {version}; it can be {_MOST_BATCH} at most."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)

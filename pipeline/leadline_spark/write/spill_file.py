@@ -1,0 +1,43 @@
+"""What a task has sent and may have to send again, in a file of the executor's."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from typing import NamedTuple
+
+
+class Kept(NamedTuple):
+    """Where something lies in the spool, in bytes."""
+
+    position: int
+    size: int
+
+
+class SpillFile:
+    """A file that is gone with the task, whatever becomes of that. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="leadline-")  # noqa: SIM115 - closed by `close`
+        self._lock = threading.Lock()
+        self._end = 0
+
+    def keep(self, data: bytes) -> Kept:
+        """Write `data` to the end, and return where it is."""
+        with self._lock:
+            place = Kept(self._end, len(data))
+            self._end += len(data)
+        written = 0
+        while written < len(data):
+            at = place.position + written
+            written += os.pwrite(self._file.fileno(), memoryview(data)[written:], at)
+        return place
+
+    def read(self, place: Kept) -> bytes:
+        """Return what was kept."""
+        return os.pread(self._file.fileno(), place.size, place.position)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._file.close()

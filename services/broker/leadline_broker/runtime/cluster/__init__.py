@@ -1,0 +1,1 @@
+"""This broker in the cluster: registration, heartbeats, metadata, settings, shutdown."""

@@ -1,0 +1,1 @@
+"""Replicas: roles, fetching from leaders, serving followers, ISR changes, fsync, retention."""

@@ -1,0 +1,140 @@
+"""Publishing ISR changes: one writer for all partitions (rules R6, R7).
+
+Changes that come up together are written together, each in a transaction of its
+own. A write of unknown outcome is settled by reading, and reading is tried again
+for as long as this broker believes that it leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from leadline_broker.domain.effects import Effect, IsrProposal
+from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.ports import ClusterStore, IsrOutcome
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_common.zk.errors import ZkError
+
+logger = structlog.get_logger(__name__)
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+
+CarryOut = Callable[[Partition, Sequence[Effect]], None]
+Changed = Callable[[Partition, IsrProposal, int], None]
+
+
+class IsrWriter:
+    """Carries ISR proposals to the store and the results back. Owned by the event loop.
+
+    `on_committed(partition, proposal, members_before)` hears of each published change,
+    `on_stepped_down(partition)` of each partition that turns out to be led by another.
+    """
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        *,
+        carry_out: CarryOut,
+        on_committed: Changed,
+        on_stepped_down: Callable[[Partition], None],
+    ) -> None:
+        self._store = store
+        self._carry_out = carry_out
+        self._on_committed = on_committed
+        self._on_stepped_down = on_stepped_down
+        self._writes: dict[Partition, tuple[Replica, IsrProposal]] = {}
+        self._reads: dict[Partition, Replica] = {}
+        self._wake = asyncio.Event()
+
+    def write(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Publish the proposal, then report with `on_isr_written`."""
+        self._writes[partition] = (partition.replica, proposal)
+        self._wake.set()
+
+    def read(self, partition: Partition) -> None:
+        """Read the state node, then report with `on_state_read`."""
+        self._reads[partition] = partition.replica
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write and read for ever."""
+        pause = _FIRST_PAUSE_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            refused = await self._write_all()
+            # What conflicts although nothing has changed would be asked without a pause.
+            if await self._read_all() and not any(p in self._writes for p in refused):
+                pause = _FIRST_PAUSE_S
+                continue
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            self._wake.set()
+
+    async def _write_all(self) -> list[Partition]:
+        """Write what is asked for; return the partitions whose write conflicted."""
+        # What a replica of an earlier session asked for is not this incarnation's to write (R9).
+        writes = {p: asked for p, asked in self._writes.items() if p.replica is asked[0]}
+        self._writes = {}
+        if not writes:
+            return []
+        changes = [
+            ((partition.topic, partition.topic_id, partition.partition), proposal)
+            for partition, (_, proposal) in writes.items()
+        ]
+        outcomes = await self._store.write_isrs(changes)
+        for (partition, (replica, proposal)), outcome in zip(writes.items(), outcomes, strict=True):
+            if partition.replica is replica:
+                self._take(partition, proposal, outcome)
+        conflicts = zip(writes, outcomes, strict=True)
+        return [p for p, (result, _) in conflicts if result is IsrWriteResult.CONFLICT]
+
+    def _take(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+        before = len(partition.replica.state.isr)
+        result, state_version = outcome
+        effects = partition.replica.on_isr_written(proposal.number, result, state_version)
+        if result is IsrWriteResult.COMMITTED:
+            self._on_committed(partition, proposal, before)
+        else:
+            logger.info(
+                "ISR not written",
+                topic=partition.topic,
+                partition=partition.partition,
+                isr=proposal.isr,
+                result=result.value,
+            )
+        self._carry_out(partition, effects)
+        if result is IsrWriteResult.JOINER_REFUSED:
+            for broker, _ in proposal.joiners:
+                partition.ask_again(broker)
+
+    async def _read_all(self) -> bool:
+        """Read what is asked for; tell whether all of it could be read."""
+        reads = {p: replica for p, replica in self._reads.items() if p.replica is replica}
+        self._reads = {}
+        if not reads:
+            return True
+        names = {p: (p.topic, p.topic_id, p.partition) for p in reads}
+        try:
+            states = await self._store.read_states(list(names.values()))
+        except ZkError as error:
+            logger.warning("state not read", partitions=len(reads), error=str(error))
+            self._reads = reads | self._reads
+            return False
+        unreadable = {}
+        for partition, replica in reads.items():
+            if names[partition] not in states:
+                if replica.leadership is not None:
+                    unreadable[partition] = replica
+            elif partition.replica is replica:
+                self._carry_out(partition, replica.on_state_read(states[names[partition]]))
+                if replica.leadership is None:
+                    self._on_stepped_down(partition)
+        self._reads = unreadable | self._reads
+        return not unreadable

@@ -1,0 +1,139 @@
+"""Regular work: ISR checks, high watermark checkpoints, retention, old strays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+import structlog
+
+from leadline_broker.domain.effects import Effect
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.ports import LogStore, ReplicaKey
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_client.errors import StorageFailed
+from leadline_common.clock import Clock
+from leadline_common.settings import BrokerSettings
+
+logger = structlog.get_logger(__name__)
+
+_LONGEST_ISR_CHECK_MS: Final = 500
+_STRAY_CHECK_MS: Final = 600_000
+
+
+class Maintenance:
+    """What is done every so often. Owned by the event loop, but for writing files."""
+
+    def __init__(
+        self,
+        *,
+        configuration: Configuration,
+        standing: BrokerState,
+        replicas: ReplicaManager,
+        logs: LogStore,
+        clock: Clock,
+        carry_out: Callable[[Partition, Sequence[Effect]], None],
+    ) -> None:
+        self._configuration = configuration
+        self._standing = standing
+        self._replicas = replicas
+        self._logs = logs
+        self._clock = clock
+        self._carry_out = carry_out
+        self._checkpointed: dict[ReplicaKey, int] = {}
+
+    def loops(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the endless tasks to run."""
+        return [
+            self._every(_isr_check_ms, self.check_isrs),
+            self._every(_checkpoint_ms, self.checkpoint),
+            self._every(_retention_ms, self.apply_retention),
+            self._every(_stray_check_ms, self.purge_strays),
+        ]
+
+    async def _every(
+        self,
+        interval_ms: Callable[[BrokerSettings], int],
+        work: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        while True:
+            await asyncio.sleep(interval_ms(self._configuration.current) / 1000)
+            try:
+                await work()
+            except StorageFailed as error:
+                logger.warning("maintenance put off", work=work.__name__, reason=error.message)
+
+    async def check_isrs(self) -> None:
+        """Let partitions that are not settled shrink or grow their ISR (seed 1 G).
+
+        Without a lease nothing is proposed: after a long pause of this process
+        every follower looks late.
+        """
+        if not self._standing.lease_valid():
+            return
+        now = self._clock.monotonic_ms()
+        for partition in list(self._replicas.unsettled):
+            self._carry_out(partition, partition.replica.maybe_change_isr(now))
+            self._replicas.applied(partition)
+
+    async def checkpoint(self) -> None:
+        """Write the high watermarks, if any has moved."""
+        moved = {
+            partition.key: partition.replica.state.high_watermark
+            for partition in self._replicas.all()
+            if partition.log.log_end_offset
+        }
+        if moved != self._checkpointed:
+            await asyncio.to_thread(self._logs.checkpoint_high_watermarks, moved)
+            self._checkpointed = moved
+
+    async def apply_retention(self) -> None:
+        """Delete closed segments past their retention, one partition at a time."""
+        for partition in self._replicas.all():
+            if partition.log.log_end_offset and not partition.log.failed:
+                self._retain(partition)
+                await asyncio.sleep(0)
+
+    def _retain(self, partition: Partition) -> None:
+        """Delete what one partition keeps no more; a refusal is no reason to spare the others."""
+        try:
+            removed = partition.log.apply_retention(
+                self._clock.wall_ms(),
+                partition.settings.retention_ms,
+                partition.settings.retention_bytes,
+                partition.replica.state.high_watermark,
+            )
+        except StorageFailed as error:
+            logger.warning("retention put off", partition=partition.key, reason=error.message)
+            return
+        if removed:
+            logger.info("retention", partition=partition.key, removed_bytes=removed)
+
+    async def purge_strays(self) -> None:
+        """Delete the replicas that have been set aside for long enough."""
+        purged = await asyncio.to_thread(
+            self._logs.purge_strays,
+            self._clock.wall_ms(),
+            self._configuration.current.stray_grace_ms,
+        )
+        for name in purged:
+            logger.warning("stray replica deleted", name=name)
+
+
+def _isr_check_ms(settings: BrokerSettings) -> int:
+    return min(_LONGEST_ISR_CHECK_MS, settings.replica_lag_time_max_ms // 4)
+
+
+def _checkpoint_ms(settings: BrokerSettings) -> int:
+    return settings.replica_high_watermark_checkpoint_interval_ms
+
+
+def _retention_ms(settings: BrokerSettings) -> int:
+    return settings.log_retention_check_interval_ms
+
+
+def _stray_check_ms(settings: BrokerSettings) -> int:
+    return min(_STRAY_CHECK_MS, max(1, settings.stray_grace_ms))

@@ -1,0 +1,67 @@
+"""From a topic's configs to the settings of its partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from leadline_broker.domain.state import ReplicaConfig
+from leadline_broker.runtime.replication.partition import PartitionSettings
+from leadline_client.errors import PolicyViolation
+from leadline_common.settings import BrokerSettings, parse_topic_configs
+
+logger = structlog.get_logger(__name__)
+
+
+class TopicSettings:
+    """Settings by configs, shared by all partitions with the same ones.
+
+    Equal configs give the very same settings, until the broker's own have changed.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._broker = settings
+        self._known: dict[frozenset[tuple[str, str]], PartitionSettings] = {}
+
+    def of(self, configs: Mapping[str, str]) -> PartitionSettings:
+        """Return the settings for a topic's configs; the broker's own where they say nothing."""
+        name = frozenset(configs.items())
+        found = self._known.get(name)
+        if found is None:
+            found = self._known[name] = self._merge(configs)
+        return found
+
+    def again(self, settings: PartitionSettings) -> PartitionSettings:
+        """Return what the configs behind some settings mean now."""
+        return self.of(dict(settings.configs))
+
+    def rebase(self, settings: BrokerSettings) -> None:
+        """Go by other settings of the broker from now on."""
+        if settings != self._broker:
+            self._broker = settings
+            self._known.clear()
+
+    def _merge(self, configs: Mapping[str, str]) -> PartitionSettings:
+        broker = self._broker
+        try:
+            topic = parse_topic_configs(configs)
+        except PolicyViolation as error:
+            # A newer controller may send what this broker does not know: its own settings hold.
+            logger.warning("topic configs not understood", reason=error.message)
+            topic = parse_topic_configs({})
+        return PartitionSettings(
+            configs=frozenset(configs.items()),
+            replica=ReplicaConfig(
+                min_insync_replicas=_first(topic.min_insync_replicas, broker.min_insync_replicas),
+                replica_lag_time_max_ms=broker.replica_lag_time_max_ms,
+            ),
+            max_message_bytes=_first(topic.max_message_bytes, broker.message_max_bytes),
+            segment_bytes=_first(topic.segment_bytes, broker.log_segment_bytes),
+            retention_ms=_first(topic.retention_ms, broker.log_retention_ms),
+            retention_bytes=_first(topic.retention_bytes, broker.log_retention_bytes),
+        )
+
+
+def _first(stated: int | None, default: int) -> int:
+    return default if stated is None else stated

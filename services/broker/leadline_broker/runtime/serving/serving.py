@@ -1,0 +1,338 @@
+"""Serving producers and consumers: produce, fetch and offsets on partitions led here."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+
+from leadline_broker.domain.producers import Duplicate
+from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
+from leadline_broker.domain.replica import Role
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.metrics import BrokerMetrics
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.serving.acks import PendingAcks
+from leadline_broker.runtime.serving.views import EpochEnd, FetchedData
+from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp, validate
+from leadline_client.errors import (
+    BodyTooLarge,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    LeaderNotAvailable,
+    LeadershipLost,
+    LeadlineError,
+    NotEnoughReplicasAfterAppend,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnknownPartition,
+    UnknownTopic,
+)
+from leadline_client.wire import NO_LEADER, Acks, PartitionOffsets, ProduceResult
+from leadline_common.bulk_offsets import EARLIEST, LATEST
+from leadline_common.clock import Clock
+
+
+class Serving:
+    """What clients ask of the partitions that this broker leads. Owned by the event loop."""
+
+    def __init__(
+        self,
+        *,
+        standing: BrokerState,
+        replicas: ReplicaManager,
+        metadata: MetadataCache,
+        acks: PendingAcks,
+        metrics: BrokerMetrics,
+        carrier: EffectExecutor,
+        clock: Clock,
+    ) -> None:
+        self._standing = standing
+        self._replicas = replicas
+        self._metadata = metadata
+        self._acks = acks
+        self._metrics = metrics
+        self._carrier = carrier
+        self._clock = clock
+
+    def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
+        """Return a partition that this broker leads and may serve now.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
+            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced.
+
+        """
+        partition = self._replicas.named(topic, number)
+        if partition is None or partition.replica.role is not Role.LEADER:
+            self._standing.require_grant()
+            raise self._not_led(topic, number, partition)
+        self._standing.require_grant()
+        current = partition.replica.state.leader_epoch
+        self._require_epoch(leader_epoch, current, self._standing.broker_id)
+        return partition
+
+    def _readable(
+        self, topic: str, number: int, leader_epoch: int | None, *, any_replica: bool
+    ) -> Partition:
+        """Return a partition to read from: led here, or followed in sync where that will do.
+
+        Raises:
+            NotLeader: neither; besides, see `led`.
+
+        """
+        partition = self._replicas.named(topic, number)
+        row = self._metadata.partition(topic, number)
+        if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
+            return self.led(topic, number, leader_epoch)
+        current = partition.replica.state.leader_epoch
+        in_sync = row is not None and self._standing.broker_id in row.isr
+        if not in_sync or row is None or row.leader_epoch != current:
+            return self.led(topic, number, leader_epoch)
+        self._standing.require_grant()
+        self._require_epoch(leader_epoch, current, partition.replica.state.leader)
+        return partition
+
+    def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
+        if stated is not None and stated != current:
+            error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
+            hint = self._standing.hint(leader, current)
+            raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
+
+    def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
+        """Say where the leader is, by whatever knows of the newer leader epoch."""
+        row = self._metadata.partition(topic, number)
+        leader, epoch = (row.leader, row.leader_epoch) if row else (NO_LEADER, -1)
+        if partition is not None and partition.replica.state.leader_epoch > epoch:
+            leader = partition.replica.state.leader
+            epoch = partition.replica.state.leader_epoch
+        if row is None and partition is None:
+            if self._metadata.topic_id(topic) is None:
+                return UnknownTopic(f"topic {topic} is not known here")
+            return UnknownPartition(f"topic {topic} has no partition {number}")
+        hint = self._standing.hint(leader, epoch)
+        if leader in {NO_LEADER, self._standing.broker_id}:
+            # Elected by what others say, but without the grant: it is on its way.
+            return LeaderNotAvailable(f"{topic}-{number} has no leader at present", leader=hint)
+        return NotLeader(f"broker {leader} leads {topic}-{number}", leader=hint)
+
+    async def produce(
+        self,
+        topic: str,
+        number: int,
+        data: bytearray,
+        *,
+        acks: Acks,
+        timeout_ms: int,
+        leader_epoch: int | None,
+    ) -> ProduceResult:
+        """Append v2 batches and wait as `acks` says; see `Broker.produce`."""
+        partition = self.led(topic, number, leader_epoch)
+        headers = validate(data)
+        require_size(headers, partition.settings.max_message_bytes)
+        partition.replica.check_append(all_replicas=acks == "all")
+        epoch = partition.replica.state.leader_epoch
+        count = sum(header.record_count for header in headers)
+        duplicate = self._recognise(partition, headers)
+        if duplicate is not None:
+            base, end = duplicate.base_offset, duplicate.last_offset + 1
+        else:
+            base, end = self.append(partition, data, headers, epoch)
+            self._metrics.produced(count, len(data))
+        if acks == "all":
+            await self.committed(partition, end, timeout_ms)
+        return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
+
+    @staticmethod
+    def _recognise(partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
+        """Check the sequence of an idempotent batch; return where it is if it is there already.
+
+        Raises:
+            OutOfOrderSequence, ProducerFenced: see R15.
+            InvalidRequest: an idempotent batch among others, or by an id that only
+                publishes have.
+
+        """
+        header = headers[0]
+        if all(each.producer_id == NO_PRODUCER_ID for each in headers):
+            return None
+        if len(headers) > 1:
+            raise InvalidRequest("an idempotent producer sends one batch in a request")
+        if header.producer_id >= FIRST_PUBLISHER_ID:
+            raise InvalidRequest("producer ids from 2^62 on are kept for publishes")
+        log = partition.log
+        verdict = log.producers.check(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            log_start_offset=log.log_start_offset,
+        )
+        if isinstance(verdict, LeadlineError):
+            raise verdict
+        return verdict if isinstance(verdict, Duplicate) else None
+
+    def append(
+        self, partition: Partition, data: bytearray, headers: list[BatchHeader], epoch: int
+    ) -> tuple[int, int]:
+        """Stamp and append; return the first offset and the new log end."""
+        base = offset = partition.log.log_end_offset
+        for header in headers:
+            stamp(data, header, offset, epoch)
+            offset += header.record_count
+        self._carrier.append(partition, data)
+        effects = partition.replica.on_appended(base, self._clock.monotonic_ms())
+        self._replicas.unsettled[partition] = None
+        self._carrier.carry_out(partition, effects)
+        partition.appended(len(data))
+        partition.took(len(data), offset - base)
+        return base, offset
+
+    async def committed(self, partition: Partition, end: int, timeout_ms: int) -> None:
+        """Wait until everything below `end` is committed.
+
+        Raises:
+            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: nobody
+                knows what becomes of the records.
+
+        """
+        token, acknowledged = self._acks.open()
+        replica = partition.replica
+        try:
+            self._carrier.carry_out(partition, replica.park(end, token))
+            async with asyncio.timeout(timeout_ms / 1000):
+                await acknowledged
+        except TimeoutError:
+            raise _not_in_time(partition, timeout_ms) from None
+        finally:
+            if not acknowledged.done() or acknowledged.cancelled():
+                replica.unpark(token)
+                self._acks.close(token)
+        if not self._standing.lease_valid():
+            raise LeadershipLost("the broker lost touch with ZooKeeper before it could answer")
+
+    async def fetch(
+        self,
+        topic: str,
+        number: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        wait_ms: int,
+        leader_epoch: int | None,
+        any_replica: bool,
+    ) -> FetchedData:
+        """Return committed batches, waiting up to `wait_ms` for `min_bytes`; see `Broker.fetch`."""
+        readable = partial(self._readable, topic, number, leader_epoch, any_replica=any_replica)
+        partition = readable()
+        records = self._read(partition, offset, max_bytes)
+        if len(records) < min_bytes and wait_ms > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1000):
+                    while len(records) < min_bytes:
+                        await partition.changed()
+                        partition = readable()
+                        records = self._read(partition, offset, max_bytes)
+        partition = readable()
+        self._metrics.fetched(len(records))
+        partition.gave(len(records))
+        state = partition.replica.state
+        next_offset = offset
+        for header in parse_headers(records):
+            next_offset = header.next_offset
+        return FetchedData(
+            records,
+            state.high_watermark,
+            partition.log.log_start_offset,
+            state.leader_epoch,
+            next_offset,
+            partition.topic_id,
+        )
+
+    @staticmethod
+    def _read(partition: Partition, offset: int, max_bytes: int) -> bytes:
+        """Return committed batches; none between high watermark and log end (rule R15)."""
+        log, high_watermark = partition.log, partition.replica.state.high_watermark
+        following = partition.replica.role is Role.FOLLOWER
+        held = log.log_start_offset <= offset <= log.log_end_offset
+        if following and not held:
+            raise OffsetNotAvailable("this follower does not have the offset; ask the leader")
+        if not held:
+            raise OffsetOutOfRange(
+                f"offset {offset} is outside {log.log_start_offset} to {high_watermark}",
+                log_start_offset=log.log_start_offset,
+                high_watermark=high_watermark,
+            )
+        return log.read(offset, max_bytes, high_watermark)
+
+    def offsets(self, topic: str, number: int) -> PartitionOffsets:
+        """Return the ends of a partition.
+
+        Raises:
+            OffsetNotAvailable: the new leader does not know yet how far its
+                predecessor had committed (KIP-207); besides, see `led`.
+
+        """
+        partition = self.led(topic, number)
+        state, log = partition.replica.state, partition.log
+        if state.high_watermark < partition.replica.leading().epoch_start:
+            raise OffsetNotAvailable("the new leader awaits its followers")
+        return PartitionOffsets(
+            log.log_start_offset, state.high_watermark, log.log_end_offset, state.leader_epoch
+        )
+
+    def offset_for_timestamp(
+        self, topic: str, number: int, timestamp_ms: int
+    ) -> tuple[int | None, int | None]:
+        """Return (offset, timestamp) of the first committed record at or after a time.
+
+        Both are None where there is none. `EARLIEST` and `LATEST` give the ends,
+        without a timestamp.
+        """
+        partition = self.led(topic, number)
+        log, high_watermark = partition.log, partition.replica.state.high_watermark
+        if timestamp_ms == EARLIEST:
+            return log.log_start_offset, None
+        if timestamp_ms == LATEST:
+            return high_watermark, None
+        found = log.offset_for_timestamp(timestamp_ms)
+        return found if found is not None and found[0] < high_watermark else (None, None)
+
+    def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
+        """Return where a leader epoch ends, for a reader that was there in that epoch (KIP-320).
+
+        Raises:
+            UnknownLeaderEpoch: the epoch is yet to come; besides, see `led`.
+
+        """
+        partition = self.led(topic, number)
+        current, log = partition.replica.state.leader_epoch, partition.log
+        if epoch > current:
+            self._require_epoch(epoch, current, self._standing.broker_id)
+        found, end = log.epochs.end_of(epoch, log.log_end_offset)
+        return EpochEnd(found, end, current)
+
+
+def require_size(headers: list[BatchHeader], limit: int) -> None:
+    """Raise BodyTooLarge where a batch has more than `limit` bytes."""
+    for header in headers:
+        if header.size > limit:
+            raise BodyTooLarge(
+                f"a batch of {header.size} bytes; at most {limit} are allowed", limit=limit
+            )
+
+
+def _not_in_time(partition: Partition, timeout_ms: int) -> LeadlineError:
+    state = partition.replica.state
+    if len(state.isr) < state.isr_floor:
+        return NotEnoughReplicasAfterAppend(
+            "appended, but the in-sync replicas have become too few", isr=list(state.isr)
+        )
+    return RequestTimedOut(f"appended, but not replicated within {timeout_ms} ms")

@@ -1,0 +1,1 @@
+"""Staged batches and their exactly-once publication."""

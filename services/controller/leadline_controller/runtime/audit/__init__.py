@@ -1,0 +1,1 @@
+"""The audit history: replication of the outbox into SQL, and its retention."""

@@ -1,0 +1,1 @@
+"""Requests from the controller to brokers, and the metadata document."""

@@ -1,0 +1,90 @@
+"""The metadata document that clients read: prebuilt bytes, encoded anew per changed topic only.
+
+Shape: {"cluster_id", "version", "controller", "brokers", "topics": {name: {"topic_id",
+"partitions": [[p, leader, leader_epoch, [isr], [replicas]]]}}}; leader -1 where
+there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER
+from leadline_common.rpc import BrokerRow, ControllerRow
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
+from leadline_controller.runtime.channel.requests import is_visible
+
+
+class MetadataView:
+    """The document of one term of office."""
+
+    def __init__(self, image: ClusterImage, cluster_id: str, controller: ControllerRow) -> None:
+        self._image = image
+        self._cluster_id = cluster_id
+        self._controller = controller
+        self._fragments: dict[str, tuple[int, bytes]] = {}
+        self._whole: tuple[int, bytes] | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of the document; it rises with every change."""
+        return self._image.version
+
+    def etag(self) -> str:
+        """Return what names this document's content: epoch and version."""
+        return f"{self._controller.epoch}-{self.version}"
+
+    def document(self, topics: Iterable[str] | None = None) -> bytes:
+        """Return the document, whole or of some topics; one that does not exist is absent."""
+        known = self._image.topics
+        if topics is not None:
+            found = (known[name] for name in dict.fromkeys(topics) if name in known)
+            return self._assemble([topic for topic in found if is_visible(topic)])
+        if self._whole is None or self._whole[0] != self.version:
+            shown = [topic for topic in known.values() if is_visible(topic)]
+            self._whole = (self.version, self._assemble(shown))
+        return self._whole[1]
+
+    def _assemble(self, topics: list[TopicImage]) -> bytes:
+        head = {
+            "cluster_id": self._cluster_id,
+            "version": self.version,
+            "controller": msgspec.structs.asdict(self._controller),
+            "brokers": [_broker(broker) for broker in broker_rows(self._image)],
+        }
+        rows = b",".join(map(self._fragment, topics))
+        return msgspec.json.encode(head)[:-1] + b',"topics":{' + rows + b"}}"
+
+    def _fragment(self, topic: TopicImage) -> bytes:
+        known = self._fragments.get(topic.name)
+        if known is not None and known[0] == topic.changed_at:
+            return known[1]
+        rows = [partition_row(number, partition) for number, partition in topic.standing.items()]
+        value = {"topic_id": topic.topic_id, "partitions": rows}
+        encoded = msgspec.json.encode(topic.name) + b":" + msgspec.json.encode(value)
+        self._fragments[topic.name] = (topic.changed_at, encoded)
+        return encoded
+
+
+def broker_rows(image: ClusterImage) -> list[BrokerRow]:
+    """Return the live brokers in order of their ids."""
+    return [
+        BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
+        for _, broker in sorted(image.brokers.items())
+    ]
+
+
+def _broker(row: BrokerRow) -> dict[str, object]:
+    return msgspec.structs.asdict(row)
+
+
+def partition_row(
+    number: int, partition: PartitionImage
+) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...]]:
+    """Return a partition's row: number, leader, leader epoch, ISR, replicas."""
+    state = partition.state
+    if state is None:
+        return (number, NO_LEADER, -1, (), partition.replicas)
+    return (number, state.leader, state.leader_epoch, state.isr, partition.replicas)

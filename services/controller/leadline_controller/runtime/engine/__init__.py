@@ -1,0 +1,1 @@
+"""What every event handler works with: events, the context of one term, the state writer."""

@@ -1,0 +1,1 @@
+"""Reassignments, tasks, drains, plans and self-healing."""

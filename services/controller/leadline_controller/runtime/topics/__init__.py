@@ -1,0 +1,1 @@
+"""Handlers for topics, partitions, brokers, elections and settings."""
