@@ -18,7 +18,7 @@ one applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -157,6 +157,7 @@ class ClusterImage:
         self.draining: frozenset[int] = frozenset()
         self.emptying: frozenset[int] = frozenset()
         self._hosted: dict[int, dict[str, list[int]]] = {}
+        self._listeners: list[Callable[[Sequence[Change]], None]] = []
 
     # -- reading ---------------------------------------------------------------
 
@@ -226,12 +227,31 @@ class ClusterImage:
         if news:
             self.version = max(self.version + 1, zxid)
             self._stamp(news)
+            self._publish(news)
         return news
+
+    def subscribe(self, listener: Callable[[Sequence[Change]], None]) -> None:
+        """Call `listener` with the changes that `apply` has applied.
+
+        It is called without changes when `stopping`, `draining` or `emptying` change.
+        """
+        self._listeners.append(listener)
+
+    def _publish(self, changes: Sequence[Change]) -> None:
+        for listener in self._listeners:
+            listener(changes)
 
     def will_stop(self, broker_id: int) -> None:
         """Note that a live broker is about to stop; it holds until its next incarnation."""
         if broker_id in self.brokers:
             self.stopping.add(broker_id)
+            self._publish(())
+
+    def set_draining(self, draining: frozenset[int], emptying: frozenset[int]) -> None:
+        """Note which brokers should lead nothing, and which should get no replicas."""
+        if (draining, emptying) != (self.draining, self.emptying):
+            self.draining, self.emptying = draining, emptying
+            self._publish(())
 
     def see_version(self, version: int) -> None:
         """Never serve a metadata version that an earlier controller has used (rule R15)."""

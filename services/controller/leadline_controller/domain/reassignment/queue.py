@@ -8,7 +8,7 @@ flight, a step costs what the partitions in flight cost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -96,6 +96,15 @@ class ReassignmentQueue:
         self._running: dict[TopicPartition, None] = {}
         self._circumstances: object = None
         self._has_news = False
+        self._listeners: list[Callable[[], None]] = []
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever reassignments are added, touched or removed."""
+        self._listeners.append(listener)
+
+    def _publish(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -159,17 +168,21 @@ class ReassignmentQueue:
             self._has_news = True
         _take_out(self._by_topic, name.topic, name)
         _take_out(self._by_task, entry.intent.task, name)
+        self._publish()
 
     def touch(self, names: Iterable[TopicPartition]) -> None:
         """Note that partitions have changed."""
         known = [name for name in names if name in self._entries]
         self._touched.update(dict.fromkeys(known))
-        self._has_news = self._has_news or bool(known)
+        if known:
+            self._has_news = True
+            self._publish()
 
     def touch_all(self) -> None:
         """Note that anything may have changed."""
         self._touched = dict.fromkeys(self._entries)
         self._has_news = True
+        self._publish()
 
     def is_behind(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
         """Tell whether something has changed since it was last asked what is due."""
