@@ -1,8 +1,8 @@
 """Does storing the audit slow a failover down? 100,000 entries come in while a broker dies.
 
 Run `python benchmarks/audit_history.py [--topics 100] [--partitions 100] [--entries 100000]
-[--rounds 5]`. The rig is that of `failover.py`, with a historian that stores the outbox in an
-SQLite file. Failures alternate: one with an idle outbox, one while the historian works off
+[--rounds 5]`. The rig is that of `failover.py`, with a replicator that stores the outbox in an
+SQLite file. Failures alternate: one with an idle outbox, one while the replicator works off
 `--entries` entries that were just written. Printed: the time from the watch to the last
 acknowledgement, with and without, and their ratio; how many entries were stored in a second.
 """
@@ -37,13 +37,13 @@ MULTI = 500
 
 
 def keep_history(bench: Bench, folder: Path) -> AuditReplicator:
-    """Give the controller a historian."""
-    library = AuditStores(SqlHistory(f"sqlite:///{folder / 'history.db'}"), HttpPeerAuditClient())
+    """Give the controller a replicator."""
+    stores = AuditStores(SqlHistory(f"sqlite:///{folder / 'history.db'}"), HttpPeerAuditClient())
     leadership = bench.leadership
-    leadership.historian = AuditReplicator(
-        leadership.settings, leadership.url, library, SystemClock(), leadership.metrics
+    leadership.audit_replicator = AuditReplicator(
+        leadership.settings, leadership.url, stores, SystemClock(), leadership.metrics
     )
-    return leadership.historian
+    return leadership.audit_replicator
 
 
 async def flood(session: ZkSession, entries: int) -> None:
@@ -71,20 +71,20 @@ async def one_failure(bench: Bench) -> float:
 
 @contextlib.asynccontextmanager
 async def flooded(
-    historian: AuditReplicator, session: ZkSession, entries: int
+    replicator: AuditReplicator, session: ZkSession, entries: int
 ) -> AsyncIterator[None]:
     """Have entries stored within the block; print how fast that was."""
-    begun, before = time.monotonic(), historian.stored
+    begun, before = time.monotonic(), replicator.stored
     writing = asyncio.create_task(flood(session, entries))
     yield
-    still = before + entries - historian.stored
+    still = before + entries - replicator.stored
     await writing
-    assert await historian.catch_up(600)
+    assert await replicator.catch_up(600)
     took = time.monotonic() - begun
     print(f"   {still} entries were still to be stored then; {entries / took:.0f} entries/s")
 
 
-async def measure(bench: Bench, historian: AuditReplicator, entries: int, rounds: int) -> None:
+async def measure(bench: Bench, replicator: AuditReplicator, entries: int, rounds: int) -> None:
     """Alternate failures with and without a flood."""
     session = ZkSession()
     await session.start(bench.hosts, 10_000)
@@ -94,7 +94,7 @@ async def measure(bench: Bench, historian: AuditReplicator, entries: int, rounds
             await others.enter_async_context(broker_process(broker_id, bench.hosts))
         for _ in range(rounds):
             idle.append(await one_failure(bench))
-            async with flooded(historian, session, entries):
+            async with flooded(replicator, session, entries):
                 busy.append(await one_failure(bench))
             print(f"failure: {idle[-1]:6.1f} ms idle, {busy[-1]:6.1f} ms while storing")
     await session.close()
@@ -108,7 +108,7 @@ async def measure(bench: Bench, historian: AuditReplicator, entries: int, rounds
 async def run(hosts: str, folder: Path, options: argparse.Namespace) -> None:
     """Set up the rig, and measure."""
     bench = Bench(hosts)
-    historian = keep_history(bench, folder)
+    replicator = keep_history(bench, folder)
     async with bench.in_office():
         async with contextlib.AsyncExitStack() as stack:
             for broker_id in BROKERS:
@@ -118,8 +118,8 @@ async def run(hosts: str, folder: Path, options: argparse.Namespace) -> None:
                 topic = NewTopic(f"t{number}", options.partitions, 3)
                 await bench.service.create_topic(topic, dry_run=False)
         await bench.settled(0)
-        await measure(bench, historian, options.entries, options.rounds)
-    await historian.history.close()
+        await measure(bench, replicator, options.entries, options.rounds)
+    await replicator.history.close()
 
 
 def main() -> None:

@@ -47,12 +47,13 @@ from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.brokers import HttpBrokers
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
+from leadline_controller.runtime.active_controller import load_image
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.loader import load_image
-from leadline_controller.runtime.ports import Store
+from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService
+from leadline_controller.runtime.topics.elections import ElectLeaders
 
 SESSION_TIMEOUT_MS = 10_000
 BATCH = 1000
@@ -268,7 +269,7 @@ class Bench:
         self.leadership = Leadership(settings, "http://127.0.0.1:1", means, ControllerMetrics())
         self.service = ControllerService(self.leadership)
 
-    async def _open(self) -> Store:
+    async def _open(self) -> ControllerStore:
         self.store = WatchedStore()
         await self.store.start(self.hosts, SESSION_TIMEOUT_MS)
         return self.store
@@ -295,9 +296,9 @@ class Bench:
     @property
     def delivery(self) -> BrokerDispatcher:
         """What tells the brokers."""
-        reign = self.leadership.reign
-        assert reign is not None
-        return reign.delivery
+        elected = self.leadership.active_controller
+        assert elected is not None
+        return elected.dispatcher
 
     async def settled(self, brokers: int) -> None:
         """Wait until that many brokers are live and owed nothing."""
@@ -311,8 +312,8 @@ def _zero(_: int) -> int:
 
 async def heal(bench: Bench) -> None:
     """Put all replicas back into every ISR, as caught-up followers would, evenly led."""
-    reign = bench.leadership.reign
-    assert reign is not None
+    elected = bench.leadership.active_controller
+    assert elected is not None
     names = [name for name, _ in bench.service.image().partitions()]
     ops: list[Op] = []
     for name, partition in bench.service.image().partitions():
@@ -320,14 +321,14 @@ async def heal(bench: Bench) -> None:
         state = msgspec.structs.replace(partition.state, isr=partition.replicas, eligible=())
         ops.append(SetOp(znodes.state_path(*name), znodes.encode_state(state), ANY_VERSION))
     await asyncio.gather(*(bench.store.submit(batch) for batch in batched(ops)))
-    reign.desk.doubt(names)
+    elected.queue.invalidate(names)
     await bench.until(
         lambda: all(
             p.state is not None and len(p.state.isr) == len(p.replicas)
             for _, p in bench.service.image().partitions()
         )
     )
-    await bench.service.elect(None, unclean=False)
+    await bench.service.ask(ElectLeaders(unclean=False, topic_partitions=None, dry_run=False))
     await bench.settled(len(BROKERS))
 
 
@@ -361,8 +362,8 @@ def ensure_bare_nodes(bench: Bench, paths: list[str], value: bytes) -> None:
 
 async def measure_load(bench: Bench, rounds: int) -> None:
     """Goal b: load the image anew, beside a bare multiRead of the same states."""
-    reign = bench.leadership.reign
-    assert reign is not None
+    elected = bench.leadership.active_controller
+    assert elected is not None
     image = bench.service.image()
     paths = [znodes.state_path(*name) for name, _ in image.partitions()]
     batches = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
@@ -376,7 +377,7 @@ async def measure_load(bench: Bench, rounds: int) -> None:
         gc.collect()
         before = bench.store.reads
         began = time.perf_counter()
-        loaded = await load_image(bench.store, ClusterPolicy(), reign.office.term)
+        loaded = await load_image(bench.store, ClusterPolicy(), elected.context.term)
         rows.append((baseline, (time.perf_counter() - began) * 1000))
         reads = bench.store.reads - before
         assert len(list(loaded.partitions())) == len(paths)

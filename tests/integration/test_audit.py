@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
+from structlog.testing import capture_logs
 
 from leadline_common import znodes
 from leadline_common.zk.session import ZkSession
@@ -67,7 +67,9 @@ async def test_every_controller_stores_every_entry_in_order(rig: Rig) -> None:
     assert (await exported(second))[: len(entries)] == entries, "a standby has the same history"
     kinds = {entry["kind"] for entry in entries}
     assert {"controller_elected", "topic_created", "leaders_initialised", "broker_change"} <= kinds
-    stored = await first.library.own.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
+    stored = await first.audit_stores.own.find(
+        AuditQuery(), cursor=None, newest_first=False, limit=1000
+    )
     assert list(broken_chains(stored)) == []
 
 
@@ -146,7 +148,7 @@ async def test_the_outbox_keeps_only_what_somebody_lacks(rig: Rig, zk_session: Z
     second = await rig.controller(**options)
     for number in range(5):
         await create(first, f"topic-{number}")
-    await until(lambda: second.historian.stored >= 8, "the standby follows")
+    await until(lambda: second.replicator.stored >= 8, "the standby follows")
     await until_trimmed(zk_session, 2)
     head = len(await exported(first))
     assert await exported(second) == await exported(first)
@@ -158,7 +160,7 @@ async def test_a_fresh_controller_gets_what_has_left_from_another(
 ) -> None:
     first = await up_and_trimmed(rig, zk_session)
     late = await rig.controller(**TRIMMING)
-    await until(lambda: late.historian.stored == first.historian.stored, "the new one catches up")
+    await until(lambda: late.replicator.stored == first.replicator.stored, "the new one catches up")
     assert await exported(late) == await exported(first)
 
 
@@ -176,7 +178,7 @@ async def test_a_lone_controller_that_lost_its_history_says_where_it_is_missing(
 
 
 async def test_a_controller_that_does_not_answer_yet_is_asked_again(
-    rig: Rig, zk_session: ZkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    rig: Rig, zk_session: ZkSession, tmp_path: Path
 ) -> None:
     """All of them may be starting at once, and one has lost its disk."""
     kept: dict[str, Any] = {"history_url": f"sqlite:///{tmp_path / 'history.db'}"}
@@ -185,12 +187,16 @@ async def test_a_controller_that_does_not_answer_yet_is_asked_again(
     rig.controllers.clear()
     late = RunningController(2, rig.hosts, **TRIMMING)
     rig.controllers.append(late)
-    await late.start()
-    await until(lambda: "gave no history" in caplog.text, "it has asked in vain")
+    with capture_logs() as lines:
+        await late.start()
+        await until(
+            lambda: any(line["event"] == "peer history not available" for line in lines),
+            "it has asked in vain",
+        )
     again = RunningController(1, rig.hosts, **TRIMMING, **kept)
     rig.controllers.append(again)
     await again.start()
-    await until(lambda: late.historian.stored > 8, "and asks again")
+    await until(lambda: late.replicator.stored > 8, "and asks again")
     entries = await exported(late)
     assert [entry["id"] for entry in entries] == list(range(len(entries)))
     assert "history_gap" not in {entry["kind"] for entry in entries}
@@ -202,16 +208,16 @@ async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they
 ) -> None:
     first = await up_and_trimmed(rig, zk_session)
     whole = await exported(first)
-    gone = await first.library.own.forget_before(whole[-4]["time"])
+    gone = await first.audit_stores.own.forget_before(whole[-4]["time"])
     assert gone > 0
     late = await rig.controller(**TRIMMING)
-    await until(lambda: late.historian.stored == first.historian.stored, "the new one catches up")
+    await until(lambda: late.replicator.stored == first.replicator.stored, "the new one catches up")
     gap, *rest = await exported(late)
     assert (gap["kind"], gap["id"]) == ("history_gap", gone - 1)
     assert rest == await exported(first)
     for version in (whole[-1]["zxid"], None):
-        assert (await first.library.own.past(time_ms=None, zxid=version)).complete
-        assert not (await late.library.own.past(time_ms=None, zxid=version)).complete
+        assert (await first.audit_stores.own.past(time_ms=None, zxid=version)).complete
+        assert not (await late.audit_stores.own.past(time_ms=None, zxid=version)).complete
     assert (await get(late, "/v1/cluster", version=whole[-1]["zxid"]))["complete"]
 
 
@@ -223,12 +229,14 @@ async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the
     for number in range(3):
         await create(first, f"topic-{number}")
     await exported(first)
-    await until(lambda: first.historian.noted == first.historian.stored, "it says what it has")
+    await until(
+        lambda: first.replicator.published == first.replicator.stored, "it says what it has"
+    )
     await zk_session.create(f"{znodes.AUDIT}/by-hand", b"which costs the next entry a number")
     for number in (2, 4):
         await zk_session.delete(znodes.audit_path(number), -1)
     late = await rig.controller(**options)
-    await until(lambda: late.historian.stored == first.historian.stored, "the new one goes on")
+    await until(lambda: late.replicator.stored == first.replicator.stored, "the new one goes on")
     assert await exported(late) == await exported(first), "the other one had them"
     await first.stop()
     rig.controllers.remove(first)

@@ -11,7 +11,7 @@ from leadline_client.wire import NO_LEADER
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_controller.runtime.engine.config_events import CLUSTER
+from leadline_controller.runtime.engine.dynamic_configs import CLUSTER
 from tests.integration.test_controller_spine import audit
 from tests.support.controller_rig import Rig, create
 from tests.support.zookeeper import until
@@ -93,9 +93,9 @@ async def test_a_change_is_written_with_its_audit_entry_and_read_by_the_next_con
     await controller.retire()
     second = await rig.controller()
     await rig.settled(second)
-    reign = second.leadership.reign
-    assert reign is not None
-    current = reign.desk.configs.current()
+    elected = second.leadership.active_controller
+    assert elected is not None
+    current = elected.configs.current()
     assert current.reassignment_max_concurrent_leader_movements == 3
 
 
@@ -117,23 +117,23 @@ async def test_settings_of_the_cluster_that_are_set_by_hand_are_in_force(
 ) -> None:
     """By the watch: the reconciliation comes an hour later."""
     controller = await rig.up(brokers=1, reconcile_interval_ms=3_600_000)
-    reign = controller.leadership.reign
-    assert reign is not None
-    configs = reign.desk.configs
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    configs = elected.configs
     path = znodes.CONFIG_CLUSTER
     await zk_session.set(path, znodes.encode_configs({"min.insync.replicas": "1"}), ANY_VERSION)
-    await until(lambda: reign.image.policy.min_insync_replicas == 1, "it is in force")
+    await until(lambda: elected.image.policy.min_insync_replicas == 1, "it is in force")
     slip = znodes.encode_configs({"min.insync.replicas": "0", "log.dir": "/", "num.partitons": "1"})
     await zk_session.set(path, slip, ANY_VERSION)
     await until(lambda: bool(configs.accepted(CLUSTER).problems), "the slip was seen")
-    assert reign.image.policy.min_insync_replicas == 1
+    assert elected.image.policy.min_insync_replicas == 1
     problems = (await controller.http.get("/v1/configs")).json()["problems"]
     assert "greater than or equal to 1" in problems["min.insync.replicas"]
     assert "read-only" in problems["log.dir"]
     assert "did you mean num.partitions?" in problems["num.partitons"]
     cleaned = await controller.http.patch("/v1/configs", json={"remove": list(problems)})
     assert cleaned.status_code == 200, cleaned.text
-    assert reign.image.policy.min_insync_replicas == 2
+    assert elected.image.policy.min_insync_replicas == 2
     assert (await controller.http.get("/v1/configs")).json()["problems"] == {}
 
 

@@ -10,7 +10,7 @@ import msgspec
 from leadline_common import rpc, znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
-from leadline_controller.runtime.channel.dispatcher import PATIENCE
+from leadline_controller.runtime.channel.dispatcher import MISMATCHES_BEFORE_GRANT
 from tests.integration.test_controller_spine import audit, beat
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import RecordingBroker, RunningController, read_state
@@ -96,7 +96,7 @@ async def test_a_broker_that_stops_gets_nothing_new(rig: Rig, zk_session: ZkSess
     assert (state.leader, state.isr) == (2, (2, 3))
     placed = await create(controller, "placed", partitions=3, replication_factor=2)
     assert all(1 not in replicas for replicas in placed["replica_assignment"].values())
-    for _ in range(PATIENCE + 2):
+    for _ in range(MISMATCHES_BEFORE_GRANT + 2):
         await beat(controller, rig.brokers[1])
     await rig.settled(controller)
     assert sum(command.is_init for command in rig.brokers[1].leader_and_isr) == grants

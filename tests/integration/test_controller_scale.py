@@ -9,7 +9,7 @@ from leadline_common.zk.ops import MultiResults, Op, SetOp
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.state import Term
-from leadline_controller.runtime.loader import load_image
+from leadline_controller.runtime.active_controller import load_image
 from tests.support.controller_rig import Rig, create
 from tests.support.zookeeper import until
 

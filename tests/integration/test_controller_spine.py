@@ -10,7 +10,7 @@ from leadline_common import rpc, znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, TopicAssignment
-from leadline_controller.runtime.channel.dispatcher import PATIENCE
+from leadline_controller.runtime.channel.dispatcher import MISMATCHES_BEFORE_GRANT
 from tests.support.controller_rig import Rig, create
 from tests.support.controllers import RecordingBroker, RunningController, read_state
 from tests.support.zookeeper import until
@@ -52,7 +52,7 @@ async def test_leadership_moves_when_a_leader_dies(rig: Rig, zk_session: ZkSessi
     left = [rig.brokers[2], rig.brokers[3]]
     await until(
         lambda: all(r.leader != 1 and 1 not in r.isr for b in left for r in b.roles.values()),
-        "the others are told",
+        "the others know",
     )
     for partition in range(6):
         state = await read_state(zk_session, "orders", partition)
@@ -88,7 +88,7 @@ async def test_a_topic_written_into_zookeeper_by_hand_is_taken_up(
 
 
 async def test_a_bounced_leader_leads_again_only_under_a_new_epoch(rig: Rig) -> None:
-    """R9: its session ends and begins anew faster than anybody looks."""
+    """R9: its session ends and another begins before anybody reads."""
     controller = await rig.up(brokers=1)
     await create(controller, partitions=2, replication_factor=1)
     broker = rig.brokers[1]
@@ -233,10 +233,10 @@ async def test_a_deletion_that_takes_long_is_no_disagreement(rig: Rig) -> None:
     broker.deaf = True
     await controller.http.delete("/v1/topics/orders?wait_ms=0")
     grants = sum(command.is_init for command in broker.leader_and_isr)
-    for _ in range(PATIENCE + 1):
+    for _ in range(MISMATCHES_BEFORE_GRANT + 1):
         await beat(controller, broker)
     broker.deaf = False
-    await until(lambda: bool(broker.stops), "it is told to delete")
+    await until(lambda: bool(broker.stops), "it is asked to delete")
     await rig.settled(controller)
     assert sum(command.is_init for command in broker.leader_and_isr) == grants
 

@@ -134,7 +134,7 @@ async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: 
     task = await drain(controller, 1)
     await until(lambda: led(rig, by=1) == 0, "its leaders leave all the same")
     path = f"/v1/tasks/{task['id']}"
-    book = controller.service.reign().tasks.book
+    book = controller.service.active_controller().tasks.store
     await until(lambda: "waits_for" in book.find(task["id"]).node.details, "it says why it waits")
     waiting = await get(controller, path)
     assert waiting["state"] == "preparing"
@@ -151,9 +151,9 @@ async def test_a_drain_that_no_node_can_hold_is_split(rig: Rig) -> None:
     name = "t" * 240
     await create(controller, name, replica_assignment={str(p): [1] for p in range(4000)})
     task = await drain(controller, 1)
-    reign = controller.leadership.reign
-    assert reign is not None
-    found = reign.tasks.book.find(task["id"])
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    found = elected.tasks.store.find(task["id"])
     await until(lambda: found.node.state is TaskState.RUNNING, "as much as fits is moved")
     assert found.node.total == 2000
     assert found.node.details["more"], "another task takes the rest"

@@ -15,9 +15,9 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.idempotency import decode_record
 from leadline_controller.runtime import idempotency
-from leadline_controller.runtime.engine.events import CreateTopic
 from leadline_controller.runtime.engine.guard import Guard, Mark, guard_scope
 from leadline_controller.runtime.idempotency import TakeKey
+from leadline_controller.runtime.topics.topics import CreateTopic
 from tests.integration.test_controller_spine import audit
 from tests.support.cluster import wait_until
 from tests.support.controller_rig import Rig, create
@@ -55,7 +55,7 @@ async def test_a_request_is_handled_once_and_answered_the_same(
 ) -> None:
     controller = await rig.up(brokers=1)
     standby = await rig.controller()
-    await until(lambda: standby.service.active is not None, "the standby knows who rules")
+    await until(lambda: standby.service.active is not None, "the standby knows the active one")
     first = await post(controller)
     assert first.status_code == 201, first.text
     assert "idempotency-replayed" not in first.headers
@@ -193,14 +193,14 @@ async def test_a_request_begun_in_one_term_changes_nothing_in_a_later_one(
     """The later term takes a record of an earlier one that is not marked for one of no effect."""
     controller = await rig.up(brokers=1)
     key, service = KEY["Idempotency-Key"], controller.service
-    mark = await service.ask(TakeKey, key=key, request="slow", what="POST /v1/topics")
+    mark = await service.ask(TakeKey(key=key, request="slow", what="POST /v1/topics"))
     assert isinstance(mark, Mark)
     await controller.retire()
     controller.resume()
     await rig.settled(controller)
     new = NewTopic("slow", 1, 1)
     with guard_scope(Guard(mark=mark)), pytest.raises(NoController):
-        await service.ask(CreateTopic, new=new, dry_run=False)
+        await service.ask(CreateTopic(new=new, dry_run=False))
     assert await state(zk_session) == "begun"
     assert await made(zk_session) == []
 
@@ -208,7 +208,7 @@ async def test_a_request_begun_in_one_term_changes_nothing_in_a_later_one(
 async def test_records_are_forgotten_when_they_are_past_their_time(
     rig: Rig, zk_session: ZkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idempotency, "TIDY_EVERY_MS", 0)
+    monkeypatch.setattr(idempotency, "CLEANUP_INTERVAL_MS", 0)
     controller = await rig.up(brokers=1, idempotency_retention_ms=1_000, reconcile_interval_ms=100)
     await zk_session.create(znodes.idempotency_path("0" * 32), b"not a record")
     await post(controller)

@@ -38,10 +38,10 @@ def avoids(controller: RunningController, broker: int) -> bool:
 
 def is_calm(controller: RunningController) -> bool:
     """Tell whether nothing is left to be healed."""
-    reign = controller.leadership.reign
-    if reign is None or not controller.is_active:
+    elected = controller.leadership.active_controller
+    if elected is None or not controller.is_active:
         return False
-    return not reign.healing.failed and not list(reign.healing.chunks())
+    return not elected.healing.failed and not list(elected.healing.chunks())
 
 
 async def until_noted(session: ZkSession, *brokers: int) -> None:
@@ -127,9 +127,9 @@ async def test_the_time_of_the_failure_outlives_the_controller(
     noted, _ = await zk_session.get(failed_broker_path(1))
     await first.retire()
     await active([second])
-    reign = second.leadership.reign
-    assert reign is not None
-    await until(lambda: 1 in reign.healing.failed, "the successor knows")
+    elected = second.leadership.active_controller
+    assert elected is not None
+    await until(lambda: 1 in elected.healing.failed, "the successor knows")
     assert (await zk_session.get(failed_broker_path(1)))[0] == noted
 
 
@@ -162,17 +162,17 @@ async def test_chunks_that_have_not_begun_are_cancelled_when_the_broker_returns(
 ) -> None:
     controller = await rig.up(5, **SOON)
     await create(controller, partitions=15, replication_factor=2)
-    reign = controller.leadership.reign
-    assert reign is not None
+    elected = controller.leadership.active_controller
+    assert elected is not None
     await rig.brokers[1].leave()
     running = TaskState.RUNNING
     await until(
-        lambda: any(task.node.state is running for task in reign.healing.chunks()), "one runs"
+        lambda: any(task.node.state is running for task in elected.healing.chunks()), "one runs"
     )
-    (begun, *queued) = list(reign.healing.chunks())
+    (begun, *queued) = list(elected.healing.chunks())
     assert queued, "there must be something to cancel"
     await rig.brokers[1].register()
-    await until(lambda: list(reign.healing.chunks()) == [begun], "the others are cancelled")
+    await until(lambda: list(elected.healing.chunks()) == [begun], "the others are cancelled")
     async with Followers(rig, zk_session):
         await until(lambda: is_calm(controller), "the one that ran is finished")
     assert (await failures(controller))[0]["outcome"] == "partly_healed"
@@ -186,17 +186,17 @@ async def test_a_second_failure_does_not_wait_for_what_still_runs_of_the_first(
 ) -> None:
     controller = await rig.up(5, **SOON)
     await create(controller, partitions=15, replication_factor=2)
-    reign = controller.leadership.reign
-    assert reign is not None
+    elected = controller.leadership.active_controller
+    assert elected is not None
     await rig.brokers[1].leave()
     await until(
-        lambda: any(task.node.state is TaskState.RUNNING for task in reign.healing.chunks()),
+        lambda: any(task.node.state is TaskState.RUNNING for task in elected.healing.chunks()),
         "a chunk runs",
     )
     await rig.brokers[1].register()
-    await until(lambda: len(list(reign.healing.chunks())) == 1, "the others are cancelled")
+    await until(lambda: len(list(elected.healing.chunks())) == 1, "the others are cancelled")
     await rig.brokers[1].leave()
-    await until(lambda: len(list(reign.healing.chunks())) == 2, "the rest is queued anew")
+    await until(lambda: len(list(elected.healing.chunks())) == 2, "the rest is queued anew")
     async with Followers(rig, zk_session):
         await until(lambda: is_calm(controller), "all chunks are over")
     second, first = await failures(controller)
@@ -210,14 +210,14 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
 ) -> None:
     controller = await rig.up(5, **SOON, failed_broker_budget_percent=50)
     await create(controller, partitions=15, replication_factor=2)
-    reign = controller.leadership.reign
-    assert reign is not None
+    elected = controller.leadership.active_controller
+    assert elected is not None
     async with Followers(rig, zk_session, but=[2]):
         await rig.brokers[1].stop()
         await until(
             lambda: any(
                 entry.facts is not None and 2 in entry.facts.adding
-                for entry in reign.reassignments.agenda
+                for entry in elected.reassignments
             ),
             "2 is to take something over",
         )
@@ -283,21 +283,21 @@ async def test_healing_stops_where_more_have_failed_than_the_budget_allows(
     await create(
         controller, replica_assignment={"0": [1, 3], "1": [3, 1], "2": [2, 4], "3": [4, 3]}
     )
-    reign = controller.leadership.reign
-    assert reign is not None
+    elected = controller.leadership.active_controller
+    assert elected is not None
     await asyncio.gather(rig.brokers[1].leave(), rig.brokers[2].leave())
-    await until(lambda: reign.healing.is_suspended, "the budget is used up")
+    await until(lambda: elected.healing.is_suspended, "the budget is used up")
     await set_interval(controller, 0)
     # Whatever that has set off is done before the answer to the next request.
     tried = await controller.http.post("/v1/topics", json={"name": "tried", "dry_run": True})
     assert tried.status_code == 200
-    assert list(reign.healing.chunks()) == []
+    assert list(elected.healing.chunks()) == []
     ready = (await controller.http.get("/readyz")).text
     assert "healing is suspended" in ready
     assert "healing_suspended" in await kinds(controller)
     await rig.brokers[2].register()
     async with Followers(rig, zk_session):
-        await until(lambda: not reign.healing.is_suspended, "the budget suffices again")
+        await until(lambda: not elected.healing.is_suspended, "the budget suffices again")
         await until(lambda: avoids(controller, 1), "the one that stayed away is healed")
     assert "healing_resumed" in await kinds(controller)
 

@@ -216,16 +216,16 @@ async def cut_short(
 
 
 def knows(controller: RunningController, tasks: int) -> bool:
-    reign = controller.leadership.reign
-    return reign is not None and len(list(reign.tasks.book)) == tasks
+    elected = controller.leadership.active_controller
+    return elected is not None and len(list(elected.tasks.store)) == tasks
 
 
 def idle(controller: RunningController) -> bool:
     """Tell whether a controller knows of nothing to reassign."""
-    reign = controller.leadership.reign
-    if reign is None or len(agenda_of(controller)):
+    elected = controller.leadership.active_controller
+    if elected is None or len(agenda_of(controller)):
         return False
-    return all(task.node.state.is_over for task in reign.tasks.book)
+    return all(task.node.state.is_over for task in elected.tasks.store)
 
 
 async def test_cancelling_before_the_first_step_changes_nothing(

@@ -97,9 +97,9 @@ async def test_limits_are_never_exceeded(rig: Rig, zk_session: ZkSession, partit
 
 async def watch(controller: RunningController, task_id: str) -> int:
     """Poll the current batch until a task is over, and return the largest one."""
-    reign = controller.leadership.reign
-    assert reign is not None
-    task = reign.tasks.book.find(task_id)
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    task = elected.tasks.store.find(task_id)
     most = 0
     while not task.node.state.is_over:
         batch = (await get(controller, "/v1/reassignments"))["current_batch"]

@@ -106,14 +106,14 @@ async def test_a_task_written_by_hand_is_kafkas_json(rig: Rig, zk_session: ZkSes
     by_hand = b'{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[3,2]}]}'
     async with Followers(rig, zk_session):
         await zk_session.create(task_path("friday"), by_hand)
-        reign = controller.leadership.reign
-        assert reign is not None
-        await until(lambda: reign.tasks.book.get("friday") is not None, "it is found")
+        elected = controller.leadership.active_controller
+        assert elected is not None
+        await until(lambda: elected.tasks.store.get("friday") is not None, "it is found")
         assert (await over(controller, "friday"))["state"] == "done"
     assert await replicas(zk_session) == (3, 2)
     await zk_session.create(task_path("wrong"), by_hand.replace(b"[3,2]", b"[3,9]"))
     await zk_session.create(task_path("no-task"), b"{")
-    await until(lambda: reign.tasks.book.get("no-task") is not None, "they are found")
+    await until(lambda: elected.tasks.store.get("no-task") is not None, "they are found")
     wrong = await over(controller, "wrong")
     assert (wrong["state"], "[9] never registered" in wrong["reason"]) == ("failed", True)
     assert (await over(controller, "no-task"))["state"] == "failed"
@@ -236,7 +236,7 @@ async def test_generated_tasks_run_one_after_another(rig: Rig, zk_session: ZkSes
     for number in range(3):
         chunk = TaskNode((TargetRow("orders", number, (2,)),), is_auto_generated=True)
         await zk_session.create(f"{znodes.REASSIGN_PARTITIONS}/", encode_task(chunk), sequence=True)
-    book = controller.service.reign().tasks.book
+    book = controller.service.active_controller().tasks.store
     await until(lambda: len(list(book)) == 3, "all are known")
     await until(lambda: ORDERS in rig.brokers[2].roles, "the first has begun")
     tasks = (await get(controller, "/v1/tasks"))["tasks"]

@@ -42,12 +42,13 @@ class Rig:
         return controller
 
     async def settled(self, controller: RunningController) -> None:
-        """Wait until a controller rules and owes its live brokers nothing."""
-        await until(lambda: controller.is_active, "the controller rules")
-        reign = controller.leadership.reign
-        assert reign is not None
+        """Wait until a controller is active, and its live brokers have acknowledged everything."""
+        await until(lambda: controller.is_active, "the controller is active")
+        elected = controller.leadership.active_controller
+        assert elected is not None
         await until(
-            lambda: reign.image.live == self.live and reign.delivery.idle(), "brokers are told"
+            lambda: elected.image.live == self.live and elected.dispatcher.idle(),
+            "brokers are up to date",
         )
 
     @property

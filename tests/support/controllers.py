@@ -32,7 +32,7 @@ from leadline_controller.api.app import build_app
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.ports import Store
+from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService
 from tests.support.zookeeper import until
 
@@ -55,7 +55,7 @@ async def served(app: Any, listener: Listener) -> AsyncIterator[None]:
 
 
 class RecordingBroker:
-    """A broker that registers, takes every command, and remembers what it was told.
+    """A broker that registers, takes every command, and remembers what it received.
 
     `refuse_next` codes are answered, one for each coming LeaderAndISR, for all of
     its partitions; while `deaf` it answers 503 to everything.
@@ -241,16 +241,20 @@ class RunningController:
             random_index=lambda _: 0,
         )
         metrics, url = ControllerMetrics(), self.listener.url
-        self.library = AuditStores(SqlHistory(self.settings.history_url), HttpPeerAuditClient())
-        self.historian = AuditReplicator(self.settings, url, self.library, means.clock, metrics)
-        self.leadership = Leadership(self.settings, url, means, metrics, self.historian)
+        self.audit_stores = AuditStores(
+            SqlHistory(self.settings.history_url), HttpPeerAuditClient()
+        )
+        self.replicator = AuditReplicator(
+            self.settings, url, self.audit_stores, means.clock, metrics
+        )
+        self.leadership = Leadership(self.settings, url, means, metrics, self.replicator)
         self.service = ControllerService(self.leadership)
         self.app = build_app(self.service, self.leadership.metrics, 16 * 1024 * 1024)
         self.http = httpx.AsyncClient(base_url=self.listener.url, timeout=60)
         self._task: asyncio.Task[None] | None = None
         self._stack = contextlib.AsyncExitStack()
 
-    async def _open_store(self) -> Store:
+    async def _open_store(self) -> ControllerStore:
         store = self._store_type()
         await store.start(self._hosts, self.settings.zookeeper_session_timeout_ms)
         self.stores.append(store)
@@ -264,7 +268,7 @@ class RunningController:
         self._task = asyncio.create_task(self.leadership.run())
 
     async def retire(self) -> None:
-        """Give up the office cleanly; the API goes on."""
+        """Resign cleanly; the API goes on."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -276,7 +280,7 @@ class RunningController:
         await self._stack.aclose()
         await self.app.forwarder.close()
         await self.gateway.close()
-        await self.library.own.close()
+        await self.audit_stores.own.close()
 
     @property
     def is_active(self) -> bool:
@@ -288,7 +292,7 @@ class RunningController:
 
 
 async def active(controllers: Sequence[RunningController]) -> RunningController:
-    """Wait until one of the controllers rules, and return it."""
+    """Wait until one of the controllers is active, and return it."""
     await until(lambda: any(c.is_active for c in controllers), "a controller is active")
     return next(c for c in controllers if c.is_active)
 

@@ -152,8 +152,8 @@ class Followers:
 
 def agenda_of(controller: RunningController) -> ReassignmentQueue:
     """Return the reassignments that a ruling controller knows of."""
-    reign = controller.leadership.reign
-    return reign.reassignments.agenda if reign is not None else ReassignmentQueue()
+    elected = controller.leadership.active_controller
+    return elected.reassignments if elected is not None else ReassignmentQueue()
 
 
 async def get(controller: RunningController, path: str) -> Any:
@@ -165,8 +165,8 @@ async def get(controller: RunningController, path: str) -> Any:
 
 async def over(controller: RunningController, task_id: str) -> dict[str, Any]:
     """Wait until a task is over, and return it."""
-    reign = controller.leadership.reign
-    assert reign is not None
-    await until(lambda: reign.tasks.book.find(task_id).node.state.is_over, f"{task_id} is over")
+    elected = controller.leadership.active_controller
+    assert elected is not None
+    await until(lambda: elected.tasks.store.find(task_id).node.state.is_over, f"{task_id} is over")
     task: dict[str, Any] = await get(controller, f"/v1/tasks/{task_id}")
     return task

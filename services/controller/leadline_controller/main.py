@@ -6,6 +6,8 @@ import asyncio
 import gc
 import secrets
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 from fastapi import FastAPI
 
@@ -20,18 +22,19 @@ from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.api.app import build_app
 from leadline_controller.domain.stats import count_unhealthy
+from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.ports import BrokerGateway, Store
+from leadline_controller.runtime.ports import CommandGateway, ControllerStore
 from leadline_controller.runtime.service import ControllerService
 
 _GC_THRESHOLD = 50_000
-"""Full collections walk the whole image; there are no cycles in it to be found."""
+"""A full collection walks the whole image, which has no cycles, and frees nothing."""
 
 
 def run(settings: ControllerSettings) -> None:
-    """Run a controller until SIGTERM or SIGINT; it then gives up its office and ends."""
+    """Run a controller until SIGTERM or SIGINT; it resigns before it ends."""
     configure_logging(
         "controller", settings.controller_id, level=settings.log_level, form=settings.log_format
     )
@@ -42,24 +45,24 @@ def run(settings: ControllerSettings) -> None:
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
     gateway = HttpBrokers()
-    library = AuditStores(SqlHistory(settings.history_url), HttpPeerAuditClient())
+    stores = AuditStores(SqlHistory(settings.history_url), HttpPeerAuditClient())
     url = settings.advertised_url or listener.url
-    leadership, service = _build(settings, url, gateway, library)
+    leadership, service = _build(settings, url, gateway, stores)
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
-    office = asyncio.create_task(leadership.run(), name="leadership")
+    election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
         await serve(app, listener, stopping=service.stopping)
     finally:
-        office.cancel()
-        await asyncio.gather(office, return_exceptions=True)
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)
         await gateway.close()
-        await library.own.close()
+        await stores.own.close()
 
 
 def _build(
-    settings: ControllerSettings, url: str, gateway: BrokerGateway, library: AuditStores
+    settings: ControllerSettings, url: str, gateway: CommandGateway, stores: AuditStores
 ) -> tuple[Leadership, ControllerService]:
-    async def open_store() -> Store:
+    async def open_store() -> ControllerStore:
         store = ZkStore()
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
@@ -72,93 +75,95 @@ def _build(
         random_index=secrets.randbelow,
     )
     metrics = ControllerMetrics()
-    historian = AuditReplicator(settings, url, library, means.clock, metrics)
-    leadership = Leadership(settings, url, means, metrics, historian)
+    replicator = AuditReplicator(settings, url, stores, means.clock, metrics)
+    leadership = Leadership(settings, url, means, metrics, replicator)
     _add_gauges(leadership)
-    _add_reassignment_gauges(leadership)
     return leadership, ControllerService(leadership)
 
 
-def _add_gauges(leadership: Leadership) -> None:
-    def ailing(which: int) -> float:
-        return count_unhealthy(leadership.reign.image)[which] if leadership.reign else 0.0
+def _reading(
+    leadership: Leadership, read: Callable[[ActiveController], float]
+) -> Callable[[], float]:
+    """Return a reading of the active controller, 0 while this process is a standby."""
 
+    def reading() -> float:
+        active = leadership.active_controller
+        return read(active) if active is not None else 0
+
+    return reading
+
+
+def _add_gauges(leadership: Leadership) -> None:
+    read = partial(_reading, leadership)
     leadership.metrics.watch(
         {
-            "active": (
-                "1 while this is the active controller.",
-                lambda: leadership.reign is not None,
-            ),
+            "active": ("1 while this is the active controller.", read(lambda _: 1)),
             "epoch": (
                 "The controller epoch, as far as known.",
                 lambda: leadership.active.epoch if leadership.active else 0,
             ),
-            "offline_partitions": ("Partitions without a leader.", lambda: ailing(0)),
+            "offline_partitions": (
+                "Partitions without a leader.",
+                read(lambda active: count_unhealthy(active.image)[0]),
+            ),
             "under_replicated_partitions": (
                 "Partitions whose ISR lacks a replica.",
-                lambda: ailing(1),
+                read(lambda active: count_unhealthy(active.image)[1]),
             ),
             "failed_brokers": (
-                "Brokers that are noted as failed.",
-                lambda: len(leadership.reign.healing.failed) if leadership.reign else 0,
+                "Brokers recorded as failed.",
+                read(lambda active: len(active.healing.failed)),
             ),
             "healing_chunks": (
-                "Chunks of failed brokers' partitions that are not over.",
-                lambda: len(list(leadership.reign.healing.chunks())) if leadership.reign else 0,
+                "Self-healing tasks that are not over.",
+                read(lambda active: len(list(active.healing.chunks()))),
             ),
             "healing_suspended": (
-                "1 while more brokers are down than the budget of healing allows.",
-                lambda: leadership.reign is not None and leadership.reign.healing.is_suspended,
+                "1 while more brokers are down than the self-healing budget allows.",
+                read(lambda active: active.healing.is_suspended),
             ),
             "audit_stored": (
                 "The newest audit entry in this controller's history; -1 before the first.",
-                lambda: leadership.historian.stored if leadership.historian else -1,
+                lambda: leadership.audit_replicator.stored if leadership.audit_replicator else -1,
             ),
             "zookeeper_session_reads": (
-                "Requests to ZooKeeper for reading, in this session.",
+                "Read requests to ZooKeeper in this session.",
                 lambda: leadership.store.reads if leadership.store else 0,
             ),
             "zookeeper_session_writes": (
-                "Requests to ZooKeeper for writing, in this session.",
+                "Write requests to ZooKeeper in this session.",
                 lambda: leadership.store.writes if leadership.store else 0,
             ),
-        }
-    )
-
-
-def _add_reassignment_gauges(leadership: Leadership) -> None:
-    leadership.metrics.watch(
-        {
             "reassignments_active": (
-                "Partitions that are on their way to other replicas.",
-                lambda: len(leadership.reign.reassignments.agenda) if leadership.reign else 0,
+                "Partitions being reassigned.",
+                read(lambda active: len(active.reassignments)),
             ),
             "reassignments_in_flight": (
-                "Partitions that are in a step of their reassignment.",
-                lambda: leadership.reign.reassignments.agenda.in_flight if leadership.reign else 0,
+                "Partitions in a reassignment step.",
+                read(lambda active: active.reassignments.in_flight),
             ),
             "reassignment_bytes_left": (
-                "To be copied to the replicas that are moving now.",
-                lambda: leadership.reign.progress.bytes_left().left if leadership.reign else 0,
+                "Bytes still to be copied to moving replicas.",
+                read(lambda active: active.progress.bytes_left().left),
             ),
         }
     )
 
 
 class _NoBrokers:
-    """The gateway of an application that only shows its documentation."""
+    """The gateway of an application that only serves its documentation."""
 
     async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
-        """Refuse: nothing is ever sent from here."""
+        """Refuse."""
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Have nothing to close."""
+        """Do nothing."""
 
 
 def openapi_app() -> FastAPI:
-    """Return the application without any IO, for its OpenAPI document."""
+    """Return the application for its OpenAPI document, without IO."""
     settings = ControllerSettings(controller_id=1)
-    library = AuditStores(SqlHistory(""), HttpPeerAuditClient())
-    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), library)
+    stores = AuditStores(SqlHistory(""), HttpPeerAuditClient())
+    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), stores)
     return build_app(service, leadership.metrics, settings.request_max_bytes)

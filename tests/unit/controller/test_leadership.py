@@ -11,7 +11,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.settings import ControllerSettings
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import Leadership, Means
-from leadline_controller.runtime.ports import Store
+from leadline_controller.runtime.ports import ControllerStore
 
 
 class LostOnly:
@@ -28,7 +28,7 @@ async def test_a_candidate_that_wakes_up_can_still_be_cancelled(steps: int) -> N
     candidate = Leadership(
         ControllerSettings(controller_id=1), "http://127.0.0.1:1", means, ControllerMetrics()
     )
-    waiting = asyncio.create_task(candidate._wait(cast("Store", LostOnly())))
+    waiting = asyncio.create_task(candidate._wait(cast("ControllerStore", LostOnly())))
     await asyncio.sleep(0)
     candidate._changed.set()
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""The metadata document: its shape, and that only what changed is encoded anew."""
+"""The metadata document: its shape, and that only changes are encoded again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from leadline_client.wire import Metadata
 from leadline_common.rpc import ControllerRow
 from leadline_controller.domain.cluster import DeletionPending, StateSet, TopicGone
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
-from leadline_controller.runtime.channel.requests import Commands
+from leadline_controller.runtime.channel.requests import RequestBuilder
 from tests.unit.controller.images import TOPIC, cluster, state
 
 AR = (1, 2)
@@ -45,7 +45,7 @@ def test_it_follows_the_image_and_hides_what_is_being_deleted() -> None:
 
 def test_brokers_get_deltas_and_whole_documents() -> None:
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
-    commands = Commands(image, "c1", ROW, 1000)
+    commands = RequestBuilder(image, "c1", ROW, 1000)
     body, version = commands.metadata(image.brokers[1], None, "cause")
     whole = json.loads(body)
     assert (whole["full"], version, len(whole["topics"])) == (True, image.version, 1)
@@ -63,7 +63,7 @@ def test_a_broker_that_registered_after_a_state_hears_of_no_leader() -> None:
     """R9: the old role of an earlier incarnation is never granted."""
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     image.registered_at[1] = 50
-    commands = Commands(image, "c1", ROW, 1000)
+    commands = RequestBuilder(image, "c1", ROW, 1000)
     grant = json.loads(commands.grant(image.brokers[1], "cause").body)
     assert grant["topics"][0][3][0][:3] == [0, -1, 4]
     other = json.loads(commands.grant(image.brokers[2], "cause").body)

@@ -8,7 +8,7 @@ from leadline_controller.runtime.reassignment.progress import (
     TASKS_KEPT,
     WINDOW_MS,
     BytesLeft,
-    Progress,
+    ReassignmentProgress,
 )
 from tests.unit.controller.images import NAME, TOPIC
 
@@ -17,8 +17,8 @@ def row(left: int, *, partition: int = 0, replica: int = 2, total: int = 1000) -
     return MovingRow(TOPIC, partition, replica, left, total)
 
 
-def progress() -> Progress:
-    return Progress(lambda name: "7" if name.partition < 5 else "8")
+def progress() -> ReassignmentProgress:
+    return ReassignmentProgress(lambda name: "7" if name.partition < 5 else "8")
 
 
 def test_what_is_left_is_what_leaders_said_last() -> None:
@@ -81,7 +81,7 @@ def test_what_a_leader_said_before_it_died_is_forgotten() -> None:
 
 def test_of_tasks_that_were_over_long_ago_nothing_is_kept() -> None:
     """A term may last for months, and healing and drains make tasks all the time."""
-    known = Progress(lambda name: str(name.partition))
+    known = ReassignmentProgress(lambda name: str(name.partition))
     known.on_heartbeat(1, [row(900, partition=7)], 0)
     for number in range(1000, 1000 + TASKS_KEPT - 1):
         known.on_heartbeat(2, [row(900, partition=number)], 0)

@@ -16,6 +16,7 @@ from leadline_controller.api.plans import PlanAnswers
 from leadline_controller.api.reassignments import ReassignmentAnswers
 from leadline_controller.api.tasks import TaskAnswers
 from leadline_controller.api.what_if import WhatIfAnswers
+from leadline_controller.runtime.topics.elections import ElectLeaders
 
 
 class ControllerAdministration(
@@ -99,9 +100,9 @@ class ControllerAdministration(
         """Elect leaders."""
         names = None
         if wanted.partitions is not None:
-            names = [TopicPartition(name.topic, name.partition) for name in wanted.partitions]
-        decisions = await self._controller.elect(
-            names, unclean=wanted.type == "unclean", dry_run=wanted.dry_run
+            names = tuple(TopicPartition(row.topic, row.partition) for row in wanted.partitions)
+        decisions = await self._controller.ask(
+            ElectLeaders(wanted.type == "unclean", names, dry_run=wanted.dry_run)
         )
         return models.Elections(
             elected=[views.elected_view(decision) for decision in decisions],

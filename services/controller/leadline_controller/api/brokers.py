@@ -46,25 +46,22 @@ class BrokerAnswers(Answers):
         if wanted.dry_run:
             return await self._plan_drain(broker_id, wanted)
         task_id = await self._controller.ask(
-            DrainBroker,
-            broker_id=broker_id,
-            leaders_only=wanted.leaders_only,
-            throttle_bytes_per_s=wanted.throttle_bytes_per_s,
+            DrainBroker(broker_id, wanted.leaders_only, wanted.throttle_bytes_per_s)
         )
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        active = self._controller.active_controller()
+        return task_view(active, active.tasks.store.find(task_id))
 
     async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> Task:
-        reign = self._controller.reign()
-        question = reign.drains.question(broker_id)
+        active = self._controller.active_controller()
+        question = active.drains.question(broker_id)
         rows = () if wanted.leaders_only else await asyncio.to_thread(question.plan)
-        names = hosted_names(reign.image, broker_id)
-        leaders = len(move_leaders_off(reign.image, names, frozenset({broker_id})))
+        names = hosted_names(active.image, broker_id)
+        leaders = len(move_leaders_off(active.image, names, frozenset({broker_id})))
         details = {
             "broker": broker_id,
             "leaders_only": wanted.leaders_only,
             "leaders": leaders,
-            "leaders_that_stay": len(led_by(reign.image, broker_id)) - leaders,
+            "leaders_that_stay": len(led_by(active.image, broker_id)) - leaders,
         }
         rate = wanted.throttle_bytes_per_s
         return dry_run_view(submission_of_drain(rows, details, rate, "operator"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from leadline_common.api import configs as models
 from leadline_common.settings import Level, Resolved, Synonym, describe, may_be_set
 from leadline_controller.api.answers import Answers
-from leadline_controller.runtime.engine.config_events import AlterConfigs, ConfigResource
+from leadline_controller.runtime.engine.dynamic_configs import AlterConfigs, ConfigResource
 
 
 class ConfigAnswers(Answers):
@@ -14,7 +14,8 @@ class ConfigAnswers(Answers):
     def read_configs(self, level: Level, name: str) -> tuple[models.Configs, str]:
         """Return all settings of a level, and their ETag."""
         resource = ConfigResource(level, name)
-        configs = self._controller.configs(resource)
+        configs = self._controller.active_controller().configs
+        configs.find(resource)
         problems = dict(configs.accepted(resource).problems)
         shown = [_config(level, found) for found in describe(level, configs.layers(resource))]
         version = configs.version(resource)
@@ -29,11 +30,7 @@ class ConfigAnswers(Answers):
         """Set and remove settings of a level, all or none; return what changed, and the ETag."""
         resource = ConfigResource(level, name)
         altered = await self._controller.ask(
-            AlterConfigs,
-            resource=resource,
-            configs=changes.set,
-            remove=tuple(changes.remove),
-            dry_run=changes.dry_run,
+            AlterConfigs(resource, changes.set, tuple(changes.remove), dry_run=changes.dry_run)
         )
         before, after = altered.before, altered.after
         changed = [

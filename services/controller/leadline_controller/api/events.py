@@ -26,8 +26,8 @@ class FeedReader:
 
     def __init__(self, controller: ControllerService, after: int | None) -> None:
         self._controller = controller
-        self._reign = controller.reign()
-        self._feed = Feed(self._reign.image, after)
+        self._active = controller.active_controller()
+        self._feed = Feed(self._active.image, after)
 
     @property
     def version(self) -> int:
@@ -38,7 +38,8 @@ class FeedReader:
         """Return what is new, once there is something, after `wait_ms` at most; None at the end."""
         try:
             await self._controller.metadata(self._feed.version, wait_ms)
-            if self._controller.is_stopping or self._controller.reign() is not self._reign:
+            active = self._controller.active_controller()
+            if self._controller.is_stopping or active is not self._active:
                 return None
         except NoController:
             return None

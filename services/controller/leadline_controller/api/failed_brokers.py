@@ -14,13 +14,13 @@ class HealingAnswers(Answers):
 
     def failed_brokers(self) -> models.FailedBrokers:
         """Return the brokers that are down."""
-        reign = self._controller.reign()
-        healing = reign.healing
+        active = self._controller.active_controller()
+        healing = active.healing
         chunked = {task.node.details.get("broker", -1) for task in healing.chunks()}
         return models.FailedBrokers(
             suspended=healing.is_suspended,
-            interval_ms=reign.desk.configs.current().failed_broker_interval_ms,
-            brokers=[_failed(reign, broker) for broker in sorted({*healing.failed, *chunked})],
+            interval_ms=active.configs.current().failed_broker_interval_ms,
+            brokers=[_failed(active, broker) for broker in sorted({*healing.failed, *chunked})],
         )
 
     async def broker_failures(self, broker: int | None, limit: int) -> models.BrokerFailures:
@@ -30,16 +30,16 @@ class HealingAnswers(Answers):
         return models.BrokerFailures(failures=[_failure(record) for record in found])
 
 
-def _failed(reign: ActiveController, broker: int) -> models.FailedBroker:
-    noted = reign.healing.failed.get(broker)
+def _failed(active: ActiveController, broker: int) -> models.FailedBroker:
+    noted = active.healing.failed.get(broker)
     return models.FailedBroker(
         id=broker,
         failed_at=noted.failure_timestamp if noted else None,
-        due_at=reign.healing.due_at(broker) if noted else None,
+        due_at=active.healing.due_at(broker) if noted else None,
         incarnation=noted.incarnation if noted else None,
         detected_in_controller_epoch=noted.controller_epoch if noted else None,
-        partitions=len(replicas_on(reign.image, broker)),
-        chunks=[task.id for task in reign.healing.chunks(broker)],
+        partitions=len(replicas_on(active.image, broker)),
+        chunks=[task.id for task in active.healing.chunks(broker)],
     )
 
 

@@ -27,7 +27,7 @@ from leadline_common.api.guards import (
     resource_of,
 )
 from leadline_controller.domain.idempotency import MAX_ANSWER_BYTES, KeptAnswer
-from leadline_controller.runtime.engine.guard import Condition, Guard, Named, guard_scope
+from leadline_controller.runtime.engine.guard import Condition, Guard, ResourceName, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
 from leadline_controller.runtime.service import ControllerService
 
@@ -65,7 +65,7 @@ def _tagging(controller: ControllerService, path: str, serve: Serve) -> Serve:
     async def tagging(request: Request) -> Response:
         named = _named(path, request)
         # Before the reading: a change in between makes the ETag too old, never too new.
-        etag = None if named is None else controller.etag(named)
+        etag = None if named is None else controller.active_controller().etags.of(named)
         response = await serve(request)
         if etag is not None:
             response.headers["ETag"] = etag
@@ -93,7 +93,7 @@ async def _once(
     if not _KEY.fullmatch(key):
         raise _invalid(IDEMPOTENCY_KEY, "must be 1 to 255 printable ASCII characters")
     what = f"{request.method} {request.url.path}"
-    taken = await controller.ask(TakeKey, key=key, request=await _digest(request), what=what)
+    taken = await controller.ask(TakeKey(key, await _digest(request), what))
     if isinstance(taken, KeptAnswer):
         return _replayed(taken)
     guard.mark = taken
@@ -104,7 +104,7 @@ async def _once(
         kept = await _keep(controller, key, response)
     finally:
         if not kept:
-            controller.tell(DropKey, key=key, marked=guard.marked)
+            controller.post(DropKey(key, guard.marked))
     return response
 
 
@@ -114,9 +114,7 @@ async def _keep(controller: ControllerService, key: str, response: Response) -> 
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
     answer = KeptAnswer(response.status_code, headers, body)
     try:
-        await controller.ask(
-            KeepAnswer, key=key, answer=answer if len(body) <= MAX_ANSWER_BYTES else None
-        )
+        await controller.ask(KeepAnswer(key, answer if len(body) <= MAX_ANSWER_BYTES else None))
     except LeadlineError as problem:
         _log.warning("the answer to a request with a key could not be kept: %s", problem)
         return False
@@ -159,7 +157,7 @@ def _condition(path: str, request: Request) -> Condition | None:
     return Condition(named, frozenset(etag.replace('-gzip"', '"') for etag in etags))
 
 
-def _named(path: str, request: Request) -> Named | None:
+def _named(path: str, request: Request) -> ResourceName | None:
     """Return the resource that a request is about, and that its route guards."""
     resource = resource_of(path, request.method)
     if resource is None:

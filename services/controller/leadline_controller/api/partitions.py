@@ -9,7 +9,7 @@ from leadline_common.api.partitions import (
     RemovedPartitions,
 )
 from leadline_controller.api.answers import Answers
-from leadline_controller.runtime.topics.partition_events import AddPartitions, RemovePartitions
+from leadline_controller.runtime.topics.partition_intents import AddPartitions, RemovePartitions
 
 
 class PartitionAnswers(Answers):
@@ -18,16 +18,15 @@ class PartitionAnswers(Answers):
     async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
         """Add partitions, or with `dry_run` say where they would be."""
         given = wanted.replica_assignment
+        assignment = None
+        if given is not None:
+            assignment = {int(number): tuple(replicas) for number, replicas in given.items()}
         asked = self._controller.ask(
-            AddPartitions,
-            topic=topic,
-            total=wanted.partitions,
-            replica_assignment=None
-            if given is None
-            else {int(number): tuple(replicas) for number, replicas in given.items()},
-            dry_run=wanted.dry_run,
+            AddPartitions(topic, wanted.partitions, assignment, dry_run=wanted.dry_run)
         )
-        added = await asked if wanted.dry_run else await self._controller.spread(topic, asked)
+        added = await (
+            asked if wanted.dry_run else self._controller.until_acknowledged(topic, asked)
+        )
         return AddedPartitions(
             topic=topic,
             topic_id=self._controller.topic(topic).topic_id,
@@ -42,16 +41,13 @@ class PartitionAnswers(Answers):
         """Order the removal of partitions, and wait for it at most `wait_ms`."""
         known = self._controller.topic(topic)
         numbers = await self._controller.ask(
-            RemovePartitions,
-            topic=topic,
-            partitions=tuple(going.partitions),
-            dry_run=going.dry_run,
+            RemovePartitions(topic, tuple(going.partitions), dry_run=going.dry_run)
         )
 
         def are_gone() -> bool:
             return known.leaving.isdisjoint(numbers)
 
-        complete = not going.dry_run and await self._controller.comes_true(are_gone, wait_ms)
+        complete = not going.dry_run and await self._controller.wait_until(are_gone, wait_ms)
         return RemovedPartitions(
             topic=topic,
             topic_id=known.topic_id,

@@ -30,24 +30,21 @@ class PlanAnswers(Answers):
             excluded=tuple(wanted.exclude),
             topics=None if wanted.topics is None else tuple(wanted.topics),
         )
-        return _plan(await self._controller.ask(MakePlan, wanted=request), is_stale=False)
+        return _plan(await self._controller.ask(MakePlan(request)), is_stale=False)
 
     def plan(self, plan_id: str) -> Plan:
         """Return a plan."""
-        plans = self._controller.reign().plans
+        plans = self._controller.active_controller().plans
         known = plans.find(plan_id)
         return _plan(known, is_stale=plans.is_stale(known))
 
     async def apply_plan(self, plan_id: str, how: PlanApplication) -> Task:
         """Carry a plan out, if nothing that it is based on has changed."""
         task_id = await self._controller.ask(
-            ApplyPlan,
-            plan=plan_id,
-            algorithm=how.algorithm,
-            throttle_bytes_per_s=how.throttle_bytes_per_s,
+            ApplyPlan(plan_id, how.algorithm, how.throttle_bytes_per_s)
         )
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        active = self._controller.active_controller()
+        return task_view(active, active.tasks.store.find(task_id))
 
 
 def _plan(known: KnownPlan, *, is_stale: bool) -> Plan:

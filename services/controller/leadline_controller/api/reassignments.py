@@ -29,14 +29,14 @@ class ReassignmentAnswers(Answers):
 
     def reassignments(self, topic: str | None) -> Reassignments:
         """Return the reassignments, all or of one topic."""
-        reign = self._controller.reign()
-        agenda, limits = reign.reassignments.agenda, reign.reassignments.limits
-        agenda.refresh(reign.image, limits)
+        active = self._controller.active_controller()
+        agenda, limits = active.reassignments, active.agent.limits
+        agenda.refresh(active.image, limits)
         entries = sorted(
             (entry for entry in agenda if topic in (None, entry.name.topic)),
             key=lambda entry: entry.name,
         )
-        held_up, left = agenda.held_up(limits), reign.progress.by_partition()
+        held_up, left = agenda.held_up(limits), active.progress.by_partition()
         return Reassignments(
             reassignments=[
                 _row(entry, left.get(entry.name, 0), is_held_up=entry.name in held_up)
@@ -66,18 +66,16 @@ class ReassignmentAnswers(Answers):
             retarget=wanted.retarget,
             allow_replication_factor_change=wanted.allow_replication_factor_change,
         )
-        task_id = await self._controller.ask(
-            SubmitReassignment, wanted=submission, dry_run=wanted.dry_run
-        )
+        task_id = await self._controller.ask(SubmitReassignment(submission, dry_run=wanted.dry_run))
         if wanted.dry_run:
             return dry_run_view(submission)
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        active = self._controller.active_controller()
+        return task_view(active, active.tasks.store.find(task_id))
 
     async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
         """Send one partition back."""
-        name = TopicPartition(topic, partition)
-        start = await self._controller.ask(CancelReassignment, name=name)
+        cancellation = CancelReassignment(TopicPartition(topic, partition))
+        start = await self._controller.ask(cancellation)
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
 
 

@@ -1,41 +1,66 @@
-"""One term of office of the active controller: one queue, one writer (seed 1 A, B, D).
+"""The active controller for one leadership term (Replication V3, sections A, B, D).
 
-Everything that happens becomes an event; events are handled one after another,
-by nobody else. A handler lets the domain decide, has the writer publish, and
-leaves the telling to the delivery. Watches and heartbeats only enqueue.
+Everything that happens becomes an event, and one queue carries all events. A handler lets
+the domain decide and the state writer publish; the dispatcher sends requests to the
+brokers. Watches and heartbeats only post events.
 
-Nothing here survives the term: a successor loads ZooKeeper and starts afresh.
-When it ends, by whatever way, `run` raises, and the process resigns.
+Nothing here outlives the term: the next controller loads its image from ZooKeeper. `run`
+raises when the term ends, for whatever reason.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+
+import structlog
 
 from leadline_client.errors import LeadlineError, NoController, Refused, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
-from leadline_common.cause import cause_scope
+from leadline_common.cause import cause_scope, new_cause
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
-from leadline_controller.domain.cluster import ClusterImage
+from leadline_common.znodes import BrokerRegistration
+from leadline_controller.domain.cluster import ClusterImage, ClusterPolicy
+from leadline_controller.domain.reassignment.queue import ReassignmentQueue
+from leadline_controller.domain.state import Term
 from leadline_controller.runtime.audit.retention import OutboxRetention
+from leadline_controller.runtime.channel.broker_queue import (
+    BrokerRequestQueue,
+    Command,
+    DispatchListener,
+)
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext, answer
-from leadline_controller.runtime.engine.events import Event
-from leadline_controller.runtime.engine.handler import EventHandler
-from leadline_controller.runtime.engine.state_writer import StaleView, TermEnded
-from leadline_controller.runtime.engine.term import Office
+from leadline_controller.runtime.channel.requests import RequestBuilder
+from leadline_controller.runtime.engine.context import ControllerContext
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    BrokersChanged,
+    ControllerChanged,
+    ControllerRequest,
+    DryRunRequest,
+    QueuedEvent,
+    Reconcile,
+    Trigger,
+)
+from leadline_controller.runtime.engine.guard import Guard
+from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
+from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter, TermEnded
 from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.idempotency import IdempotencyManager
-from leadline_controller.runtime.ports import BrokerGateway
+from leadline_controller.runtime.ports import CommandGateway, ControllerStore
 from leadline_controller.runtime.reassignment.agent import ReassignmentAgent
 from leadline_controller.runtime.reassignment.drains import DrainManager
 from leadline_controller.runtime.reassignment.healing import HealingManager
+from leadline_controller.runtime.reassignment.intents import IntentNodes
 from leadline_controller.runtime.reassignment.plans import PlanManager
-from leadline_controller.runtime.reassignment.progress import Progress
+from leadline_controller.runtime.reassignment.progress import ReassignmentProgress
+from leadline_controller.runtime.reassignment.step_writer import StepWriter
+from leadline_controller.runtime.reassignment.task_store import TaskStore
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 from leadline_controller.runtime.reconciliation import Reconciler
 from leadline_controller.runtime.topics.brokers import BrokerManager
@@ -45,92 +70,201 @@ from leadline_controller.runtime.topics.elections import ElectionManager
 from leadline_controller.runtime.topics.partitions import PartitionManager
 from leadline_controller.runtime.topics.topics import TopicManager
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 LEASE_CHECK_S = 0.1
-"""How long this controller may go on serving after its lease has run out; writes ask each time."""
+"""How long this controller may go on serving after its lease has run out; writes check it first."""
+
+
+async def load_image(store: ControllerStore, policy: ClusterPolicy, term: Term) -> ClusterImage:
+    """Read brokers, topics and partition states after an election.
+
+    Changes made meanwhile are found when the watches are set. Costs at most
+    N/1000 + T/500 + 7 reads for N partitions and T topics.
+    """
+    image = ClusterImage(policy, controller_epoch=term.epoch)
+    live = await store.live_brokers()
+    image.apply(live.brokers.values())
+    image.apply(await store.read_topics(await store.topic_names()))
+    image.apply(await store.read_states([one for one, _ in image.partitions()]))
+    return image
 
 
 class ActiveController:
-    """The active controller. Build it from a loaded image after winning, then `run` it.
+    """The active controller. Build it from a loaded image after the election, then `run` it.
 
-    `ready` is set once everything that was due at the take-over is published.
+    `ready` is set once everything that was due at the election is published.
     """
 
-    def __init__(self, office: Office, image: ClusterImage, gateway: BrokerGateway) -> None:
-        self.office = office
+    def __init__(
+        self, context: ControllerContext, image: ClusterImage, gateway: CommandGateway
+    ) -> None:
+        self.context = context
         self.image = image
-        self.desk = EventContext(office, image, gateway)
-        self.delivery = self.desk.delivery
-        self.metadata = MetadataView(image, office.cluster_id, self.desk.controller)
         self.ready = asyncio.Event()
-        self._brokers = BrokerManager(self.desk)
-        self._topics = TopicManager(self.desk)
-        self._configs = ConfigManager(self.desk)
-        self.reassignments = ReassignmentAgent(self.desk)
-        self.progress = Progress(self.reassignments.agenda.task_of)
-        self.tasks = TaskManager(self.desk, self.reassignments, self.progress.size_of)
-        self.plans = PlanManager(self.desk, self.tasks, self.reassignments.agenda)
-        self.healing = HealingManager(self.desk, self.tasks, self.reassignments.agenda)
-        self.drains = DrainManager(self.desk, self.tasks, self.reassignments.agenda)
-        book = self.tasks.book
-        self.etags = ETags(self.desk, self.metadata, lambda name: book.find(name).version)
-        self._keepers: tuple[EventHandler, ...] = (
+        self.queue = EventQueue(context.clock)
+        self.configs = DynamicConfigs(context.settings, image)
+        self.reassignments = ReassignmentQueue()
+        self.metadata = MetadataView(image, context.cluster_id, context.controller)
+        self.dispatcher = BrokerDispatcher(image, self._make_request_queue)
+        self._gateway = gateway
+        self._requests = RequestBuilder(
+            image,
+            context.cluster_id,
+            context.controller,
+            context.settings.command_ack_timeout_ms,
+        )
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        max_ops, on_written = context.settings.zookeeper_multi_max_ops, self.dispatcher.send_roles
+        self._writer = StateWriter(
+            context.store, image, context.term, context.clock, max_ops, on_written
+        )
+        self._audit = AuditLog(self._writer, context.clock, context.actor)
+        self._publisher = StatePublisher(
+            image, self.queue, self._writer, self.dispatcher, context.metrics, context.actor
+        )
+        reassignment_handlers = self._build_reassignments()
+        self.etags = ETags(
+            image, self.configs, self.metadata, lambda name: self.tasks.store.find(name).version
+        )
+        self._handlers = (*self._build_topics(), *reassignment_handlers)
+        self._reconciler = Reconciler(
+            context.store,
+            image,
+            self.queue,
+            self.configs,
+            self._publisher,
+            self.dispatcher,
+            context.clock,
             self._brokers,
             self._topics,
-            self._configs,
-            IdempotencyManager(self.desk),
-            PartitionManager(self.desk, self.reassignments),
-            ElectionManager(self.desk),
-            ControlledShutdownManager(self.desk),
-            self.reassignments,
-            self.tasks,
-            self.plans,
-            self.healing,
-            self.drains,
-            OutboxRetention(self.desk),
+            self._handlers,
         )
-        self._upkeep = Reconciler(self.desk, self._brokers, self._topics, self._keepers)
-        self._handlers = {
-            kind: handler
-            for keeper in (self._upkeep, *self._keepers)
-            for kind, handler in keeper.handlers.items()
+        self._registered = {
+            kind: handle
+            for handler in (self._reconciler, *self._handlers)
+            for kind, handle in handler.registered().items()
         }
 
-    def on_heartbeat(self, beat: HeartbeatRequest) -> None:
-        """Take in what a broker says of itself: hints, all of it (rule R8).
+    def _build_topics(self) -> tuple[EventHandler, ...]:
+        context, store, clock = self.context, self.context.store, self.context.clock
+        image, queue, configs, dispatcher = self.image, self.queue, self.configs, self.dispatcher
+        writer, publisher, audit = self._writer, self._publisher, self._audit
+        new_id, random_index = context.new_id, context.random_index
+        max_ops, metrics = context.settings.zookeeper_multi_max_ops, context.metrics
+        self._brokers = BrokerManager(store, image, queue, publisher, dispatcher, clock, metrics)
+        self._topics = TopicManager(
+            store, image, queue, configs, writer, publisher, dispatcher, audit, new_id, random_index
+        )
+        self._config_manager = ConfigManager(
+            store, image, queue, configs, writer, publisher, dispatcher, audit
+        )
+        return (
+            self._brokers,
+            self._topics,
+            self._config_manager,
+            IdempotencyManager(store, configs, writer, clock, context.term.epoch),
+            PartitionManager(
+                store, image, queue, writer, publisher, dispatcher, audit, self.agent, max_ops
+            ),
+            ElectionManager(store, image, queue, configs, writer, publisher, audit, clock),
+            ControlledShutdownManager(image, queue, publisher, dispatcher),
+        )
 
-        One that obeys a later controller may know more than this one (rule R11).
+    def _build_reassignments(self) -> tuple[EventHandler, ...]:
+        context, store, clock = self.context, self.context.store, self.context.clock
+        image, queue, configs = self.image, self.queue, self.configs
+        writer, publisher, audit = self._writer, self._publisher, self._audit
+        reassignments, intents = self.reassignments, IntentNodes(store)
+        max_ops, epoch = context.settings.zookeeper_multi_max_ops, context.term.epoch
+        self.progress = ReassignmentProgress(reassignments.task_of)
+        steps = StepWriter(
+            store,
+            image,
+            writer,
+            publisher,
+            self.dispatcher,
+            audit,
+            context.metrics,
+            intents,
+            reassignments,
+            max_ops,
+        )
+        self.agent = ReassignmentAgent(
+            store, image, queue, configs, writer, audit, max_ops, reassignments, intents, steps
+        )
+        self.tasks = TaskManager(
+            TaskStore(store, queue, configs, writer, audit),
+            image,
+            queue,
+            clock,
+            self.agent,
+            store.brokers_ever,
+            self.progress.size_of,
+        )
+        tasks = self.tasks
+        self.plans = PlanManager(image, queue, audit, clock, context.new_id, tasks, reassignments)
+        self.healing = HealingManager(
+            store, image, queue, configs, writer, audit, clock, epoch, tasks, reassignments
+        )
+        self.drains = DrainManager(image, queue, publisher, tasks, reassignments)
+        retention = OutboxRetention(store.outbox, configs, writer)
+        return (self.agent, tasks, self.plans, self.healing, self.drains, retention)
+
+    def _make_request_queue(self, broker: BrokerRegistration) -> BrokerRequestQueue:
+        listener = DispatchListener(
+            progressed=self.dispatcher.progressed,
+            invalidate=self.queue.invalidate,
+            controller_changed=self._resign,
+            sent=self._count_request,
+            holds_metadata=lambda: self.dispatcher.holds_metadata,
+        )
+        timeout_ms = self.context.settings.command_ack_timeout_ms
+        return BrokerRequestQueue(
+            broker, self.image, self._requests, self._gateway, listener, timeout_ms
+        )
+
+    def _count_request(self, command: Command, answered: bool, size: int) -> None:
+        metrics = self.context.metrics
+        metrics.commands.labels(command.value, "answered" if answered else "failed").inc()
+        metrics.command_bytes.labels(command.value).inc(size)
+
+    def on_heartbeat(self, beat: HeartbeatRequest) -> None:
+        """Apply what a broker reports (rule R8).
+
+        A broker with a later controller epoch may know more than this controller (rule R11).
         """
-        if beat.controller_epoch > self.office.term.epoch:
-            self.desk.hint(events.OfficeInDoubt)
-        if not self.delivery.on_heartbeat(beat):
-            self.desk.hint(events.BrokersChanged)
+        if beat.controller_epoch > self.context.term.epoch:
+            self.queue.trigger(ControllerChanged)
+        if not self.dispatcher.on_heartbeat(beat):
+            self.queue.trigger(BrokersChanged)
             return
-        now_ms = self.office.clock.monotonic_ms()
+        now_ms = self.context.clock.monotonic_ms()
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
             self.image.see_version(beat.metadata_version)
-            self.delivery.metadata()
+            self.dispatcher.send_metadata()
         if beat.isr_changes:
-            self.desk.doubt([TopicPartition(topic, number) for topic, number in beat.isr_changes])
+            self.queue.invalidate([TopicPartition(*one) for one in beat.isr_changes])
+
+    # -- running ---------------------------------------------------------------
 
     async def run(self) -> None:
-        """Rule until deposed.
+        """Run until leadership is lost.
 
         Raises:
             TermEnded: the term is over.
 
         """
-        desk = self.desk
-        work = asyncio.create_task(self._work(), name="controller-engine")
-        upkeep = asyncio.create_task(self._upkeep.run(), name="controller-upkeep")
-        lost = asyncio.create_task(self.office.store.lost.wait(), name="controller-session")
+        store = self.context.store
+        work = asyncio.create_task(self._handle_events(), name="controller-events")
+        reconcile = asyncio.create_task(self._reconciler.run(), name="controller-reconciler")
+        lost = asyncio.create_task(store.lost.wait(), name="controller-session")
         lease = asyncio.create_task(self._watch_lease(), name="controller-lease")
-        tasks = (work, upkeep, lost, lease)
+        tasks = (work, reconcile, lost, lease)
         try:
-            await asyncio.wait((*tasks, desk.deposed), return_when=asyncio.FIRST_COMPLETED)
-            for future in (desk.deposed, work, upkeep, lease):
+            await asyncio.wait((*tasks, self._ended), return_when=asyncio.FIRST_COMPLETED)
+            for future in (self._ended, work, reconcile, lease):
                 if future.done():
                     future.result()
             raise TermEnded("the ZooKeeper session is over")
@@ -138,72 +272,119 @@ class ActiveController:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if not desk.deposed.cancel():
-                desk.deposed.exception()
-            for keeper in self._keepers:
-                await keeper.close()
-            await self.delivery.close()
-            desk.refuse_all(NoController("this controller has just lost its office"))
+            if not self._ended.cancel():
+                self._ended.exception()
+            for handler in self._handlers:
+                await handler.close()
+            await self.dispatcher.close()
+            self.queue.close(NoController("this controller has just lost its leadership"))
 
-    async def _work(self) -> None:
-        try:
-            self.office.store.on_reconnected(partial(self.desk.hint, events.Reconcile))
-            await self._configs.load()
-            await self._upkeep.begin()
-            self.ready.set()
-            while True:
-                await self._handle(await self.desk.next_event())
-                for keeper in self._keepers:
-                    keeper.follow_up()
-        except (SessionExpired, ConnectionLoss) as end:
-            raise TermEnded(f"ZooKeeper was lost: {end}") from end
+    def _resign(self, reason: str) -> None:
+        """End the term: another controller is active, or may be."""
+        if not self._ended.done():
+            self._ended.set_exception(TermEnded(reason))
 
     async def _watch_lease(self) -> None:
-        """Resign once the session may have expired elsewhere: no news of it may ever come (R10)."""
+        """End the term when the lease runs out: an expired session may go unnoticed (R10)."""
         while True:
-            if not self.office.store.lease_valid():
+            if not self.context.store.lease_valid():
                 raise TermEnded("the lease on the ZooKeeper session has run out")
             await asyncio.sleep(LEASE_CHECK_S)
 
-    async def _handle(self, event: Event) -> None:
-        clock, metrics = self.office.clock, self.office.metrics
-        begun = clock.monotonic_ms()
-        name = type(event).__name__
-        metrics.queue_seconds.labels(name).observe((begun - event.at_ms) / 1000)
-        with cause_scope(event.cause):
+    async def _handle_events(self) -> None:
+        try:
+            self.context.store.on_reconnected(partial(self.queue.trigger, Reconcile))
+            with cause_scope(f"term-{self.context.term.epoch}-{new_cause()}"):
+                await self._config_manager.load()
+                await self._reconciler.begin()
+            self.ready.set()
+            while True:
+                await self._handle(await self.queue.next_event())
+                self.queue.run_after_event()
+        except (SessionExpired, ConnectionLoss) as end:
+            raise TermEnded(f"ZooKeeper was lost: {end}") from end
+
+    async def _handle(self, queued: QueuedEvent) -> None:
+        clock, metrics = self.context.clock, self.context.metrics
+        begun_ms = clock.monotonic_ms()
+        event, name = queued.event, type(queued.event).__name__
+        metrics.queue_seconds.labels(name).observe((begun_ms - queued.at_ms) / 1000)
+        with cause_scope(queued.cause):
             try:
-                with self.desk.guarded(event, self.etags.check):
-                    await self._handlers[type(event)](event)
-                if isinstance(event, events.Request) and event.is_tried:
-                    await self.desk.tell_of(event, "dry_run")
+                with self._guarded(queued):
+                    await self._call_handler(queued)
+                if isinstance(event, DryRunRequest) and event.dry_run:
+                    await self._audit.record_request(event, "dry_run")
             except (TermEnded, SessionExpired, asyncio.CancelledError):
-                answer(event, StoreOutcomeUnknown("this controller lost its office meanwhile"))
+                queued.refuse(StoreOutcomeUnknown("this controller lost its leadership meanwhile"))
                 raise
             except LeadlineError as refusal:
-                answer(event, refusal)
-                if not isinstance(event, events.Request):
-                    _log.error("%s cannot be carried out: %s", name, refusal.message)
+                queued.refuse(refusal)
+                if not isinstance(event, ControllerRequest):
+                    logger.warning("event not handled", type=name, error=refusal.message)
                 elif isinstance(refusal, Refused):
-                    await self.desk.tell_of(event, "refused", str(refusal))
-            except Exception as problem:
-                self._cut_short(event, problem)
-        metrics.event_seconds.labels(name).observe((clock.monotonic_ms() - begun) / 1000)
+                    await self._audit.record_request(event, "refused", str(refusal))
+            except Exception as error:
+                self._on_failure(queued, error)
+        metrics.event_seconds.labels(name).observe((clock.monotonic_ms() - begun_ms) / 1000)
 
-    def _cut_short(self, event: Event, problem: Exception) -> None:
-        """Leave what is undone to the reconciliation: the outcome is unknown (rule R7).
+    async def _call_handler(self, queued: QueuedEvent) -> None:
+        handle = self._registered[type(queued.event)]
+        if queued.reply is not None:
+            await handle(queued.event, queued.reply)
+        elif isinstance(queued.event, Trigger):
+            await handle()
+        else:
+            await handle(queued.event)
 
-        A fault of one handler does not end the term either: a successor would have it too.
+    @contextmanager
+    def _guarded(self, queued: QueuedEvent) -> Iterator[None]:
+        """Check the guard of a request, and let every write of its handler carry the mark.
+
+        The condition is checked once for each guard: the request's own first change may
+        invalidate it.
+
+        Raises:
+            NoController, StoreOutcomeUnknown: the request was begun in an earlier term.
+            StaleVersion: the condition does not hold.
+
         """
-        name = type(event).__name__
-        answer(event, StoreOutcomeUnknown("the controller was cut short; look before repeating"))
-        match problem:
+        guard = queued.guard
+        if guard is not None:
+            self._check_guard(guard)
+        self._writer.guard = guard
+        try:
+            yield
+        finally:
+            self._writer.guard = None
+
+    def _check_guard(self, guard: Guard) -> None:
+        if guard.mark is not None and guard.mark.epoch != self.context.term.epoch:
+            refusal = StoreOutcomeUnknown if guard.marked else NoController
+            raise refusal("this controller lost its leadership, and was elected again")
+        if guard.condition is not None and not guard.checked:
+            self.etags.check(guard.condition)
+            guard.checked = True
+
+    def _on_failure(self, queued: QueuedEvent, error: Exception) -> None:
+        """Leave the rest to the reconciliation: the outcome is unknown (rule R7).
+
+        A bug in one handler does not end the term: the next controller would have it too.
+        """
+        name = type(queued.event).__name__
+        queued.refuse(
+            StoreOutcomeUnknown(
+                "the request was interrupted: check its outcome before repeating it"
+            )
+        )
+        match error:
             case ConnectionLoss():
-                _log.warning("%s was cut short: no connection to ZooKeeper", name)
-                if self.office.store.is_connected():  # else the reconnection will ask for it
-                    self.desk.hint(events.Reconcile)
-            case StaleView():
-                _log.info("%s: %s has changed; looking again", name, problem)
-                self.desk.hint(events.BrokersChanged)
-                self.desk.hint(events.Reconcile)
+                logger.warning("event interrupted: no connection to ZooKeeper", type=name)
+                if self.context.store.is_connected():  # Else the reconnection triggers it.
+                    self.queue.trigger(Reconcile)
+            case StaleImage():
+                logger.info("broker has changed; reading again", type=name, path=str(error))
+                self.queue.trigger(BrokersChanged)
+                self.queue.trigger(Reconcile)
             case _:
-                _log.error("%s failed", name, exc_info=problem)
+                logger.error("event handler failed", type=name, exc_info=error)

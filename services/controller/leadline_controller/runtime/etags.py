@@ -1,18 +1,23 @@
-"""The ETags of single resources: what an operator saw, named, so that nobody else's change is lost.
+"""The ETags of single resources: no request overwrites a change unknown to its caller.
 
-An ETag changes with what requests change of the resource, not with everything that
-is shown beside it: a topic's stays while leaders come and go.
+An ETag changes with what requests change in the resource, not with everything shown
+beside it: a topic's stays the same when leaders change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from leadline_client.errors import LeadlineError, StaleVersion
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
-from leadline_controller.runtime.engine.config_events import CLUSTER, ConfigResource
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.guard import Condition, Named
+from leadline_controller.runtime.engine.dynamic_configs import (
+    CLUSTER,
+    ConfigResource,
+    DynamicConfigs,
+)
+from leadline_controller.runtime.engine.guard import Condition, ResourceName
 
 _CONFIGS = {
     "topic configs": ConfigResource("topic"),
@@ -21,28 +26,27 @@ _CONFIGS = {
 }
 
 
+@dataclass(eq=False)
 class ETags:
-    """The ETags of one term. `task_version` returns that of a task's node, or raises."""
+    """The ETags of one term. `task_version` returns the version of a task's node, or raises."""
 
-    def __init__(
-        self, desk: EventContext, metadata: MetadataView, task_version: Callable[[str], int]
-    ) -> None:
-        self._desk = desk
-        self._metadata = metadata
-        self._task_version = task_version
+    image: ClusterImage
+    configs: DynamicConfigs
+    metadata: MetadataView
+    task_version: Callable[[str], int]
 
-    def of(self, resource: Named) -> str | None:
-        """Return the ETag of a resource; None where there is no such resource."""
+    def of(self, resource: ResourceName) -> str | None:
+        """Return the ETag of a resource; None if there is no such resource."""
         try:
             return self._of(*resource)
-        except (LeadlineError, ValueError):  # also a broker's id that is no number
+        except (LeadlineError, ValueError):  # ValueError: a broker id that is not a number
             return None
 
     def check(self, condition: Condition) -> None:
-        """Refuse a request whose condition does not hold; what is not there is refused elsewhere.
+        """Refuse a request whose condition does not hold; its handler refuses missing resources.
 
         Raises:
-            StaleVersion: the resource has changed since the caller looked.
+            StaleVersion: the resource has changed since the caller read it.
 
         """
         current = self.of(condition.resource)
@@ -59,20 +63,19 @@ class ETags:
         found: str | None = None
         match kind:
             case "topic":
-                topic = self._desk.image.topics.get(name)
+                topic = self.image.topics.get(name)
                 found = f"{topic.topic_id}-{topic.version}" if topic else None
             case "broker":
-                broker = self._desk.image.brokers.get(int(name))
+                broker = self.image.brokers.get(int(name))
                 found = str(broker.incarnation) if broker else None
             case "task":
-                found = str(self._task_version(name))
+                found = str(self.task_version(name))
             case "cluster":
-                found = self._metadata.etag()
+                found = self.metadata.etag()
             case _:
                 return self._of_configs(_CONFIGS[kind]._replace(name=name))
         return f'"{found}"' if found else None
 
     def _of_configs(self, resource: ConfigResource) -> str:
-        configs = self._desk.configs
-        configs.find(resource)
-        return configs.etag(resource, configs.version(resource))
+        self.configs.find(resource)
+        return self.configs.etag(resource, self.configs.version(resource))

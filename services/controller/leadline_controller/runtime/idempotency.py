@@ -1,20 +1,22 @@
-"""Keeping the records of idempotency keys: begun, marked in the change itself, answered, forgotten.
+"""The records of idempotency keys: begun, marked by the change itself, answered, deleted.
 
-`domain/idempotency.py` says what the records mean.
+`domain/idempotency.py` defines what the records mean.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import structlog
 
 from leadline_client.errors import NoController, RequestInDoubt
 from leadline_common import znodes
+from leadline_common.cause import current_cause
+from leadline_common.clock import Clock
 from leadline_common.zk.errors import ConnectionLoss, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.domain.idempotency import (
@@ -25,21 +27,27 @@ from leadline_controller.domain.idempotency import (
     judge,
 )
 from leadline_controller.domain.state import ReadNode
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler
+from leadline_controller.runtime.engine.events import (
+    ControllerEvent,
+    ControllerRequest,
+    Reply,
+)
 from leadline_controller.runtime.engine.guard import Mark
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import ControllerStore
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-TIDY_EVERY_MS = 60_000
+CLEANUP_INTERVAL_MS = 60_000
 MAX_RECORDS = 10_000
-"""Records kept at most; the oldest go first. The list of their names must fit one answer."""
+"""The most records; the oldest are deleted first. A list of all names must fit one answer."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TakeKey(events.Request[Mark | KeptAnswer]):
-    """A request with a key begins; answered with its mark, or with the answer given before.
+@dataclass(frozen=True, slots=True)
+class TakeKey(ControllerRequest[Mark | KeptAnswer]):
+    """A request with a key begins; answered with its mark, or with the earlier answer.
 
     `request` is a digest of the request, `what` its method and path.
     """
@@ -49,82 +57,80 @@ class TakeKey(events.Request[Mark | KeptAnswer]):
     what: str
 
     @property
-    def about(self) -> Mapping[str, Any]:
-        """What the request is about."""
+    def resource(self) -> Mapping[str, Any]:
+        """The method and path."""
         return {"request": self.what}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeepAnswer(events.Request[None]):
-    """A request with a key has succeeded; no answer where that is too large to be kept."""
+@dataclass(frozen=True, slots=True)
+class KeepAnswer(ControllerRequest[None]):
+    """A request with a key has succeeded; `answer` is None if it is too large to be kept."""
 
     key: str
     answer: KeptAnswer | None
 
 
 @dataclass(frozen=True, slots=True)
-class DropKey(events.Event):
-    """A request with a key has not succeeded, and sent no change if it is not `marked`."""
+class DropKey(ControllerEvent):
+    """A request with a key has failed; unless `marked` it has changed nothing."""
 
     key: str
     marked: bool
 
 
 def record_path(key: str) -> str:
-    """Return the node of a key's record; the key itself stays with the caller."""
+    """Return the znode of a key's record; ZooKeeper does not see the key itself."""
     return znodes.idempotency_path(hashlib.sha256(key.encode()).hexdigest()[:32])
 
 
+@dataclass(eq=False)
 class IdempotencyManager(EventHandler):
-    """The handlers of keys. `_under_way` are the requests that are being handled, by key."""
+    """Handles idempotency keys; `_in_progress` are the requests that this term has begun."""
 
-    def __init__(self, desk: EventContext) -> None:
-        self._desk = desk
-        self._store = desk.office.store
-        self._under_way: dict[str, KeyRecord] = {}
-        self._times: dict[str, int] = {}
-        self._tidied_ms: int | None = None
+    store: ControllerStore
+    configs: DynamicConfigs
+    writer: StateWriter
+    clock: Clock
+    epoch: int
+    _in_progress: dict[str, KeyRecord] = field(default_factory=dict, init=False)
+    _begun_at: dict[str, int] = field(default_factory=dict, init=False)
+    _cleaned_ms: int | None = field(default=None, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {TakeKey: self.on_take, KeepAnswer: self.on_keep, DropKey: self.on_drop}
-
-    async def on_take(self, event: TakeKey) -> None:
-        """Begin a request, unless its key was taken.
+    @TakeKey.handler
+    async def on_take(self, event: TakeKey, reply: Reply[Mark | KeptAnswer]) -> None:
+        """Begin a request, unless its key was used before.
 
         Raises:
             LeadlineError: as `domain.idempotency.judge` says.
             NoController: ZooKeeper was lost before the request was begun.
 
         """
-        office = self._desk.office
         path = record_path(event.key)
         try:
-            (node,) = await self._store.read_nodes([path])
+            (node,) = await self.store.read_nodes([path])
             kept = self._judge(event, node)
             if kept is not None:
-                event.settle(kept)
+                reply.settle(kept)
                 return
             record = KeyRecord(
                 state="begun",
                 request=event.request,
                 what=event.what,
-                cause=event.cause,
-                epoch=office.term.epoch,
-                time=office.clock.wall_ms(),
+                cause=current_cause(),
+                epoch=self.epoch,
+                time=self.clock.wall_ms(),
             )
             data = encode_record(record)
             op: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.version)
-            await self._desk.writer.fenced([op])
+            await self.writer.commit_all([op])
         except ConnectionLoss:
             raise NoController("ZooKeeper was lost before the request was begun") from None
-        if event.reply.done():  # whoever asked has gone: nothing will be done
-            await self._desk.writer.fenced([DeleteOp(path, ANY_VERSION)])
+        if reply.is_done:  # The caller has stopped waiting: nothing will be done.
+            await self.writer.commit_all([DeleteOp(path, ANY_VERSION)])
             return
-        self._under_way[event.key] = record
+        self._in_progress[event.key] = record
         mark = encode_record(msgspec.structs.replace(record, state="changed"))
-        event.settle(Mark(SetOp(path, mark, ANY_VERSION), office.term.epoch))
+        reply.settle(Mark(SetOp(path, mark, ANY_VERSION), self.epoch))
 
     def _judge(self, event: TakeKey, node: ReadNode | None) -> KeptAnswer | None:
         if node is None:
@@ -133,62 +139,63 @@ class IdempotencyManager(EventHandler):
             record = decode_record(node.data)
         except msgspec.MsgspecError:
             raise RequestInDoubt("the record of this Idempotency-Key cannot be read") from None
-        epoch = self._desk.office.term.epoch
-        return judge(record, event.request, epoch, under_way=event.key in self._under_way)
+        return judge(record, event.request, self.epoch, under_way=event.key in self._in_progress)
 
-    async def on_keep(self, event: KeepAnswer) -> None:
-        """Keep an answer, to be given again."""
-        record = self._under_way.pop(event.key)
+    @KeepAnswer.handler
+    async def on_keep(self, event: KeepAnswer, reply: Reply[None]) -> None:
+        """Keep an answer, to give it again."""
+        record = self._in_progress.pop(event.key)
         done = msgspec.structs.replace(record, state="done", answer=event.answer)
-        await self._desk.writer.fenced(
+        await self.writer.commit_all(
             [SetOp(record_path(event.key), encode_record(done), ANY_VERSION)]
         )
-        event.settle(None)
+        reply.settle(None)
 
+    @DropKey.handler
     async def on_drop(self, event: DropKey) -> None:
-        """Free a key whose request changed nothing; else its record says what is known."""
-        known = self._under_way.pop(event.key, None)
+        """Free a key whose request changed nothing; otherwise keep its record."""
+        known = self._in_progress.pop(event.key, None)
         if known is not None and not event.marked:
-            await self._desk.writer.fenced([DeleteOp(record_path(event.key), ANY_VERSION)])
+            await self.writer.commit_all([DeleteOp(record_path(event.key), ANY_VERSION)])
 
-    # -- forgetting ------------------------------------------------------------
+    # -- cleaning up -----------------------------------------------------------
 
-    async def reconcile(self, _event: events.Reconcile) -> None:
-        """Now and then delete the records that are past their time."""
-        now_ms = self._desk.office.clock.monotonic_ms()
-        if self._tidied_ms is not None and now_ms - self._tidied_ms < TIDY_EVERY_MS:
+    async def reconcile(self) -> None:
+        """Delete expired records, at most once in a while."""
+        now_ms = self.clock.monotonic_ms()
+        if self._cleaned_ms is not None and now_ms - self._cleaned_ms < CLEANUP_INTERVAL_MS:
             return
-        self._tidied_ms = now_ms
-        await self._tidy()
+        self._cleaned_ms = now_ms
+        await self._clean_up()
 
-    async def _tidy(self) -> None:
-        (names,) = await self._store.children([znodes.IDEMPOTENCY])
-        await self._learn_times(names or [])
-        keep_ms = self._desk.configs.current().idempotency_retention_ms
-        oldest_ms = self._desk.office.clock.wall_ms() - keep_ms
-        by_age = sorted(self._times, key=lambda name: (self._times[name], name))
+    async def _clean_up(self) -> None:
+        (names,) = await self.store.children([znodes.IDEMPOTENCY])
+        await self._read_times(names or [])
+        keep_ms = self.configs.current().idempotency_retention_ms
+        oldest_ms = self.clock.wall_ms() - keep_ms
+        by_age = sorted(self._begun_at, key=lambda name: (self._begun_at[name], name))
         surplus = len(by_age) - MAX_RECORDS
-        gone = [n for i, n in enumerate(by_age) if i < surplus or self._times[n] < oldest_ms]
+        expired = [n for i, n in enumerate(by_age) if i < surplus or self._begun_at[n] < oldest_ms]
         try:
-            await self._desk.writer.fenced(
-                [DeleteOp(f"{znodes.IDEMPOTENCY}/{name}", ANY_VERSION) for name in gone]
+            await self.writer.commit_all(
+                [DeleteOp(f"{znodes.IDEMPOTENCY}/{name}", ANY_VERSION) for name in expired]
             )
-        except MultiFailed as failure:  # one that somebody else has removed
-            _log.warning("records of idempotency keys cannot be tidied: %s", failure)
+        except MultiFailed as failure:  # Somebody else has deleted one.
+            logger.warning("expired idempotency records not deleted", error=str(failure))
 
-    async def _learn_times(self, names: list[str]) -> None:
-        """Read when the records were begun that are new here; forget those that are gone."""
-        new = [name for name in names if name not in self._times]
-        nodes = await self._store.read_nodes([f"{znodes.IDEMPOTENCY}/{name}" for name in new])
-        known = {name: self._times[name] for name in names if name in self._times}
+    async def _read_times(self, names: list[str]) -> None:
+        """Read the begin times of new records, and forget deleted ones."""
+        new = [name for name in names if name not in self._begun_at]
+        nodes = await self.store.read_nodes([f"{znodes.IDEMPOTENCY}/{name}" for name in new])
+        known = {name: self._begun_at[name] for name in names if name in self._begun_at}
         for name, node in zip(new, nodes, strict=True):
             if node is not None:
-                known[name] = _begun_at(node.data)
-        self._times = known
+                known[name] = _begin_time(node.data)
+        self._begun_at = known
 
 
-def _begun_at(data: bytes) -> int:
-    """Return when a record was begun; what cannot be read is as old as can be."""
+def _begin_time(data: bytes) -> int:
+    """Return the time at which a request began (Unix ms); 0 for an unreadable record."""
     try:
         return decode_record(data).time
     except msgspec.MsgspecError:

@@ -30,13 +30,12 @@ from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.state import Term
-from leadline_controller.runtime.active_controller import ActiveController
+from leadline_controller.runtime.active_controller import ActiveController, load_image
 from leadline_controller.runtime.audit.replication import AuditReplicator
+from leadline_controller.runtime.engine.context import ControllerContext
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.state_writer import TermEnded
-from leadline_controller.runtime.engine.term import Office
-from leadline_controller.runtime.loader import load_image
-from leadline_controller.runtime.ports import BrokerGateway, Store
+from leadline_controller.runtime.ports import CommandGateway, ControllerStore
 
 _log = logging.getLogger(__name__)
 
@@ -50,8 +49,8 @@ LOOK_AGAIN_S = 2.0
 class Means:
     """What a candidate is given: doors, clock, ids, chance."""
 
-    open_store: Callable[[], Awaitable[Store]]
-    gateway: BrokerGateway
+    open_store: Callable[[], Awaitable[ControllerStore]]
+    gateway: CommandGateway
     clock: Clock
     new_id: Callable[[], str]
     random_index: Callable[[int], int]
@@ -60,8 +59,8 @@ class Means:
 class Leadership:
     """One controller process in the contest for the office.
 
-    `active` is who rules, as far as is known; `reign` is set while it is this process.
-    `historian` keeps the history, active or standby; without one, nobody does.
+    `active` is who rules, as far as is known; `active_controller` is set while it is this process.
+    `audit_replicator` keeps the history, active or standby; without one, nobody does.
     """
 
     def __init__(
@@ -70,16 +69,16 @@ class Leadership:
         url: str,
         means: Means,
         metrics: ControllerMetrics,
-        historian: AuditReplicator | None = None,
+        audit_replicator: AuditReplicator | None = None,
     ) -> None:
         self.settings = settings
         self.url = url
         self.metrics = metrics
-        self.reign: ActiveController | None = None
+        self.active_controller: ActiveController | None = None
         self.active: ControllerRow | None = None
-        self.store: Store | None = None
+        self.store: ControllerStore | None = None
         self.cluster_id = ""
-        self.historian = historian
+        self.audit_replicator = audit_replicator
         self._means = means
         self._changed = asyncio.Event()
 
@@ -104,11 +103,11 @@ class Leadership:
             except Exception:
                 _log.exception("this session is over by a fault")
             finally:
-                self.reign = self.active = self.store = None
+                self.active_controller = self.active = self.store = None
                 await _close(store)
             await asyncio.sleep(PAUSE_S)
 
-    async def _contend(self, store: Store) -> None:
+    async def _contend(self, store: ControllerStore) -> None:
         """Wait for the office to be free, take it, and rule.
 
         Raises:
@@ -122,12 +121,12 @@ class Leadership:
             await self._contend_for(store)
 
     @contextlib.asynccontextmanager
-    async def _history_kept(self, store: Store) -> AsyncIterator[None]:
+    async def _history_kept(self, store: ControllerStore) -> AsyncIterator[None]:
         """Have the historian follow the outbox for as long as this session is used."""
-        if self.historian is None:
+        if self.audit_replicator is None:
             yield
             return
-        follow = self.historian.follow(store.outbox, self.cluster_id, self._calm)
+        follow = self.audit_replicator.follow(store.outbox, self.cluster_id, self._calm)
         following = asyncio.create_task(follow, name="historian")
         try:
             yield
@@ -137,10 +136,10 @@ class Leadership:
 
     async def _calm(self) -> None:
         """Wait until no broker has to be told of its roles."""
-        if self.reign is not None:
-            await self.reign.delivery.until(self.reign.delivery.settled)
+        if self.active_controller is not None:
+            await self.active_controller.dispatcher.until(self.active_controller.dispatcher.settled)
 
-    async def _contend_for(self, store: Store) -> None:
+    async def _contend_for(self, store: ControllerStore) -> None:
         while not store.lost.is_set():
             self._changed.clear()
             holder = await store.holder(self._changed.set)
@@ -157,7 +156,7 @@ class Leadership:
                 await self._rule(store, term)
         raise TermEnded("the ZooKeeper session is over")
 
-    async def _claim(self, store: Store) -> Term | None:
+    async def _claim(self, store: ControllerStore) -> Term | None:
         me = self._registration()
         entry = AuditEntry(
             time=me.timestamp,
@@ -173,7 +172,7 @@ class Leadership:
             self.settings.controller_id, self.url, self._means.clock.wall_ms()
         )
 
-    async def _wait(self, store: Store) -> None:
+    async def _wait(self, store: ControllerStore) -> None:
         """Wait until the office may be free, or the session is over."""
         waits = [
             asyncio.create_task(self._changed.wait()),
@@ -187,7 +186,7 @@ class Leadership:
             # Not suppressed: a cancellation that comes just now is this task's own.
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def _rule(self, store: Store, term: Term) -> None:
+    async def _rule(self, store: ControllerStore, term: Term) -> None:
         _log.info("active with epoch %d", term.epoch)
         self.metrics.terms.inc()
         policy = ClusterPolicy(
@@ -195,7 +194,7 @@ class Leadership:
         )
         image = await load_image(store, policy, term)
         gc.freeze()  # full collections would walk the image again and again, and find nothing
-        office = Office(
+        context = ControllerContext(
             store=store,
             registration=self._registration(),
             term=term,
@@ -206,12 +205,12 @@ class Leadership:
             new_id=self._means.new_id,
             random_index=self._means.random_index,
         )
-        self.reign = ActiveController(office, image, self._means.gateway)
+        self.active_controller = ActiveController(context, image, self._means.gateway)
         self.active = ControllerRow(self.settings.controller_id, self.url, term.epoch)
-        await self.reign.run()
+        await self.active_controller.run()
 
 
-async def _close(store: Store) -> None:
+async def _close(store: ControllerStore) -> None:
     """End a session whatever happens: one that lingers would keep the office from everybody."""
     closing = asyncio.ensure_future(store.close())
     try:

@@ -1,4 +1,4 @@
-"""What the runtime needs from outside, as narrow doors: ZooKeeper and the brokers."""
+"""The interfaces that the runtime needs: ZooKeeper, the audit history, and the brokers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from leadline_controller.domain.history import (
 from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
 
 Wake = Callable[[], None]
-"""Told once of a change; a hint to read again (rule R8)."""
+"""Called once when a watch fires: read again (rule R8)."""
 
 
-class Store(Protocol):
+class ControllerStore(Protocol):
     """ZooKeeper, over one session.
 
     Every method may raise `ZkError`: ConnectionLoss means that the outcome of a
-    write is unknown, SessionExpired that this store is over.
+    write is unknown, SessionExpired that the session is over.
     `reads` and `writes` count requests on the wire.
     """
 
@@ -45,37 +45,37 @@ class Store(Protocol):
         """Set once the session is over."""
 
     def is_connected(self) -> bool:
-        """Tell whether a server is in touch."""
+        """Return whether the session is connected to a server."""
 
     def lease_valid(self) -> bool:
-        """Tell whether this process may still act (rule R10)."""
+        """Return whether the lease on the session is valid (rule R10)."""
 
     def on_reconnected(self, wake: Wake) -> None:
-        """Have `wake` told after each reconnection: watches may have been missed."""
+        """Call `wake` after each reconnection: watches may have been missed."""
 
     async def close(self) -> None:
-        """End the session, and with it `/controller` where this session holds it."""
+        """End the session, and `/controller` with it if this session holds it."""
 
     async def prepare(self, cluster_id: str) -> str:
-        """Create what must exist before all else, and return the cluster's id."""
+        """Create the persistent parent nodes, and return the cluster's id."""
 
     async def holder(self, wake: Wake | None = None) -> Holder | None:
-        """Return who is the active controller, or None."""
+        """Return the holder of `/controller`, or None."""
 
     async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
-        """Become the active controller in one multi; None when another one is, or was faster.
+        """Become the active controller in one multi; None if another one is or was faster.
 
-        `entry` is for the audit outbox.
+        `entry` goes into the audit outbox.
         """
 
     async def term(self) -> Term:
-        """Read the present controller epoch."""
+        """Read the current controller epoch."""
 
     async def live_brokers(self, wake: Wake | None = None) -> LiveBrokers:
-        """Read who is live."""
+        """Read the live brokers."""
 
     async def watch_broker(self, broker_id: int, wake: Wake) -> bool:
-        """Have `wake` told when a broker's registration goes; False when it has gone already."""
+        """Call `wake` when a broker's registration goes; False if it has gone already."""
 
     async def brokers_ever(self) -> frozenset[int]:
         """Return the ids of all brokers that ever registered."""
@@ -89,33 +89,33 @@ class Store(Protocol):
     async def read_topics(
         self, names: Sequence[str], known: Mapping[str, int] | None = None
     ) -> list[Change]:
-        """Read topic nodes and configs; a topic node whose last zxid is `known` is left out."""
+        """Read topic nodes and configs, but no topic node whose last zxid is `known`."""
 
     async def read_states(
-        self, names: Sequence[TopicPartition], known: Sequence[int] | None = None
+        self, topic_partitions: Sequence[TopicPartition], known: Sequence[int] | None = None
     ) -> list[StateSet]:
-        """Read states. With `known` versions, in the order of `names`, only other ones."""
+        """Read states; with `known` versions (in the same order), only those that differ."""
 
     async def read_configs(self, wake: Wake) -> dict[str, ReadNode]:
-        """Read the settings of the cluster and of brokers, by path; `wake` is told of changes."""
+        """Read the configs of the cluster and of brokers, by path, and watch them."""
 
     async def intents(self, root: str, wake: Wake) -> dict[str, dict[int, bytes]]:
-        """Return the orders for single partitions below `root`, by topic and partition.
+        """Return the intents for partitions below `root`, by topic and partition, and watch them.
 
-        A topic's parent node without any order is there, empty. `wake` is told of new ones.
+        A topic's parent node without intents is included, empty.
         """
 
     async def watched_node(self, path: str, wake: Wake) -> ReadNode | None:
-        """Read a node that may come and go; `wake` is told when it does."""
+        """Read a node that may not exist, and call `wake` when it is created or deleted."""
 
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
-        """Read any nodes."""
+        """Read nodes; None for each that does not exist."""
 
     async def list_children(self, path: str, wake: Wake) -> list[str] | None:
-        """Read the children's names of a node, and have `wake` told once when they change."""
+        """Read the names of a node's children, and call `wake` once when they change."""
 
     async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Read the children's names of any nodes."""
+        """Read the names of several nodes' children; None for each node that does not exist."""
 
     @property
     def outbox(self) -> Outbox:
@@ -126,38 +126,38 @@ class Store(Protocol):
 
 
 class Outbox(Protocol):
-    """The audit outbox in ZooKeeper, and how far each controller has read it."""
+    """The audit outbox in ZooKeeper, and each controller's position in it."""
 
     async def extent(self) -> tuple[int, int]:
-        """Return how many entries were ever written (the next id), and how many are there."""
+        """Return the id of the next entry, and the number of entries present."""
 
     async def read(self, first: int, count: int) -> list[AuditRecord]:
-        """Read up to `count` entries from the id `first` on, as far as they are there."""
+        """Read up to `count` entries from the id `first` on, if they are present."""
 
     async def ids(self) -> list[int]:
-        """Return the ids that are there, the lowest first."""
+        """Return the ids of the entries present, the lowest first."""
 
     async def watch(self, audit_id: int, wake: Wake) -> bool:
-        """Have `wake` told when an entry is written; True when it is there already."""
+        """Call `wake` when an entry is written; True if it is present already."""
 
     async def readers(self) -> list[ReaderPosition]:
-        """Return how far every controller that ever read has come."""
+        """Return the position of every controller that has ever read."""
 
     async def note(self, position: ReaderPosition) -> None:
-        """Publish how far this controller has come."""
+        """Publish the position of this controller."""
 
 
-class History(Protocol):
-    """The history in a database of this controller's own; it may raise anything."""
+class AuditHistory(Protocol):
+    """The audit history in this controller's own database; methods may raise any exception."""
 
     async def open(self, cluster_id: str) -> None:
-        """Open it for a cluster, whose id must be the one that it was begun with."""
+        """Open the database, which must belong to the cluster of this id."""
 
     async def close(self) -> None:
-        """Finish what is being written."""
+        """Finish the current write, and close."""
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
-        """Store records, which come in order of their ids, in one transaction."""
+        """Store records, in the order of their ids, in one transaction."""
 
     async def forget_before(self, time_ms: int) -> int:
         """Delete entries older than a Unix time in ms; return how many."""
@@ -168,12 +168,12 @@ class History(Protocol):
     async def find(
         self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
     ) -> list[AuditRecord]:
-        """Return up to `limit` records that match, beyond the id `cursor` in the order wanted."""
+        """Return up to `limit` matching records beyond the id `cursor`, in the given order."""
 
     async def partition_history(
         self, topic: str, partition: int, *, after_id: int, limit: int
     ) -> list[PartitionChange]:
-        """Return the changes of a partition beyond an id, oldest first."""
+        """Return the changes of a partition after an id, oldest first."""
 
     async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
         """Return the failures of a broker, or of all, newest first."""
@@ -182,14 +182,14 @@ class History(Protocol):
         """Return the tasks, newest first."""
 
     async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
-        """Rebuild the cluster as it was at a time or after a transaction; None means now."""
+        """Rebuild the cluster as of a time or a transaction; without both, as of now."""
 
 
 class PeerAuditClient(Protocol):
-    """The histories of other controllers, over HTTP."""
+    """Reads the audit histories of other controllers, over HTTP."""
 
     def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:
-        """Yield a controller's records from the id `first` on, some at a time.
+        """Yield a controller's records from the id `first` on, in batches.
 
         Raises:
             LeadlineError: the controller refused, or no answer came.
@@ -200,11 +200,11 @@ class PeerAuditClient(Protocol):
         """Close all connections."""
 
 
-class BrokerGateway(Protocol):
-    """Commands to brokers over HTTP."""
+class CommandGateway(Protocol):
+    """Sends requests to brokers over HTTP."""
 
     async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
-        """Send a JSON body and return the answer's.
+        """Send a JSON body, and return the body of the answer.
 
         Raises:
             LeadlineError: the broker refused, or (ConnectionLost) no answer came.

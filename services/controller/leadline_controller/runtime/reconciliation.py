@@ -1,110 +1,110 @@
-"""Taking over, and the level-triggered part: compare and repair, whatever watches say (R8)."""
+"""The beginning of a term, and the level-triggered part: compare with ZooKeeper and repair (R8)."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from leadline_common.cause import new_cause
+import structlog
+
+from leadline_common.cause import current_cause
+from leadline_common.clock import Clock
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import on_controller_failover
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import StaleView, TermEnded, Why
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    BrokersChanged,
+    ControllerChanged,
+    Reconcile,
+)
+from leadline_controller.runtime.engine.publishing import StatePublisher
+from leadline_controller.runtime.engine.state_writer import StaleImage, TermEnded
+from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.topics.brokers import BrokerManager
-from leadline_controller.runtime.topics.topics import TopicManager
+from leadline_controller.runtime.topics.topics import TopicManager, TopicsChanged
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-SHARE = 20
+MAX_SHARE = 20
 """The reconciliation takes at most one part in this many of the time."""
 
 
+@dataclass(eq=False)
 class Reconciler(EventHandler):
-    """The first and the recurring duties of a term, those of all `keepers` among them."""
+    """Begins the term, and reconciles periodically, with all `handlers`."""
 
-    def __init__(
-        self,
-        desk: EventContext,
-        brokers: BrokerManager,
-        topics: TopicManager,
-        keepers: Sequence[EventHandler],
-    ) -> None:
-        self._desk = desk
-        self._brokers = brokers
-        self._topics = topics
-        self._keepers = keepers
-        self._store = desk.office.store
-        self._last_ms = 0
-
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {events.Reconcile: self.on_reconcile, events.OfficeInDoubt: self.on_doubt}
+    store: ControllerStore
+    image: ClusterImage
+    queue: EventQueue
+    configs: DynamicConfigs
+    publisher: StatePublisher
+    dispatcher: BrokerDispatcher
+    clock: Clock
+    brokers: BrokerManager
+    topics: TopicManager
+    handlers: Sequence[EventHandler]
+    _last_ms: int = field(default=0, init=False)
 
     async def begin(self) -> None:
-        """Begin the term from the loaded image (seed 1: on_controller_failover).
+        """Begin the term from the loaded image (Replication V3, on_controller_failover).
 
-        Decide and publish first, then grant: a broker that registered after a state
-        was written must not be given the old role that the state names.
+        Publish first, then grant: a broker that registered after a state was written must not
+        be granted the old role that the state names.
         """
-        cause = f"term-{self._desk.office.term.epoch}-{new_cause()}"
-        self._desk.cause = cause
+        cause = current_cause()
         try:
-            await self._repair(cause, "controller_failover")
-        except StaleView as moved:
-            _log.info("%s has changed meanwhile; looking again", moved)
-            self._desk.hint(events.Reconcile, cause)
-        self._desk.delivery.meet_brokers(self._desk.image.brokers, cause)
-        for keeper in self._keepers:
-            await keeper.take_over(cause)
-        await self._check_office()
-        # What changed between loading and watching is found by looking once more.
-        self._desk.hint(events.BrokersChanged, cause)
-        self._desk.hint(events.TopicsChanged, cause)
+            await self._repair("controller_failover")
+        except StaleImage as error:
+            logger.info("broker has changed; reading again", path=str(error))
+            self.queue.trigger(Reconcile, cause)
+        self.dispatcher.follow_image(self.image.brokers)
+        for handler in self.handlers:
+            await handler.on_elected()
+        await self.check_leadership()
+        # Find what changed between loading the image and setting the watches.
+        self.queue.trigger(BrokersChanged, cause)
+        self.queue.trigger(TopicsChanged, cause)
 
-    async def on_reconcile(self, event: events.Reconcile) -> None:
-        """Read everything, take in what is news, and decide wherever something is due."""
-        clock = self._desk.office.clock
-        begun = clock.monotonic_ms()
-        await self._check_office()
-        await self._brokers.on_broker_change(event)
-        await self._topics.on_topic_change(event)
-        names = [name for name, _ in self._desk.image.partitions()]
-        known = [partition.version for _, partition in self._desk.image.partitions()]
-        self._desk.adopt(await self._store.read_states(names, known))
-        await self._repair(event.cause, "reconciliation")
-        for keeper in self._keepers:
-            await keeper.reconcile(event)
-        self._last_ms = clock.monotonic_ms() - begun
+    @Reconcile.handler
+    async def on_reconcile(self) -> None:
+        """Read everything, apply the changes, and decide again."""
+        begun_ms = self.clock.monotonic_ms()
+        await self.check_leadership()
+        await self.brokers.read_brokers()
+        await self.topics.read_topics(everything=True)
+        known = {one: partition.version for one, partition in self.image.partitions()}
+        states = await self.store.read_states(list(known), list(known.values()))
+        self.publisher.apply_read(states)
+        await self._repair("reconciliation")
+        for handler in self.handlers:
+            await handler.reconcile()
+        self._last_ms = self.clock.monotonic_ms() - begun_ms
 
-    async def on_doubt(self, _event: events.OfficeInDoubt) -> None:
-        """Resign if the office is somebody else's by now."""
-        await self._check_office()
+    @ControllerChanged.handler
+    async def check_leadership(self) -> None:
+        """End the term if this session does not hold `/controller` any more.
 
-    async def _check_office(self) -> None:
-        """Resign if `/controller` is not this session's: nobody may go on ruling beside another.
-
-        Writes are fenced anyway (rule R11); this is for what is only served.
+        Writes are fenced anyway (rule R11); this protects what is only served.
         """
-        holder = await self._store.holder(self._suspect)
-        if holder is None or holder.session_id != self._store.session_id:
+        holder = await self.store.holder(self._holder_changed)
+        if holder is None or holder.session_id != self.store.session_id:
             raise TermEnded("/controller is not held by this session any more")
 
-    def _suspect(self) -> None:
-        self._desk.hint(events.Reconcile)
+    def _holder_changed(self) -> None:
+        self.queue.trigger(Reconcile)
 
-    async def _repair(self, cause: str, kind: str) -> None:
-        decisions = on_controller_failover(self._desk.image)
+    async def _repair(self, kind: str) -> None:
+        decisions = on_controller_failover(self.image)
         if decisions:
-            _log.info("%s: %d states are due", kind, len(decisions))
-        why = Why(cause, self._desk.office.actor, kind)
-        await self._desk.write(decisions, why)
+            logger.info("partition states due", kind=kind, count=len(decisions))
+        await self.publisher.write(decisions, kind)
 
     async def run(self) -> None:
-        """Ask for a reconciliation now and then; less often where it takes long."""
-        configs = self._desk.configs
+        """Trigger a reconciliation periodically; less often if it takes long."""
         while True:
-            interval_ms = configs.current().reconcile_interval_ms
-            await configs.changed(within_s=max(interval_ms, SHARE * self._last_ms) / 1000)
-            self._desk.hint(events.Reconcile)
+            interval_ms = self.configs.current().reconcile_interval_ms
+            pause_ms = max(interval_ms, MAX_SHARE * self._last_ms)
+            await self.configs.changed(within_s=pause_ms / 1000)
+            self.queue.trigger(Reconcile)

@@ -1,11 +1,10 @@
-"""What the API asks of a controller, active or standby."""
+"""The operations of one controller process, active or standby, that the API calls."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
 
 from leadline_client.errors import (
     HistoryUnavailable,
@@ -14,7 +13,7 @@ from leadline_client.errors import (
     RequestTimedOut,
     StoreOutcomeUnknown,
 )
-from leadline_client.wire import NewTopic, TopicPartition
+from leadline_client.wire import NewTopic
 from leadline_common.cause import current_cause, new_cause
 from leadline_common.rpc import (
     ControlledShutdownRequest,
@@ -25,30 +24,26 @@ from leadline_common.rpc import (
 )
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
-from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.config_events import ConfigResource
-from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
-from leadline_controller.runtime.engine.guard import Named, current_guard
+from leadline_controller.runtime.engine.events import Answer, ControllerEvent, ControllerRequest
+from leadline_controller.runtime.engine.guard import current_guard
 from leadline_controller.runtime.leadership import Leadership
-from leadline_controller.runtime.ports import History
+from leadline_controller.runtime.ports import AuditHistory
 from leadline_controller.runtime.topics.controlled_shutdown import BrokerStops
-
-_Answer = TypeVar("_Answer")
+from leadline_controller.runtime.topics.topics import Assignment, CreateTopic, DeleteTopic
 
 HAND_OVER_WAIT_MS = 2_000
-"""How long a broker that stops may wait for the new leaders to have taken over."""
+"""How long a controlled shutdown waits for the new leaders to take over."""
 
 CATCH_UP_S = 5.0
-"""How long a question about the past waits for the history to hold the present."""
+"""How long a query of the history waits for the latest audit entries to be stored."""
 
 
 class ControllerService:
-    """The face of one controller process."""
+    """The operations of one controller process."""
 
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
@@ -58,30 +53,30 @@ class ControllerService:
 
     @property
     def id(self) -> int:
-        """The number of this controller."""
+        """The id of this controller."""
         return self._leadership.settings.controller_id
 
     @property
     def url(self) -> str:
-        """Where this controller answers."""
+        """The URL of this controller."""
         return self._leadership.url
 
     @property
     def is_active(self) -> bool:
-        """Whether this process rules, and has published what was due when it took over."""
-        reign = self._leadership.reign
-        return reign is not None and reign.ready.is_set()
+        """Whether this process is active, and has published what was due at its election."""
+        active = self._leadership.active_controller
+        return active is not None and active.ready.is_set()
 
     @property
     def active(self) -> ControllerRow | None:
-        """Who rules, as far as this process knows."""
+        """The active controller as far as this process knows."""
         return self._leadership.active
 
     def elsewhere(self) -> str:
-        """Return the URL of the active controller, when that is another one.
+        """Return the URL of the active controller, if that is another one.
 
         Raises:
-            NoController: none is known, or this process is just taking over.
+            NoController: none is known, or this process has just been elected.
 
         """
         active = self.active
@@ -92,16 +87,16 @@ class ControllerService:
         return active.url
 
     def stopping(self) -> None:
-        """Let long polls answer what they have: the process is about to end."""
+        """End long polls: the process is about to stop."""
         self._stopping.set()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the process is about to end."""
+        """Whether the process is about to stop."""
         return self._stopping.is_set()
 
     def problems(self) -> Iterator[tuple[str, bool]]:
-        """Yield what is amiss, each with whether requests are served in spite of it."""
+        """Yield problems, each with whether requests are served despite it."""
         store = self._leadership.store
         if store is None or not store.is_connected():
             yield "no session with ZooKeeper", False
@@ -110,72 +105,74 @@ class ControllerService:
         elif self.active.id == self.id and not self.is_active:
             yield "taking over as the active controller", False
         if self.is_active:
-            offline, under = count_unhealthy(self.reign().image)
+            active = self.active_controller()
+            healing = active.healing
+            offline, under = count_unhealthy(active.image)
             if offline:
                 yield f"{offline} partitions have no leader", True
             if under:
                 yield f"{under} partitions are under-replicated", True
-            if self.reign().healing.is_suspended:
-                failed = sorted(self.reign().healing.failed)
+            if healing.is_suspended:
+                failed = sorted(healing.failed)
                 yield f"healing is suspended: brokers {failed} are down, over the budget", True
 
     # -- reading ---------------------------------------------------------------
 
-    def reign(self) -> ActiveController:
-        """Return the present term of office.
+    def active_controller(self) -> ActiveController:
+        """Return the active controller, if it is this process.
 
         Raises:
-            NoController: this process does not rule, or is just taking over.
+            NoController: this process is not active, or has just been elected.
 
         """
-        reign = self._leadership.reign
-        if reign is None or not reign.ready.is_set():
+        active = self._leadership.active_controller
+        if active is None or not active.ready.is_set():
             raise NoController("this controller is not the active one")
-        return reign
+        return active
 
     def image(self) -> ClusterImage:
-        """Return the cluster as the active controller knows it, to be read at once.
+        """Return the cluster as the active controller knows it; read it without awaiting.
 
         Raises:
-            NoController: this process does not rule.
+            NoController: this process is not active.
 
         """
-        return self.reign().image
+        return self.active_controller().image
 
     def cluster_id(self) -> str:
         """Return the cluster's id."""
         return self._leadership.cluster_id
 
     async def metadata(self, after: int | None, wait_ms: int) -> MetadataView:
-        """Return the metadata, once it is newer than version `after` or `wait_ms` have passed.
+        """Return the metadata when it is newer than version `after`, or `wait_ms` have passed.
 
         Raises:
-            NoController: this process does not rule.
+            NoController: this process is not active.
 
         """
-        reign = self.reign()
+        active = self.active_controller()
         if after is not None and wait_ms > 0:
-            newer = reign.delivery.until(lambda: reign.metadata.version > after)
+            newer = active.dispatcher.until(lambda: active.metadata.version > after)
             await self._until(newer, wait_ms)
-        if reign.delivery.is_over:
+        if active.dispatcher.is_closed:
             raise NoController("this controller is not the active one any more")
-        return reign.metadata
+        return active.metadata
 
-    async def history(self) -> History:
-        """Return the history, once it holds all that was written until now.
+    async def history(self) -> AuditHistory:
+        """Return the audit history when it holds all entries written before the call.
 
         Raises:
-            HistoryUnavailable: it cannot be read, or is still catching up.
+            HistoryUnavailable: it is unreadable, or still catching up.
 
         """
-        historian = self._leadership.historian
-        if historian is None:
+        replicator = self._leadership.audit_replicator
+        if replicator is None:
             raise HistoryUnavailable("this controller keeps no history")
-        if not await historian.catch_up(CATCH_UP_S):
+        if not await replicator.catch_up(CATCH_UP_S):
             raise HistoryUnavailable(
                 "this controller's history is still catching up, or ZooKeeper is away: ask again"
             )
-        return historian.history
+        return replicator.history
 
     def topic(self, name: str) -> TopicImage:
         """Return a topic.
@@ -198,162 +195,124 @@ class ControllerService:
             raise NotFound(f"broker {broker_id} is not live")
         return found
 
-    def etag(self, resource: Named) -> str | None:
-        """Return the ETag of a resource; None where there is no such resource."""
-        return self.reign().etags.of(resource)
-
-    def configs(self, resource: ConfigResource) -> DynamicConfigs:
-        """Return the settings in force, which hold those of `resource`.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-            NotFound: no such broker is known.
-
-        """
-        configs = self.reign().desk.configs
-        configs.find(resource)
-        return configs
-
     # -- changing --------------------------------------------------------------
 
-    async def ask(self, kind: Callable[..., events.Request[_Answer]], **what: Any) -> _Answer:
-        """Put a request of a kind into the engine's queue, and return the answer to it.
+    async def ask(self, request: ControllerRequest[Answer]) -> Answer:
+        """Have the active controller handle a request, and return the answer.
 
         Raises:
-            NoController: this process does not rule.
-            LeadlineError: whatever the handler refuses with.
+            NoController: this process is not active.
+            LeadlineError: the handler refused the request.
 
         """
-        reign = self.reign()
-        reply: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
-        cause = current_cause() or new_cause()
-        now_ms = reign.office.clock.monotonic_ms()
-        guard = current_guard()
-        reign.desk.post(kind(cause=cause, at_ms=now_ms, reply=reply, guard=guard, **what))
-        return await reply
+        queue = self.active_controller().queue
+        return await queue.submit(request, current_cause() or new_cause(), current_guard())
 
-    def tell(self, kind: Callable[..., events.Event], **what: Any) -> None:
-        """Put an event into the engine's queue, if this process still rules."""
-        reign = self._leadership.reign
-        if reign is not None:
-            now_ms = reign.office.clock.monotonic_ms()
-            reign.desk.post(kind(cause=current_cause() or new_cause(), at_ms=now_ms, **what))
+    def post(self, event: ControllerEvent) -> None:
+        """Post an event, if this process is still active."""
+        active = self._leadership.active_controller
+        if active is not None:
+            active.queue.post(event, current_cause())
 
-    async def create_topic(
-        self, new: NewTopic, *, dry_run: bool
-    ) -> tuple[str, Mapping[int, tuple[int, ...]]]:
+    async def create_topic(self, new: NewTopic, *, dry_run: bool) -> tuple[str, Assignment]:
         """Create a topic; return its id and its replicas when every live broker knows them.
 
         Raises:
             Refused: against the rules; nothing was written.
-            OutcomeUnknown: written, but not known to be heard of within
-                create.topic.timeout.ms; or ZooKeeper was lost.
+            OutcomeUnknown: written, but not acknowledged within create.topic.timeout.ms; or
+                ZooKeeper was lost.
 
         """
-        asked = self.ask(events.CreateTopic, new=new, dry_run=dry_run)
+        asked = self.ask(CreateTopic(new, dry_run=dry_run))
         if dry_run:
             return "", await asked
-        assignment = await self.spread(new.name, asked)
+        assignment = await self.until_acknowledged(new.name, asked)
         return self.image().topics[new.name].topic_id, assignment
 
-    async def spread(self, topic: str, asked: Awaitable[_Answer]) -> _Answer:
-        """Await a change of a topic, and then that every live broker knows it.
+    async def until_acknowledged(self, topic: str, asked: Awaitable[Answer]) -> Answer:
+        """Await a change of a topic, and then the acknowledgement of every live broker.
 
         Raises:
-            OutcomeUnknown: written, but not known to be heard of within
-                create.topic.timeout.ms, or the topic was deleted meanwhile.
+            OutcomeUnknown: written, but not acknowledged within create.topic.timeout.ms, or
+                the topic was deleted meanwhile.
 
         """
-        reign = self.reign()
-        deadline_ms = reign.desk.configs.current().create_topic_timeout_ms
+        active = self.active_controller()
+        timeout_ms = active.configs.current().create_topic_timeout_ms
         try:
-            async with asyncio.timeout(deadline_ms / 1000):
+            async with asyncio.timeout(timeout_ms / 1000):
                 answer = await asked
-                version = reign.image.version
-                told = partial(reign.delivery.heard_of, topic, version)
-                if not await reign.delivery.until(told) or topic not in reign.image.topics:
+                version = active.image.version
+                acknowledged = partial(active.dispatcher.is_acknowledged, topic, version)
+                known = await active.dispatcher.until(acknowledged)
+                if not known or topic not in active.image.topics:
                     raise StoreOutcomeUnknown(
-                        f"topic {topic!r}: this controller lost its office, or it was deleted"
+                        f"topic {topic!r}: this controller lost its leadership, or it was deleted"
                     )
         except TimeoutError:
             raise RequestTimedOut(
-                f"topic {topic!r}: not every broker has heard of it in {deadline_ms} ms"
+                f"topic {topic!r}: not every broker has acknowledged it in {timeout_ms} ms"
             ) from None
         return answer
 
     async def delete_topic(self, name: str, wait_ms: int) -> tuple[str, bool]:
-        """Order a topic's deletion; return its id, and whether it was complete within `wait_ms`.
+        """Delete a topic; return its id, and whether that was complete within `wait_ms`.
 
         Raises:
             UnknownTopic: there is no such topic.
             OutcomeUnknown: ZooKeeper was lost.
 
         """
-        reign = self.reign()
-        topic_id = await self.ask(events.DeleteTopic, topic=name)
+        active = self.active_controller()
+        topic_id = await self.ask(DeleteTopic(name))
 
-        def is_gone() -> bool:
-            topic = reign.image.topics.get(name)
+        def is_deleted() -> bool:
+            topic = active.image.topics.get(name)
             return topic is None or topic.topic_id != topic_id
 
-        return topic_id, await self._until(reign.delivery.until(is_gone), wait_ms)
-
-    async def elect(
-        self, names: Sequence[TopicPartition] | None, *, unclean: bool, dry_run: bool = False
-    ) -> list[StateDecision]:
-        """Have leaders elected; return what was written, or on a dry run would be.
-
-        Raises:
-            Refused: a partition does not exist; nothing was written.
-            OutcomeUnknown: ZooKeeper was lost.
-
-        """
-        wanted = None if names is None else tuple(names)
-        return await self.ask(events.ElectLeaders, unclean=unclean, names=wanted, dry_run=dry_run)
+        return topic_id, await self._until(active.dispatcher.until(is_deleted), wait_ms)
 
     def heartbeat(self, beat: HeartbeatRequest) -> HeartbeatResponse:
-        """Take in a broker's heartbeat.
+        """Apply a broker's heartbeat.
 
         Raises:
-            NoController: this process does not rule.
+            NoController: this process is not active.
 
         """
-        reign = self.reign()
-        reign.on_heartbeat(beat)
-        throttle = reign.tasks.book.moving_bytes_per_s
-        return HeartbeatResponse(self.id, reign.office.term.epoch, throttle)
+        active = self.active_controller()
+        active.on_heartbeat(beat)
+        throttle = active.tasks.store.moving_bytes_per_s
+        return HeartbeatResponse(self.id, active.context.term.epoch, throttle)
 
     async def controlled_shutdown(
         self, stopping: ControlledShutdownRequest
     ) -> ControlledShutdownResponse:
-        """Relieve a broker that is about to stop; answer when the new leaders have taken over.
+        """Move leadership off a broker that is shutting down; wait for the new leaders.
 
         Raises:
-            NoController: this process does not rule.
-            Refused: the broker is not known in this incarnation.
+            NoController: this process is not active.
+            Refused: this incarnation of the broker is not known.
             OutcomeUnknown: ZooKeeper was lost.
 
         """
-        reign = self.reign()
-        remaining = await self.ask(
-            BrokerStops, broker_id=stopping.broker_id, incarnation=stopping.incarnation
-        )
-        await self._until(reign.delivery.until(reign.delivery.settled), HAND_OVER_WAIT_MS)
-        return ControlledShutdownResponse(reign.office.term.epoch, [*remaining])
+        active = self.active_controller()
+        remaining = await self.ask(BrokerStops(stopping.broker_id, stopping.incarnation))
+        await self._until(active.dispatcher.until(active.dispatcher.settled), HAND_OVER_WAIT_MS)
+        return ControlledShutdownResponse(active.context.term.epoch, [*remaining])
 
-    async def comes_true(self, condition: Callable[[], bool], wait_ms: int) -> bool:
-        """Wait until something holds that the active controller brings about; False if it is late.
+    async def wait_until(self, condition: Callable[[], bool], wait_ms: int) -> bool:
+        """Wait at most `wait_ms` until a condition holds; return whether it does.
 
         Raises:
-            NoController: this process does not rule.
+            NoController: this process is not active.
 
         """
-        return await self._until(self.reign().delivery.until(condition), wait_ms)
+        return await self._until(self.active_controller().dispatcher.until(condition), wait_ms)
 
-    # -- within ----------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------
 
     async def _until(self, condition: Awaitable[bool], wait_ms: int) -> bool:
-        """Await a condition; False when time is up, or the term or the process is about to end."""
+        """Await a condition; return False on a timeout, or if the term or the process ends."""
         waits: list[asyncio.Future[bool]] = [
             asyncio.ensure_future(condition),
             asyncio.ensure_future(self._stopping.wait()),

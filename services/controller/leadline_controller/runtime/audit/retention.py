@@ -1,48 +1,53 @@
-"""Taking audit entries out of the outbox once they are stored; the active controller's duty."""
+"""Deleting audit entries from the outbox once they are stored; done by the active controller."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
 
 from leadline_common import znodes
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, DeleteOp
 from leadline_controller.domain.history import trimmable
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import Outbox
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-MOST_AT_ONCE = 5_000
-"""Entries deleted in one go, so that a long backlog holds up nobody."""
+MAX_DELETIONS = 5_000
+"""The most entries deleted in one reconciliation, so that a backlog delays no event for long."""
 
 
+@dataclass(eq=False)
 class OutboxRetention(EventHandler):
-    """Keeps the outbox short; see `domain.history.trimmable` for what may go."""
+    """Trims the outbox; `domain.history.trimmable` defines what may be deleted."""
 
-    def __init__(self, desk: EventContext) -> None:
-        self._desk = desk
+    outbox: Outbox
+    configs: DynamicConfigs
+    writer: StateWriter
 
-    async def reconcile(self, _event: events.Reconcile) -> None:
-        """Delete what every reader has stored, but for the newest."""
-        settings, outbox = self._desk.configs.current(), self._desk.office.store.outbox
+    async def reconcile(self) -> None:
+        """Delete what every reader has stored, except for the newest entries."""
+        settings, outbox = self.configs.current(), self.outbox
         keep, limit = settings.audit_outbox_keep_entries, settings.audit_outbox_max_entries
         head, present = await outbox.extent()
         if present <= keep:
             return
-        gone = trimmable(
+        stored = trimmable(
             await outbox.readers(), oldest=head - present, head=head, keep=keep, limit=limit
         )
         try:
-            await self._delete(gone[:MOST_AT_ONCE])
+            await self._delete(stored[:MAX_DELETIONS])
         except MultiFailed as failure:
-            _log.warning("an audit entry has been removed by somebody else: %s", failure)
-            there = [audit_id for audit_id in await outbox.ids() if audit_id < gone.stop]
-            await self._delete(there[:MOST_AT_ONCE])
+            logger.warning("audit entry deleted by somebody else", error=str(failure))
+            remaining = [audit_id for audit_id in await outbox.ids() if audit_id < stored.stop]
+            await self._delete(remaining[:MAX_DELETIONS])
 
     async def _delete(self, ids: Sequence[int]) -> None:
-        await self._desk.writer.fenced(
+        await self.writer.commit_all(
             [DeleteOp(znodes.audit_path(audit_id), ANY_VERSION) for audit_id in ids]
         )

@@ -1,25 +1,27 @@
-"""Everything that one broker has to be told, until it has acknowledged it (rule R8).
+"""The requests that one broker has to acknowledge (rule R8).
 
-Invariant: what is owed is pending or in flight; it is forgotten only when the
-broker acknowledged it, or when this incarnation of the broker is gone.
+Invariant: a change for the broker is pending or in flight until the broker has
+acknowledged it, or until this incarnation of the broker is gone.
 
-Only names are pending: a request is built when it is sent, so that the latest
-state wins and any number of changes cost one row. One request is under way at a
-time; different brokers are told side by side. Order: roles, metadata, stops, round and round.
-Failures are retried with growing pauses, for as long as the incarnation lives.
+Only partition names are pending. A request is built when it is sent, so it carries the
+latest state, and any number of changes of a partition cost one row. One request is in
+flight at a time; requests to different brokers run in parallel. The order is roles,
+metadata, stops, and again from the start. A failed request is repeated after an
+exponential back-off for as long as the incarnation lives.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
 import msgspec
+import structlog
 
 from leadline_client.errors import (
     ConnectionLost,
@@ -31,19 +33,19 @@ from leadline_client.wire import TopicPartition
 from leadline_common import rpc
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.runtime.channel.requests import Commands, Sent
-from leadline_controller.runtime.ports import BrokerGateway
+from leadline_controller.runtime.channel.requests import BrokerRequest, RequestBuilder
+from leadline_controller.runtime.ports import CommandGateway
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-FIRST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 2.0
+MIN_BACKOFF_S = 0.05
+MAX_BACKOFF_S = 2.0
 
-_Names: TypeAlias = dict[str, dict[int, None]]
+_Partitions: TypeAlias = dict[str, dict[int, None]]
 
 
 class Command(StrEnum):
-    """The kinds of commands, as metrics and logs name them."""
+    """The kinds of requests to brokers, as metrics and logs name them."""
 
     GRANT = "full_grant"
     ROLES = "leader_and_isr"
@@ -52,62 +54,58 @@ class Command(StrEnum):
     HALT = "halt_replica"
 
 
-class Listener(msgspec.Struct, frozen=True):
-    """Who is told what: progress of any kind, doubts about partitions, the loss of office."""
+class DispatchListener(msgspec.Struct, frozen=True):
+    """What a request queue calls.
 
-    progress: Callable[[], None]
-    doubt: Callable[[list[TopicPartition]], None]
-    deposed: Callable[[str], None]
+    `progressed` after each step, `invalidate` with partitions that the broker refused,
+    `controller_changed` (with the reason) if the broker knows a later controller, `sent` after
+    each request with whether it was answered and the bytes of its body. `holds_metadata`
+    returns whether metadata should wait because more changes are being written.
+    """
+
+    progressed: Callable[[], None]
+    invalidate: Callable[[list[TopicPartition]], None]
+    controller_changed: Callable[[str], None]
     sent: Callable[[Command, bool, int], None]
-    """Told of each request: whether it was answered, and the bytes of its body."""
     holds_metadata: Callable[[], bool]
-    """Asked whether metadata should wait, because more changes are being written."""
 
 
+@dataclass(eq=False)
 class BrokerRequestQueue:
-    """The sender of one incarnation of one broker; `run` is its task."""
+    """Sends requests to one incarnation of one broker; `run` is its task."""
 
-    def __init__(
-        self,
-        broker: BrokerRegistration,
-        image: ClusterImage,
-        commands: Commands,
-        gateway: BrokerGateway,
-        listener: Listener,
-        ack_timeout_ms: int,
-    ) -> None:
-        self.broker = broker
-        self.cause = ""
-        self._image = image
-        self._commands = commands
-        self._gateway = gateway
-        self._listener = listener
-        self._ack_timeout_ms = ack_timeout_ms
-        self._wake = asyncio.Event()
-        self._grant = False
-        self._roles: _Names = {}
-        self._stops: _Names = {}
-        self._halts: _Names = {}
-        self._in_flight: tuple[Command, _Names] | None = None
-        self._is_silent = False
-        self._acked_version: int | None = None
+    broker: BrokerRegistration
+    image: ClusterImage
+    requests: RequestBuilder
+    gateway: CommandGateway
+    listener: DispatchListener
+    ack_timeout_ms: int
+    cause: str = ""
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _grant: bool = field(default=False, init=False)
+    _roles: _Partitions = field(default_factory=dict, init=False)
+    _stops: _Partitions = field(default_factory=dict, init=False)
+    _halts: _Partitions = field(default_factory=dict, init=False)
+    _in_flight: tuple[Command, _Partitions] | None = field(default=None, init=False)
+    _is_unreachable: bool = field(default=False, init=False)
+    _acked_version: int | None = field(default=None, init=False)
 
-    # -- what is owed ----------------------------------------------------------
+    # -- what is pending -------------------------------------------------------
 
-    def owe_grant(self) -> None:
-        """Owe the full grant, which holds all roles."""
+    def add_grant(self) -> None:
+        """Add the full grant, which holds all roles."""
         self._grant = True
         self._roles.clear()
         self._wake.set()
 
-    def owe_roles(self, topic: str, partitions: Iterable[int]) -> None:
-        """Owe LeaderAndISR for partitions; a grant that is still owed holds them anyway."""
+    def add_roles(self, topic: str, partitions: Iterable[int]) -> None:
+        """Add LeaderAndISR for partitions, unless a pending grant holds them anyway."""
         if not self._grant:
             self._roles.setdefault(topic, {}).update(dict.fromkeys(partitions))
         self._wake.set()
 
-    def owe_stop(self, topic: str, partitions: Iterable[int]) -> None:
-        """Owe StopReplica with deletion; roles in these partitions are owed no more."""
+    def add_stop(self, topic: str, partitions: Iterable[int]) -> None:
+        """Add StopReplica with deletion; it replaces pending roles in these partitions."""
         numbers = dict.fromkeys(partitions)
         self._stops.setdefault(topic, {}).update(numbers)
         roles = self._roles.pop(topic, {})
@@ -116,10 +114,11 @@ class BrokerRequestQueue:
             self._roles[topic] = left
         self._wake.set()
 
-    def owe_halt(self, topic: str, partitions: Iterable[int]) -> None:
-        """Owe StopReplica that keeps the log, after the roles: the broker is about to stop.
+    def add_halt(self, topic: str, partitions: Iterable[int]) -> None:
+        """Add StopReplica that keeps the log, for a broker that is shutting down.
 
-        Who has led until now hears of its successor first, and can answer what it owes.
+        It is sent after the roles: a former leader learns its successor first, and can
+        complete its pending requests.
         """
         self._halts.setdefault(topic, {}).update(dict.fromkeys(partitions))
         self._wake.set()
@@ -129,199 +128,206 @@ class BrokerRequestQueue:
         self._wake.set()
 
     def metadata_is(self, version: int) -> None:
-        """Note which version the broker says that it serves (it may have lost what it had)."""
+        """Note which metadata version the broker reports; it may have lost a later one."""
         if self._in_flight is None and version != self._acked_version:
             self._acked_version = None
             self._wake.set()
 
     @property
-    def owes_roles(self) -> bool:
-        """Whether any role is owed."""
+    def roles_pending(self) -> bool:
+        """Whether any role is not acknowledged."""
         return self._grant or bool(self._roles) or self._flying(Command.GRANT, Command.ROLES)
 
     @property
-    def owes_stops(self) -> bool:
-        """Whether a stop of any replica is owed."""
+    def stops_pending(self) -> bool:
+        """Whether a stop of any replica is not acknowledged."""
         return bool(self._stops or self._halts) or self._flying(Command.STOP, Command.HALT)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing at all is owed."""
-        return not (self.owes_roles or self.owes_stops or self._behind or self._in_flight)
+        """Whether everything is acknowledged."""
+        pending = self.roles_pending or self.stops_pending
+        return not (pending or self._metadata_pending or self._in_flight)
 
     @property
-    def _behind(self) -> bool:
-        behind = self._acked_version != self._image.version
-        return behind and not self._listener.holds_metadata()
+    def _metadata_pending(self) -> bool:
+        is_behind = self._acked_version != self.image.version
+        return is_behind and not self.listener.holds_metadata()
 
-    def owes(self, topic: str) -> bool:
-        """Tell whether a role in a topic, or a stop of it, is owed."""
+    def topic_pending(self, topic: str) -> bool:
+        """Return whether a role in a topic, or a stop of it, is not acknowledged."""
         if self._grant or topic in self._roles or topic in self._stops:
             return True
         if self._in_flight is None:
             return False
-        command, names = self._in_flight
-        return command is Command.GRANT or topic in names
+        command, partitions = self._in_flight
+        return command is Command.GRANT or topic in partitions
 
-    def owes_stop_of(self, topic: str, partitions: Iterable[int]) -> bool:
-        """Tell whether a stop with deletion of any of these partitions is owed."""
-        owed = set(self._stops.get(topic, ()))
+    def stop_pending(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Return whether a deletion of any of these partitions is not acknowledged."""
+        pending = set(self._stops.get(topic, ()))
         if self._in_flight is not None and self._in_flight[0] is Command.STOP:
-            owed |= self._in_flight[1].get(topic, {}).keys()
-        return not owed.isdisjoint(partitions)
+            pending |= self._in_flight[1].get(topic, {}).keys()
+        return not pending.isdisjoint(partitions)
 
-    def knows(self, version: int) -> bool:
-        """Tell whether the broker serves metadata of this version or later."""
+    def has_metadata(self, version: int) -> bool:
+        """Return whether the broker acknowledged metadata of this version or later."""
         return self._acked_version is not None and self._acked_version >= version
 
     def _flying(self, *commands: Command) -> bool:
         return self._in_flight is not None and self._in_flight[0] in commands
 
-    # -- the task --------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------
 
     async def run(self) -> None:
-        """Send what is owed until cancelled."""
-        pause = FIRST_PAUSE_S
+        """Send what is pending until cancelled."""
+        backoff_s = MIN_BACKOFF_S
         while True:
             if self.idle:
                 self._wake.clear()
                 await self._wake.wait()
             if await self._send_round():
-                pause = FIRST_PAUSE_S
+                backoff_s = MIN_BACKOFF_S
             else:
                 self._wake.clear()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_S)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, MAX_BACKOFF_S)
 
     async def _send_round(self) -> bool:
-        """Send what is owed of each kind; False when some of it has to be repeated.
+        """Send the pending requests of each kind; return False if some have to be repeated.
 
-        What a broker refuses keeps nothing else waiting. One that does not answer
-        at all is asked nothing further for now.
+        A refused request does not delay the others. After a request without an answer the
+        round ends.
         """
-        self._is_silent = False
-        fine = True
+        self._is_unreachable = False
+        succeeded = True
         for send in (
             self._send_all_roles,
             self._send_metadata,
             partial(self._send_stops, Command.STOP),
             partial(self._send_stops, Command.HALT),
         ):
-            fine = await send() and fine
-            self._listener.progress()
-            if self._is_silent:
+            succeeded = await send() and succeeded
+            self.listener.progressed()
+            if self._is_unreachable:
                 return False
-        return fine
+        return succeeded
 
     async def _send_all_roles(self) -> bool:
-        """Send roles, and those that are written meanwhile: a failover waits for no metadata."""
-        while await self._send_owed_roles():
+        """Send roles, and those written meanwhile: roles after a failover precede metadata."""
+        while await self._send_pending_roles():
             if not (self._grant or self._roles):
                 return True
         return False
 
-    async def _send_owed_roles(self) -> bool:
+    async def _send_pending_roles(self) -> bool:
         if self._grant:
-            sent = self._commands.grant(self.broker, self.cause)
-            return await self._send_roles(Command.GRANT, {}, sent)
+            request = self.requests.grant(self.broker, self.cause)
+            return await self._send_roles(Command.GRANT, {}, request)
         if self._roles:
-            names, self._roles = self._roles, {}
-            return await self._send_roles(
-                Command.ROLES, names, self._commands.roles(self.broker, names, self.cause)
-            )
+            partitions, self._roles = self._roles, {}
+            request = self.requests.roles(self.broker, partitions, self.cause)
+            return await self._send_roles(Command.ROLES, partitions, request)
         return True
 
-    async def _send_roles(self, command: Command, names: _Names, sent: Sent) -> bool:
+    async def _send_roles(
+        self, command: Command, partitions: _Partitions, request: BrokerRequest
+    ) -> bool:
         self._grant = False
-        if command is Command.ROLES and not sent.partitions:
+        if command is Command.ROLES and not request.partitions:
             return True
-        answer = await self._call(command, names, rpc.LEADER_AND_ISR_PATH, sent.body)
+        answer = await self._call(command, partitions, rpc.LEADER_AND_ISR_PATH, request.body)
         if answer is None:
-            self._owe_again(command, names)
+            self._restore_roles(command, partitions)
             return False
-        refused = self._refused(sent, answer)
-        for name in refused:
-            self.owe_roles(name.topic, [name.partition])
+        refused = self._refused(request, answer)
+        for topic_partition in refused:
+            self.add_roles(topic_partition.topic, [topic_partition.partition])
         if refused:
-            self._listener.doubt(refused)
+            self.listener.invalidate(refused)
         return not refused
 
-    def _owe_again(self, command: Command, names: _Names) -> None:
+    def _restore_roles(self, command: Command, partitions: _Partitions) -> None:
         if command is Command.GRANT:
-            self.owe_grant()
-        for topic, partitions in names.items():
-            self.owe_roles(topic, partitions)
+            self.add_grant()
+        for topic, numbers in partitions.items():
+            self.add_roles(topic, numbers)
 
     async def _send_stops(self, command: Command) -> bool:
-        owed = self._stops if command is Command.STOP else self._halts
-        if not owed:
+        pending = self._stops if command is Command.STOP else self._halts
+        if not pending:
             return True
-        names = dict(owed)
-        owed.clear()
+        partitions = dict(pending)
+        pending.clear()
         delete = command is Command.STOP
-        sent = self._commands.stop(self.broker, names, self.cause, delete=delete)
-        if not sent.partitions:
+        request = self.requests.stop(self.broker, partitions, self.cause, delete=delete)
+        if not request.partitions:
             return True
-        answer = await self._call(command, names, rpc.STOP_REPLICA_PATH, sent.body)
-        owe_again = self.owe_stop if delete else self.owe_halt
+        answer = await self._call(command, partitions, rpc.STOP_REPLICA_PATH, request.body)
+        add_again = self.add_stop if delete else self.add_halt
         if answer is None:
-            for topic, partitions in names.items():
-                owe_again(topic, partitions)
+            for topic, numbers in partitions.items():
+                add_again(topic, numbers)
             return False
-        refused = self._refused(sent, answer, fine=(rpc.NO_ERROR, TopicIdMismatch.code))
-        for name in refused:
-            owe_again(name.topic, [name.partition])
+        refused = self._refused(request, answer, accepted=(rpc.NO_ERROR, TopicIdMismatch.code))
+        for topic_partition in refused:
+            add_again(topic_partition.topic, [topic_partition.partition])
         return not refused
 
     async def _send_metadata(self) -> bool:
-        if not self._behind:
+        if not self._metadata_pending:
             return True
-        body, version = self._commands.metadata(self.broker, self._acked_version, self.cause)
+        body, version = self.requests.metadata(self.broker, self._acked_version, self.cause)
         answer = await self._call(Command.METADATA, {}, rpc.UPDATE_METADATA_PATH, body)
-        # Whatever a broker has that did not take this one: the next is a full one.
-        self._acked_version = version if answer and _served(answer) >= version else None
+        # If the broker did not apply it, nobody knows what the broker has: send all next time.
+        self._acked_version = version if answer and _applied(answer) >= version else None
         return self._acked_version is not None
 
-    async def _call(self, command: Command, names: _Names, path: str, body: bytes) -> bytes | None:
-        """Send a request; None when it was not answered as it should be."""
-        self._in_flight = (command, names)
+    async def _call(
+        self, command: Command, partitions: _Partitions, path: str, body: bytes
+    ) -> bytes | None:
+        """Send a request; return None if it failed."""
+        self._in_flight = (command, partitions)
         answer = None
         try:
-            answer = await self._gateway.post(self.broker.url, path, body, self._ack_timeout_ms)
+            answer = await self.gateway.post(self.broker.url, path, body, self.ack_timeout_ms)
         except StaleControllerEpoch as refusal:
-            self._listener.deposed(refusal.message)
-        except LeadlineError as problem:
-            self._is_silent = isinstance(problem, ConnectionLost)
-            _log.warning(
-                "broker %d did not take %s: %s", self.broker.id, command.value, problem.message
+            self.listener.controller_changed(refusal.message)
+        except LeadlineError as error:
+            self._is_unreachable = isinstance(error, ConnectionLost)
+            logger.warning(
+                "broker request failed",
+                broker=self.broker.id,
+                command=command.value,
+                error=error.message,
             )
         finally:
             self._in_flight = None
-        self._listener.sent(command, answer is not None, len(body))
+        self.listener.sent(command, answer is not None, len(body))
         return answer
 
     def _refused(
-        self, sent: Sent, answer: bytes, fine: tuple[int, ...] = (rpc.NO_ERROR,)
+        self, request: BrokerRequest, answer: bytes, accepted: tuple[int, ...] = (rpc.NO_ERROR,)
     ) -> list[TopicPartition]:
-        """Examine every code of an answer; an answer that is not one refuses everything."""
+        """Return the partitions that the broker refused; all if the answer is malformed."""
         codes: list[list[int]] = []
         with contextlib.suppress(msgspec.DecodeError):
             codes = msgspec.json.decode(answer, type=rpc.CommandResponse).codes
-        if [len(row) for row in codes] != [len(numbers) for _, numbers in sent.partitions]:
-            _log.error("broker %d answered with codes that do not fit", self.broker.id)
-            codes = [[-1] * len(numbers) for _, numbers in sent.partitions]
+        if [len(row) for row in codes] != [len(numbers) for _, numbers in request.partitions]:
+            logger.error("broker answered with codes that do not fit", broker=self.broker.id)
+            codes = [[-1] * len(numbers) for _, numbers in request.partitions]
         if any(StaleControllerEpoch.code in row for row in codes):
-            self._listener.deposed(f"broker {self.broker.id} knows a later controller")
+            self.listener.controller_changed(f"broker {self.broker.id} knows a later controller")
         return [
             TopicPartition(topic, number)
-            for (topic, numbers), row in zip(sent.partitions, codes, strict=True)
+            for (topic, numbers), row in zip(request.partitions, codes, strict=True)
             for number, code in zip(numbers, row, strict=True)
-            if code not in fine
+            if code not in accepted
         ]
 
 
-def _served(answer: bytes) -> int:
-    """Return the metadata version that a broker says that it serves now."""
+def _applied(answer: bytes) -> int:
+    """Return the metadata version that a broker reports."""
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.json.decode(answer, type=rpc.UpdateMetadataResponse).version
     return -1

@@ -1,7 +1,7 @@
-"""Telling all brokers: one sender for each live incarnation, and what their heartbeats say.
+"""Sending changes to all brokers: one request queue for each live incarnation.
 
-Nothing here survives the controller, by design: a new one begins with a full
-grant to every broker.
+None of this state survives the controller: the next one begins with a full grant to
+every broker.
 """
 
 from __future__ import annotations
@@ -12,83 +12,83 @@ from contextlib import contextmanager
 
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
+from leadline_common.cause import current_cause
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
 from leadline_controller.runtime.channel.requests import is_visible
 
-PATIENCE = 3
-"""Heartbeats in a row that must disagree before a broker gets its full grant again."""
-MOST_PATIENCE = 32 * PATIENCE
-"""Grants that change nothing are repeated less often, down to one in so many heartbeats."""
+MISMATCHES_BEFORE_GRANT = 3
+"""Consecutive heartbeats that must disagree before a broker gets its full grant again."""
+MAX_MISMATCHES = 32 * MISMATCHES_BEFORE_GRANT
+"""The limit doubles with each grant that did not help, up to this."""
 
 
 class BrokerDispatcher:
-    """The senders of all live brokers.
+    """The request queues of all live brokers.
 
-    `make_sender` builds one for a registration. Waiters learn of every step
-    through `progressed`. While it `holds_metadata`, senders send none.
+    `make_queue` builds one for a registration. Waiters wake up at each call of
+    `progressed`. While it `holds_metadata`, no metadata is sent.
     """
 
     def __init__(
-        self, image: ClusterImage, make_sender: Callable[[BrokerRegistration], BrokerRequestQueue]
+        self, image: ClusterImage, make_queue: Callable[[BrokerRegistration], BrokerRequestQueue]
     ) -> None:
         self._image = image
-        self._make_sender = make_sender
-        self._senders: dict[int, BrokerRequestQueue] = {}
+        self._make_queue = make_queue
+        self._queues: dict[int, BrokerRequestQueue] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._disagreements: dict[int, _Disagreement] = {}
+        self._mismatches: dict[int, _Mismatches] = {}
         self._digests = _Digests(image)
         self._progress = asyncio.Event()
         self.holds_metadata = False
-        self.is_over = False
+        self.is_closed = False
 
-    # -- who is there ----------------------------------------------------------
+    # -- the brokers -----------------------------------------------------------
 
-    def meet_brokers(self, granted: Iterable[int], cause: str) -> None:
-        """Follow the image: end the senders of who is gone, begin those of `granted` brokers."""
-        for broker_id, sender in list(self._senders.items()):
+    def follow_image(self, granted: Iterable[int]) -> None:
+        """End the queues of brokers that are gone, and begin those of `granted` brokers."""
+        for broker_id, queue in list(self._queues.items()):
             known = self._image.brokers.get(broker_id)
-            if known is None or known.incarnation != sender.broker.incarnation:
+            if known is None or known.incarnation != queue.broker.incarnation:
                 self._end(broker_id)
         for broker_id in granted:
-            if broker_id in self._image.brokers and broker_id not in self._senders:
-                self._begin(self._image.brokers[broker_id], cause)
-        self.metadata()
+            if broker_id in self._image.brokers and broker_id not in self._queues:
+                self._begin(self._image.brokers[broker_id])
+        self.send_metadata()
 
-    def _begin(self, broker: BrokerRegistration, cause: str) -> None:
-        sender = self._make_sender(broker)
-        sender.cause = cause
-        sender.owe_grant()
+    def _begin(self, broker: BrokerRegistration) -> None:
+        queue = self._make_queue(broker)
+        queue.cause = current_cause()
+        queue.add_grant()
         for topic in self._image.topics.values():
-            hosted = _hosted(
-                topic, broker.id, topic.partitions if topic.deleting else topic.leaving
-            )
+            leaving = topic.partitions if topic.deleting else topic.leaving
+            hosted = _hosted(topic, broker.id, leaving)
             if hosted:
-                sender.owe_stop(topic.name, hosted)
-        self._senders[broker.id] = sender
-        self._tasks[broker.id] = asyncio.create_task(sender.run(), name=f"tell-{broker.id}")
+                queue.add_stop(topic.name, hosted)
+        self._queues[broker.id] = queue
+        self._tasks[broker.id] = asyncio.create_task(queue.run(), name=f"dispatch-{broker.id}")
 
     def _end(self, broker_id: int) -> None:
-        del self._senders[broker_id]
-        self._disagreements.pop(broker_id, None)
+        del self._queues[broker_id]
+        self._mismatches.pop(broker_id, None)
         self._tasks.pop(broker_id).cancel()
 
     async def close(self) -> None:
-        """End all senders, and let go of whoever waits: what they wait for comes no more."""
-        self.is_over = True
+        """End all queues, and wake up the waiters."""
+        self.is_closed = True
         self.progressed()
         tasks = list(self._tasks.values())
-        for broker_id in list(self._senders):
+        for broker_id in list(self._queues):
             self._end(broker_id)
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # -- what to tell ----------------------------------------------------------
+    # -- sending ---------------------------------------------------------------
 
-    def roles(self, changes: Iterable[StateSet], cause: str) -> None:
-        """Tell the replicas of these partitions their roles, and everybody the metadata."""
-        by_broker: dict[int, dict[str, list[int]]] = {b: {} for b in self._senders}
+    def send_roles(self, changes: Iterable[StateSet]) -> None:
+        """Send roles to the replicas of these partitions, and metadata to every broker."""
+        by_broker: dict[int, dict[str, list[int]]] = {b: {} for b in self._queues}
         for change in changes:
             topic = self._image.topics.get(change.topic)
             partition = topic.partitions.get(change.partition) if topic else None
@@ -101,71 +101,71 @@ class BrokerDispatcher:
                     topics.setdefault(change.topic, []).append(change.partition)
         for broker, topics in by_broker.items():
             for name, partitions in topics.items():
-                self._owe(broker, name, partitions, cause)
-        self.metadata()
+                self._add_roles(broker, name, partitions)
+        self.send_metadata()
 
-    def _owe(self, broker_id: int, topic: str, partitions: Iterable[int], cause: str) -> None:
-        """Owe a broker roles; one that is about to stop leaves those where it is not in sync."""
-        sender = self._senders[broker_id]
-        sender.cause = cause
-        sender.owe_roles(topic, partitions)
-        out = self._out_of_sync(broker_id, topic, partitions)
-        if out:
-            sender.owe_halt(topic, sorted(out))
+    def _add_roles(self, broker_id: int, topic: str, partitions: Iterable[int]) -> None:
+        """Add roles; a broker that is shutting down stops its replicas outside the ISR."""
+        queue = self._queues[broker_id]
+        queue.cause = current_cause()
+        queue.add_roles(topic, partitions)
+        halted = self._out_of_sync(broker_id, topic, partitions)
+        if halted:
+            queue.add_halt(topic, sorted(halted))
 
     def _out_of_sync(self, broker_id: int, topic: str, partitions: Iterable[int]) -> set[int]:
-        """Return the partitions that a broker which is about to stop need not follow any more."""
+        """Return the partitions that a broker which is shutting down need not follow any more."""
         if broker_id not in self._image.stopping:
             return set()
         known = self._image.topics[topic].partitions
         return {p for p in partitions if (s := known[p].state) and broker_id not in s.isr}
 
-    def halt(self, broker_id: int, cause: str) -> None:
-        """Have a broker that is about to stop leave its replicas that are not in sync.
+    def halt_replicas(self, broker_id: int) -> None:
+        """Have a broker that is shutting down stop its replicas outside the ISR.
 
-        It would catch up and join the ISR again, to fail in it.
+        Otherwise they would catch up, join the ISR again, and fail as members of it.
         """
-        sender = self._senders.get(broker_id)
-        if sender is None:
+        queue = self._queues.get(broker_id)
+        if queue is None:
             return
-        sender.cause = cause
+        queue.cause = current_cause()
         for topic, partitions in self._image.hosted_by(broker_id).items():
-            out = self._out_of_sync(broker_id, topic, partitions)
-            if out:
-                sender.owe_halt(topic, sorted(out))
+            halted = self._out_of_sync(broker_id, topic, partitions)
+            if halted:
+                queue.add_halt(topic, sorted(halted))
 
-    def stop(self, topic: str, cause: str, partitions: Iterable[int] | None = None) -> None:
-        """Tell the replicas of partitions that are to go (all, unless given) to delete their logs.
+    def delete_replicas(self, topic: str, partitions: Iterable[int] | None = None) -> None:
+        """Have brokers delete the replicas of a topic, or only of these partitions of it.
 
-        The topic is under deletion, or the partitions are ordered to be removed.
+        The topic is under deletion, or there are intents to remove the partitions.
         """
         found = self._image.topics[topic]
-        going = list(found.partitions if partitions is None else partitions)
-        for broker_id, sender in self._senders.items():
-            hosted = _hosted(found, broker_id, going)
+        leaving = list(found.partitions if partitions is None else partitions)
+        for broker_id, queue in self._queues.items():
+            hosted = _hosted(found, broker_id, leaving)
             if hosted:
-                sender.cause = cause
-                sender.owe_stop(topic, hosted)
-        for partition in going:
+                queue.cause = current_cause()
+                queue.add_stop(topic, hosted)
+        for partition in leaving:
             self._digests.touch(topic, partition)
-        self.metadata()
+        self.send_metadata()
 
-    def drop(self, topic: str, drops: Mapping[int, Iterable[int]], cause: str) -> None:
-        """Have brokers delete the replicas that a reassignment has taken from them.
+    def delete_reassigned(self, topic: str, dropped: Mapping[int, Iterable[int]]) -> None:
+        """Have brokers delete replicas that a reassignment has removed.
 
-        A broker that is away finds them unknown when it returns.
+        A broker that is down finds them to be stray replicas when it returns.
         """
-        for number, brokers in drops.items():
+        for number, brokers in dropped.items():
             for broker_id in brokers:
-                sender = self._senders.get(broker_id)
-                if sender is not None:
-                    sender.cause = cause
-                    sender.owe_stop(topic, [number])
+                queue = self._queues.get(broker_id)
+                if queue is not None:
+                    queue.cause = current_cause()
+                    queue.add_stop(topic, [number])
 
-    def metadata(self) -> None:
-        """Tell everybody the metadata, where it has changed."""
-        for sender in self._senders.values():
-            sender.metadata_changed()
+    def send_metadata(self) -> None:
+        """Send metadata to every broker that does not have the latest version."""
+        for queue in self._queues.values():
+            queue.metadata_changed()
         self.progressed()
 
     @contextmanager
@@ -176,90 +176,91 @@ class BrokerDispatcher:
             yield
         finally:
             self.holds_metadata = False
-            self.metadata()
+            self.send_metadata()
 
-    def forget(self, names: Iterable[TopicPartition]) -> None:
-        """Expect no broker to have these partitions any more, without telling anybody."""
-        for name in names:
-            self._digests.touch(*name)
+    def forget(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Expect no broker to have these partitions any more, without sending anything."""
+        for topic_partition in topic_partitions:
+            self._digests.touch(*topic_partition)
 
-    # -- how far it is ---------------------------------------------------------
+    # -- acknowledgements ------------------------------------------------------
 
     def progressed(self) -> None:
-        """Wake whoever waits for acknowledgements."""
+        """Wake up those who wait for acknowledgements."""
         self._progress.set()
         self._progress = asyncio.Event()
 
     async def until(self, condition: Callable[[], bool]) -> bool:
-        """Wait until a condition on this delivery holds; False if the term ends before."""
+        """Wait until a condition holds; return False if the term ends before."""
         while not condition():
-            if self.is_over:
+            if self.is_closed:
                 return False
             await self._progress.wait()
         return True
 
     def settled(self) -> bool:
-        """Tell whether no live broker is owed a role."""
-        return not any(sender.owes_roles for sender in self._senders.values())
+        """Return whether every live broker has acknowledged all roles."""
+        return not any(queue.roles_pending for queue in self._queues.values())
 
     def idle(self) -> bool:
-        """Tell whether no live broker is owed anything, and nothing more is being written."""
-        return not self.holds_metadata and all(s.idle for s in self._senders.values())
+        """Return whether every live broker has acknowledged everything."""
+        return not self.holds_metadata and all(queue.idle for queue in self._queues.values())
 
-    def heard_of(self, topic: str, version: int) -> bool:
-        """Tell whether every live broker acknowledged a topic's roles, and this metadata."""
+    def is_acknowledged(self, topic: str, version: int) -> bool:
+        """Return whether every live broker acknowledged a topic's roles, and this metadata."""
         return not any(
-            sender.owes(topic) or not sender.knows(version) for sender in self._senders.values()
+            queue.topic_pending(topic) or not queue.has_metadata(version)
+            for queue in self._queues.values()
         )
 
-    def stopped(self, topic: str, partitions: Iterable[int] | None = None) -> bool:
-        """Tell whether every live broker has stopped a topic, or only these partitions of it."""
-        senders = self._senders.values()
+    def is_stopped(self, topic: str, partitions: Iterable[int] | None = None) -> bool:
+        """Return whether every live broker has stopped a topic, or these partitions of it."""
+        queues = self._queues.values()
         if partitions is None:
-            return not any(sender.owes(topic) for sender in senders)
-        going = list(partitions)
-        return not any(sender.owes_stop_of(topic, going) for sender in senders)
+            return not any(queue.topic_pending(topic) for queue in queues)
+        stopping = list(partitions)
+        return not any(queue.stop_pending(topic, stopping) for queue in queues)
 
-    # -- what brokers say ------------------------------------------------------
+    # -- heartbeats ------------------------------------------------------------
 
     def on_heartbeat(self, beat: HeartbeatRequest) -> bool:
-        """Compare what a broker has applied with what it should have; resend where they differ.
+        """Compare what a broker has applied with what it should have; resend what differs.
 
-        Returns False when the broker, or this incarnation of it, is not known.
+        Returns False if the broker, or this incarnation of it, is not known.
         """
-        sender = self._senders.get(beat.broker_id)
-        if sender is None or sender.broker.incarnation != beat.incarnation:
+        queue = self._queues.get(beat.broker_id)
+        if queue is None or queue.broker.incarnation != beat.incarnation:
             return False
-        if sender.owes_roles or sender.owes_stops or beat.broker_id in self._image.stopping:
+        if queue.roles_pending or queue.stops_pending or beat.broker_id in self._image.stopping:
             return True
         if beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id):
-            self._disagreements.pop(beat.broker_id, None)
-        elif not beat.granted or self._disagreement(beat.broker_id).lasts():
-            sender.owe_grant()
-        if sender.idle:
-            sender.metadata_is(beat.metadata_version)
+            self._mismatches.pop(beat.broker_id, None)
+        elif not beat.granted or self._count_mismatch(beat.broker_id):
+            queue.add_grant()
+        if queue.idle:
+            queue.metadata_is(beat.metadata_version)
         return True
 
-    def _disagreement(self, broker_id: int) -> _Disagreement:
-        return self._disagreements.setdefault(broker_id, _Disagreement())
+    def _count_mismatch(self, broker_id: int) -> bool:
+        return self._mismatches.setdefault(broker_id, _Mismatches()).count_one()
 
 
-class _Disagreement:
-    """Heartbeats in a row that disagree, and how many more are borne before the next grant."""
+class _Mismatches:
+    """Consecutive heartbeats that disagree, and how many are allowed before the next grant."""
 
-    __slots__ = ("_count", "_patience")
+    __slots__ = ("_count", "_limit")
 
     def __init__(self) -> None:
         self._count = 0
-        self._patience = PATIENCE
+        self._limit = MISMATCHES_BEFORE_GRANT
 
-    def lasts(self) -> bool:
-        """Count one more; True when the grant is due, after which the patience doubles."""
+    def count_one(self) -> bool:
+        """Count one more; return True if a grant is due, and double the limit then."""
         self._count += 1
-        if self._count < self._patience:
+        if self._count < self._limit:
             return False
         self._count = 0
-        self._patience = min(2 * self._patience, MOST_PATIENCE)
+        self._limit = min(2 * self._limit, MAX_MISMATCHES)
         return True
 
 
@@ -269,41 +270,39 @@ def _hosted(topic: TopicImage, broker_id: int, partitions: Iterable[int]) -> lis
 
 
 class _Digests:
-    """What each broker should have applied, summed up; kept up to date outside the failure path."""
+    """The digest of each broker's replicas, computed outside the failure path."""
 
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
-        self._prints: dict[tuple[str, int], tuple[int, tuple[int, ...]]] = {}
+        self._fingerprints: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
         self._sums: dict[int, tuple[int, int]] = {}
-        self._touched: dict[tuple[str, int], None] = dict.fromkeys(
-            (name.topic, name.partition) for name, _ in image.partitions()
-        )
+        self._touched = dict.fromkeys(topic_partition for topic_partition, _ in image.partitions())
 
     def touch(self, topic: str, partition: int) -> None:
-        """Note that a partition has changed; the arithmetic is done when somebody asks."""
-        self._touched[topic, partition] = None
+        """Note that a partition has changed; `of` does the arithmetic."""
+        self._touched[TopicPartition(topic, partition)] = None
 
     def of(self, broker_id: int) -> tuple[int, int]:
         """Return how many replicas a broker should have, and their digest."""
         touched, self._touched = self._touched, {}
-        for name in touched:
-            fingerprint, replicas = self._prints.pop(name, (0, ()))
-            self._add(fingerprint, replicas, -1)
-            found = self._fingerprint(*name)
+        for topic_partition in touched:
+            self._add(*self._fingerprints.pop(topic_partition, (0, ())), -1)
+            found = self._fingerprint(topic_partition)
             if found is not None:
-                self._prints[name] = found
+                self._fingerprints[topic_partition] = found
                 self._add(*found, 1)
         return self._sums.get(broker_id, (0, 0))
 
-    def _fingerprint(self, name: str, number: int) -> tuple[int, tuple[int, ...]] | None:
-        topic = self._image.topics.get(name)
+    def _fingerprint(self, topic_partition: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
+        number = topic_partition.partition
+        topic = self._image.topics.get(topic_partition.topic)
         partition = topic.stands(number) if topic else None
         if topic is None or partition is None or partition.state is None or not is_visible(topic):
             return None
         epoch = partition.state.leader_epoch
         return rpc.replica_fingerprint(topic.topic_id, number, epoch), partition.replicas
 
-    def _add(self, fingerprint: int, replicas: tuple[int, ...], one: int) -> None:
+    def _add(self, fingerprint: int, replicas: tuple[int, ...], count: int) -> None:
         for broker in replicas:
-            count, digest = self._sums.get(broker, (0, 0))
-            self._sums[broker] = (count + one, digest ^ fingerprint)
+            replica_count, digest = self._sums.get(broker, (0, 0))
+            self._sums[broker] = (replica_count + count, digest ^ fingerprint)

@@ -1,7 +1,7 @@
-"""The metadata document that clients read: prebuilt bytes, encoded anew per changed topic only.
+"""The metadata document that clients read: prebuilt bytes, encoded once per changed topic.
 
 Shape: {"cluster_id", "version", "controller", "brokers", "topics": {name: {"topic_id",
-"partitions": [[p, leader, leader_epoch, [isr], [replicas]]]}}}; leader -1 where
+"partitions": [[p, leader, leader_epoch, [isr], [replicas]]]}}}; leader -1 if
 there is none.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 import msgspec
 
 from leadline_client.wire import NO_LEADER
-from leadline_common.rpc import BrokerRow, ControllerRow
+from leadline_common.rpc import ControllerRow
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
-from leadline_controller.runtime.channel.requests import is_visible
+from leadline_controller.runtime.channel.requests import broker_rows, is_visible
 
 
 class MetadataView:
-    """The document of one term of office."""
+    """The document of one leadership term."""
 
     def __init__(self, image: ClusterImage, cluster_id: str, controller: ControllerRow) -> None:
         self._image = image
@@ -29,15 +29,15 @@ class MetadataView:
 
     @property
     def version(self) -> int:
-        """The version of the document; it rises with every change."""
+        """The version of the document; it grows with every change."""
         return self._image.version
 
     def etag(self) -> str:
-        """Return what names this document's content: epoch and version."""
+        """Return the identity of the document's content: controller epoch and version."""
         return f"{self._controller.epoch}-{self.version}"
 
     def document(self, topics: Iterable[str] | None = None) -> bytes:
-        """Return the document, whole or of some topics; one that does not exist is absent."""
+        """Return the document, of all topics or of some; unknown topics are absent."""
         known = self._image.topics
         if topics is not None:
             found = (known[name] for name in dict.fromkeys(topics) if name in known)
@@ -52,7 +52,7 @@ class MetadataView:
             "cluster_id": self._cluster_id,
             "version": self.version,
             "controller": msgspec.structs.asdict(self._controller),
-            "brokers": [_broker(broker) for broker in broker_rows(self._image)],
+            "brokers": list(map(msgspec.structs.asdict, broker_rows(self._image))),
         }
         rows = b",".join(map(self._fragment, topics))
         return msgspec.json.encode(head)[:-1] + b',"topics":{' + rows + b"}}"
@@ -66,18 +66,6 @@ class MetadataView:
         encoded = msgspec.json.encode(topic.name) + b":" + msgspec.json.encode(value)
         self._fragments[topic.name] = (topic.changed_at, encoded)
         return encoded
-
-
-def broker_rows(image: ClusterImage) -> list[BrokerRow]:
-    """Return the live brokers in order of their ids."""
-    return [
-        BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
-        for _, broker in sorted(image.brokers.items())
-    ]
-
-
-def _broker(row: BrokerRow) -> dict[str, object]:
-    return msgspec.structs.asdict(row)
 
 
 def partition_row(

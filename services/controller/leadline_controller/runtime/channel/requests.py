@@ -1,7 +1,7 @@
-"""Commands to brokers, built from the image at the moment of sending: the latest state wins.
+"""Requests to brokers, built from the image when they are sent, so with the latest state.
 
-Bodies are encoded here, because the rows of a topic are the same for every
-broker: they are encoded once per change, and copied into each request.
+Bodies are encoded here: the rows of a topic are the same for every broker, so they
+are encoded once per change and copied into each request.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from leadline_controller.domain.cluster import (
 _NEVER_LED = PartitionState(NO_LEADER, -1, (), 0)
 
 
-class Sent(msgspec.Struct, frozen=True):
-    """A request as it was encoded, and which partitions its codes will be about."""
+class BrokerRequest(msgspec.Struct, frozen=True):
+    """An encoded request, and the partitions that the codes of its answer are about."""
 
     body: bytes
     partitions: list[tuple[str, list[int]]]
@@ -55,8 +55,8 @@ class _UpdateMetadata(msgspec.Struct, frozen=True):
     deleted: list[str]
 
 
-class Commands:
-    """Builds the requests of one term of office."""
+class RequestBuilder:
+    """Builds the requests of one leadership term."""
 
     def __init__(
         self, image: ClusterImage, cluster_id: str, controller: ControllerRow, ack_timeout_ms: int
@@ -69,33 +69,35 @@ class Commands:
         self._sequence = count(1)
         self._fragments: dict[str, tuple[int, str, msgspec.Raw]] = {}
 
-    def grant(self, broker: BrokerRegistration, cause: str) -> Sent:
+    def grant(self, broker: BrokerRegistration, cause: str) -> BrokerRequest:
         """Build the full grant: every role of a broker (rule R9; LeaderAndISR with isInit)."""
         hosted = self._image.hosted_by(broker.id)
         return self._leader_and_isr(broker, hosted, cause, is_init=True)
 
-    def roles(self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str) -> Sent:
+    def roles(
+        self, broker: BrokerRegistration, partitions: PartitionsByTopic, cause: str
+    ) -> BrokerRequest:
         """Build LeaderAndISR for some partitions."""
-        return self._leader_and_isr(broker, names, cause, is_init=False)
+        return self._leader_and_isr(broker, partitions, cause, is_init=False)
 
     def stop(
-        self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str, *, delete: bool
-    ) -> Sent:
-        """Build StopReplica for those replicas that the image says a broker should not have.
+        self, broker: BrokerRegistration, partitions: PartitionsByTopic, cause: str, *, delete: bool
+    ) -> BrokerRequest:
+        """Build StopReplica for the replicas that, by the image, a broker should not have.
 
-        With `delete` (rule R12) they are those of a topic under deletion, of partitions
-        that are ordered to be removed, and those that are assigned to other brokers by
-        now; without, those of a broker that is about to stop and out of the ISR.
+        With `delete` (rule R12): replicas of a topic under deletion, of partitions being
+        removed, and of partitions that are no longer assigned to the broker. Without:
+        replicas outside the ISR, of a broker that is shutting down.
         """
         topics = []
         must_stop = _is_to_delete if delete else _is_to_halt
-        for name, partitions in names.items():
+        for name, numbers in partitions.items():
             topic = self._image.topics.get(name)
             if topic is None:
                 continue
             rows = [
                 StopRow(number, _epoch(topic.partitions.get(number)))
-                for number in partitions
+                for number in numbers
                 if must_stop(topic, number, broker.id)
             ]
             if rows:
@@ -110,15 +112,14 @@ class Commands:
             delete=delete,
             topics=topics,
         )
-        sent = [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
-        return Sent(self._encode(request), sent)
+        return BrokerRequest(self._encode(request), _numbers(topics))
 
     def metadata(
         self, broker: BrokerRegistration, acked_version: int | None, cause: str
     ) -> tuple[bytes, int]:
-        """Build UpdateMetadata: what changed since `acked_version`, or all when that is None.
+        """Build UpdateMetadata: the changes since `acked_version`, or everything if that is None.
 
-        Returns the body and the version that it brings the broker to.
+        Returns the body and the metadata version that the broker has after it.
         """
         image = self._image
         base = acked_version if acked_version is not None else -1
@@ -136,26 +137,22 @@ class Commands:
             base_version=max(base, 0),
             full=acked_version is None,
             cause=cause,
-            brokers=self.broker_rows(),
+            brokers=broker_rows(self._image),
             topics=topics,
             deleted=[] if acked_version is None else self._deleted_since(base),
         )
         return self._encode(request), image.version
 
-    def broker_rows(self) -> list[BrokerRow]:
-        """Return the live brokers in order of their ids."""
-        return [
-            BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
-            for _, broker in sorted(self._image.brokers.items())
-        ]
-
-    # -- within ----------------------------------------------------------------
-
     def _leader_and_isr(
-        self, broker: BrokerRegistration, names: PartitionsByTopic, cause: str, *, is_init: bool
-    ) -> Sent:
+        self,
+        broker: BrokerRegistration,
+        partitions: PartitionsByTopic,
+        cause: str,
+        *,
+        is_init: bool,
+    ) -> BrokerRequest:
         topics = []
-        for name, numbers in names.items():
+        for name, numbers in partitions.items():
             topic = self._image.topics.get(name)
             if topic is None or not is_visible(topic):
                 continue
@@ -170,18 +167,17 @@ class Commands:
             is_init=is_init,
             ack_timeout_ms=self._ack_timeout_ms,
             cause=cause,
-            brokers=self.broker_rows(),
+            brokers=broker_rows(self._image),
             topics=topics,
             sequence=next(self._sequence),
         )
-        sent = [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
-        return Sent(self._encode(request), sent)
+        return BrokerRequest(self._encode(request), _numbers(topics))
 
     def _role(self, topic: TopicImage, number: int, broker_id: int) -> PartitionRow | None:
-        """Return a partition's row for one broker; None where it has no part, or nobody ever led.
+        """Return a partition's row for one broker; None without a replica or a state.
 
-        Whoever registered after the state was written is not the leader that it
-        means: it hears of no leader, until the election that is due (rule R9).
+        A broker that registered after the state was written is not the leader named there:
+        its row names no leader until the next election (rule R9).
         """
         partition = topic.stands(number)
         if partition is None or partition.state is None or broker_id not in partition.replicas:
@@ -192,7 +188,7 @@ class Commands:
         return row
 
     def _fragment(self, topic: TopicImage) -> msgspec.Raw:
-        """Return a topic's rows, encoded anew only when the topic has changed."""
+        """Return a topic's rows, encoded once for each change of the topic."""
         known = self._fragments.get(topic.name)
         if known is not None and known[:2] == (topic.changed_at, topic.topic_id):
             return known[2]
@@ -201,17 +197,31 @@ class Commands:
         return encoded
 
     def _deleted_since(self, base: int) -> list[str]:
-        """Return the topics that have gone, or have begun to go, since a version."""
+        """Return the topics that were deleted, or whose deletion began, since a version."""
         gone = [name for name, version in self._image.gone.items() if version > base]
         for name in gone:
             self._fragments.pop(name, None)
-        going = [t.name for t in self._image.topics.values() if t.deleting and t.changed_at > base]
-        return [*gone, *going]
+        deleting = [
+            t.name for t in self._image.topics.values() if t.deleting and t.changed_at > base
+        ]
+        return [*gone, *deleting]
+
+
+def broker_rows(image: ClusterImage) -> list[BrokerRow]:
+    """Return the live brokers in order of their ids."""
+    return [
+        BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
+        for _, broker in sorted(image.brokers.items())
+    ]
 
 
 def is_visible(topic: TopicImage) -> bool:
-    """Tell whether brokers and clients may know of a topic."""
+    """Return whether brokers and clients may see a topic."""
     return bool(topic.topic_id) and not topic.deleting
+
+
+def _numbers(topics: list[TopicRows] | list[StopTopic]) -> list[tuple[str, list[int]]]:
+    return [(topic.topic, [row.partition for row in topic.partitions]) for topic in topics]
 
 
 def _row(
@@ -231,7 +241,7 @@ def _row(
 
 
 def _metadata_rows(topic: TopicImage) -> TopicRows:
-    """Return every partition's row; one that never had a leader has epoch -1."""
+    """Return every partition's row; the leader epoch is -1 before the first leader."""
     rows = [
         _row(topic, number, partition, partition.state or _NEVER_LED)
         for number, partition in topic.standing.items()

@@ -1,20 +1,25 @@
-"""The settings in force at this controller: what is set for the cluster, over what it was told.
+"""The dynamic configs in force at this controller, and their events.
 
-Whoever needs a setting that can change asks for it at each use
-(`desk.configs.current().reconcile_interval_ms`), and never keeps the answer.
+Code that needs a setting which can change reads `configs.current()` at each use and
+never keeps the result.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import structlog
 
 from leadline_client.errors import NotFound
+from leadline_common import znodes
 from leadline_common.settings import (
     Accepted,
     ControllerSettings,
     Layers,
+    Level,
     accept_node,
     in_force,
     stated,
@@ -22,14 +27,74 @@ from leadline_common.settings import (
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, ClusterPolicy
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.domain.topics import find_topic
-from leadline_controller.runtime.engine.config_events import CLUSTER, ConfigResource
+from leadline_controller.runtime.engine.events import DryRunRequest, Trigger
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 _NONE = Accepted({}, {})
 
 
+class ConfigResource(NamedTuple):
+    """The owner of configs: a topic by name, a broker by id, or the cluster."""
+
+    level: Level
+    name: str = ""
+
+    @property
+    def path(self) -> str:
+        """The znode of the configs."""
+        match self.level:
+            case "topic":
+                return znodes.topic_config_path(self.name)
+            case "broker":
+                return znodes.broker_config_path(int(self.name))
+            case "cluster":
+                return znodes.CONFIG_CLUSTER
+
+    @property
+    def audited(self) -> Mapping[str, Any]:
+        """The resource of audit entries about these configs."""
+        match self.level:
+            case "topic":
+                return {"topic": self.name}
+            case "broker":
+                return {"broker": int(self.name)}
+            case "cluster":
+                return {"config": self.level}
+
+
+CLUSTER = ConfigResource("cluster")
+
+
+class AlterConfigsResult(NamedTuple):
+    """Configs before and after a request; `version` and `etag` are those in ZooKeeper now."""
+
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+    version: int
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigsChanged(Trigger):
+    """The watch on the configs of the cluster or of a broker fired."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(DryRunRequest[AlterConfigsResult]):
+    """Set and remove configs of one resource, all or none."""
+
+    target: ConfigResource
+    configs: Mapping[str, Any]
+    remove: tuple[str, ...]
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The owner of the configs."""
+        return self.target.audited
+
+
 class DynamicConfigs:
-    """What is set for the cluster and for brokers, as last read or written; one term's."""
+    """The configs of the cluster and of brokers, as last read or written in this term."""
 
     def __init__(self, static: ControllerSettings, image: ClusterImage) -> None:
         self._static = static
@@ -45,26 +110,28 @@ class DynamicConfigs:
         return self._current
 
     def accepted(self, resource: ConfigResource) -> Accepted:
-        """Return what is set at a level, and what is wrong there."""
+        """Return the configs of a resource, and the problems found in them."""
         if resource.level == "topic":
             topic = self._image.topics[resource.name]
             return Accepted(topic.configs, topic.config_problems)
         return self._accepted.get(resource, _NONE)
 
     def version(self, resource: ConfigResource) -> int:
-        """Return the version of the node that a level's settings are kept in, or `NO_NODE`."""
+        """Return the version of the znode of a resource's configs, or `NO_NODE`."""
         if resource.level == "topic":
             return self._image.topics[resource.name].configs_version
         return self._versions.get(resource, NO_NODE)
 
     def etag(self, resource: ConfigResource, version: int) -> str:
-        """Return the ETag of a version of a level's settings; it names nothing of other levels."""
+        """Return the ETag of one version of a resource's own configs."""
         if resource.level == "topic":
             return f'"{self._image.topics[resource.name].topic_id}-{version}"'
         return f'"{version}"'
 
     def find(self, resource: ConfigResource) -> None:
-        """Refuse what is not there: a broker is, if it is live, hosts something or has settings.
+        """Refuse a resource that does not exist.
+
+        A broker exists if it is live, hosts replicas or has configs.
 
         Raises:
             UnknownTopic: there is no such topic.
@@ -81,12 +148,12 @@ class DynamicConfigs:
                 raise NotFound(f"no broker {broker_id} is known")
 
     def layers(self, resource: ConfigResource) -> Layers:
-        """Return all that a level's settings are chosen from.
+        """Return all layers that the configs of a resource are resolved from.
 
-        What brokers were told at their start may differ. Where the question is not
-        about one of them, the live one with the lowest id speaks for all.
+        Brokers may have been started with different settings. Unless `resource` is a broker,
+        the live broker with the lowest id stands for all of them.
         """
-        told = stated(self._static)
+        static = stated(self._static)
         brokers = self._image.brokers
         cluster = self.accepted(CLUSTER).values
         if resource.level == "broker":
@@ -94,16 +161,16 @@ class DynamicConfigs:
             own = self.accepted(resource).values
             return Layers(broker=own, cluster=cluster, static=known.settings if known else {})
         if brokers:
-            told = {**brokers[min(brokers)].settings, **told}
+            static = {**brokers[min(brokers)].settings, **static}
         topic = self.accepted(resource).values if resource.level == "topic" else {}
-        return Layers(topic=topic, cluster=cluster, static=told)
+        return Layers(topic=topic, cluster=cluster, static=static)
 
-    def on_change(self, listener: Callable[[], None]) -> None:
-        """Have `listener` told whenever the settings in force have changed."""
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever the settings in force have changed."""
         self._listeners.append(listener)
 
     async def changed(self, within_s: float) -> None:
-        """Wait until the settings in force change, at most so long."""
+        """Wait until the settings in force change, at most `within_s` seconds."""
         self._changed.clear()
         try:
             async with asyncio.timeout(within_s):
@@ -111,30 +178,30 @@ class DynamicConfigs:
         except TimeoutError:
             return
 
-    # -- within one term's queue -----------------------------------------------
+    # -- called by the handler of configs --------------------------------------
 
-    def take_in(self, nodes: Mapping[ConfigResource, ReadNode]) -> bool:
-        """Take in the nodes of the cluster and of all brokers; tell whether settings changed."""
+    def apply_all(self, nodes: Mapping[ConfigResource, ReadNode]) -> bool:
+        """Apply the znodes of the cluster and of all brokers; return whether settings changed."""
         for resource in self._accepted.keys() - nodes.keys():
             del self._accepted[resource], self._versions[resource]
         for resource, node in nodes.items():
-            self._note(resource, node.data, node.version)
-        return self._apply()
+            self._accept(resource, node.data, node.version)
+        return self._resolve()
 
-    def take_in_one(self, resource: ConfigResource, data: bytes, version: int) -> bool:
-        """Take in a node that was written; tell whether settings changed."""
-        self._note(resource, data, version)
-        return self._apply()
+    def apply_written(self, resource: ConfigResource, data: bytes, version: int) -> bool:
+        """Apply a znode that was written; return whether settings changed."""
+        self._accept(resource, data, version)
+        return self._resolve()
 
-    def _note(self, resource: ConfigResource, data: bytes, version: int) -> None:
-        """Note what a node says; what is wrong in it is complained of once."""
+    def _accept(self, resource: ConfigResource, data: bytes, version: int) -> None:
+        """Keep the valid configs of a znode, and log new problems in it once."""
         known = self._accepted.get(resource, _NONE)
         accepted = accept_node(resource.level, data, known.values)
         if accepted.problems and accepted.problems != known.problems:
-            _log.error("%s is not obeyed whole: %s", resource.path, dict(accepted.problems))
+            logger.error("invalid configs", path=resource.path, problems=dict(accepted.problems))
         self._accepted[resource], self._versions[resource] = accepted, version
 
-    def _apply(self) -> bool:
+    def _resolve(self) -> bool:
         current = in_force(self._static, self.accepted(CLUSTER).values)
         self._image.policy = ClusterPolicy(
             current.min_insync_replicas, current.unclean_leader_election_enable

@@ -1,169 +1,163 @@
-"""What can happen to the active controller, as frozen types; one queue carries them.
+"""What can happen to the active controller, as frozen types.
 
-Watches, timers, brokers and the API only put events in; the engine alone acts on
-them, one after another. `at_ms` is the monotonic time of the occurrence. Each duty
-of the controller may keep further events beside its keeper: three bases say how the
-engine treats them.
+Watches, timers, brokers and the API put events into one queue; the controller handles
+them one after another. The decorator `handler` ties a method to an event type, so mypy
+checks the method's parameters against the event and, for a request, against its answer:
+
+    @CreateTopic.handler
+    async def on_create(self, event: CreateTopic, reply: Reply[Assignment]) -> None: ...
+
+Handlers keep further events in their own modules.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from leadline_client.errors import LeadlineError
-from leadline_client.wire import NewTopic, TopicPartition
+from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.failover import StateDecision
 from leadline_controller.runtime.engine.guard import Guard
 
-_Answer = TypeVar("_Answer")
+Answer = TypeVar("Answer")
+_Owner = TypeVar("_Owner")
+_Event = TypeVar("_Event")
+_TriggerHandler: TypeAlias = Callable[[_Owner], Coroutine[Any, Any, None]]
+_Handler: TypeAlias = Callable[[_Owner, _Event], Coroutine[Any, Any, None]]
+_RequestHandler: TypeAlias = Callable[[_Owner, _Event, "Reply[Answer]"], Coroutine[Any, Any, None]]
 
-TOPICS_NAMED = 100
-"""Topics that the audit names of a request about several."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """Something that happened."""
-
-    cause: str
-    at_ms: int
+MAX_AUDITED_TOPICS = 100
+"""The most topics that an audit entry names for a request about several topics."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hint(Event):
-    """Says no more than "look again": one of a kind in the queue is enough."""
+class Reply(Generic[Answer]):
+    """The answer to a request. Nothing happens if the caller has stopped waiting for it."""
 
+    __slots__ = ("_future",)
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Request(Event, Generic[_Answer]):
-    """What somebody asks for, and awaits the outcome of in `reply`.
-
-    `guard` says under which condition it is to be handled, if under any.
-    One that can be tried without effect has a member `dry_run`. `about` says in
-    the audit what a request that was refused, or was only tried, was about.
-    """
-
-    reply: asyncio.Future[_Answer] = field(repr=False)
-    guard: Guard | None = None
+    def __init__(self, future: asyncio.Future[Answer]) -> None:
+        self._future = future
 
     @property
-    def is_tried(self) -> bool:
-        """Whether nothing is to be changed."""
-        return bool(getattr(self, "dry_run", False))
+    def is_done(self) -> bool:
+        """Whether the request was answered, or the caller has stopped waiting."""
+        return self._future.done()
 
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What the request is about."""
-        return {}
-
-    def settle(self, value: _Answer) -> None:
-        """Answer, unless whoever asked has given up waiting."""
-        if not self.reply.done():
-            self.reply.set_result(value)
+    def settle(self, answer: Answer) -> None:
+        """Answer the request."""
+        if not self._future.done():
+            self._future.set_result(answer)
 
     def refuse(self, problem: LeadlineError) -> None:
-        """Say that it failed, unless whoever asked has given up waiting."""
-        if not self.reply.done():
-            self.reply.set_exception(problem)
+        """Fail the request."""
+        if not self._future.done():
+            self._future.set_exception(problem)
 
 
-def about_partitions(names: Iterable[TopicPartition | TargetRow]) -> Mapping[str, Any]:
-    """Say what a request is about that names partitions: one, those of one topic, or more."""
-    named = sorted({(name.topic, name.partition) for name in names})
+@dataclass(frozen=True, slots=True)
+class ControllerEvent:
+    """Something that happened; nobody waits for an answer."""
+
+    @classmethod
+    def handler(cls, method: _Handler[_Owner, Self]) -> _Handler[_Owner, Self]:
+        """Register a method as the handler of this event."""
+        _KINDS[method] = cls
+        return method
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """Asks a handler to read or check again. The queue holds at most one of each type."""
+
+    @classmethod
+    def handler(cls, method: _TriggerHandler[_Owner]) -> _TriggerHandler[_Owner]:
+        """Register a method as the handler of this trigger."""
+        _KINDS[method] = cls
+        return method
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerRequest(Generic[Answer]):
+    """A request whose caller waits for an `Answer`."""
+
+    @classmethod
+    def handler(
+        cls, method: _RequestHandler[_Owner, Self, Answer]
+    ) -> _RequestHandler[_Owner, Self, Answer]:
+        """Register a method as the handler of this request."""
+        _KINDS[method] = cls
+        return method
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The resource that an audit entry names if the request changes nothing."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunRequest(ControllerRequest[Answer]):
+    """A request that changes nothing with `dry_run`."""
+
+    dry_run: bool
+
+
+AnyEvent: TypeAlias = ControllerEvent | Trigger | ControllerRequest[Any]
+
+_KINDS: dict[object, type[AnyEvent]] = {}
+
+
+def handled_kind(method: object) -> type[AnyEvent] | None:
+    """Return the event type that a method handles, if `handler` has registered it."""
+    return _KINDS.get(method)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedEvent:
+    """An event in the queue. `at_ms` is the monotonic time of posting."""
+
+    event: AnyEvent
+    cause: str
+    at_ms: int
+    reply: Reply[Any] | None = None
+    guard: Guard | None = None
+
+    def refuse(self, problem: LeadlineError) -> None:
+        """Fail the request, if somebody waits for an answer."""
+        if self.reply is not None:
+            self.reply.refuse(problem)
+
+
+def partitions_resource(
+    topic_partitions: Iterable[TopicPartition | TargetRow],
+) -> Mapping[str, Any]:
+    """Return the audited resource of a request: one partition, one topic, or several topics."""
+    named = sorted({(one.topic, one.partition) for one in topic_partitions})
     topics = sorted({topic for topic, _ in named})
     if len(named) == 1:
         return {"topic": topics[0], "partition": named[0][1]}
-    return {"topic": topics[0]} if len(topics) == 1 else {"topics": topics[:TOPICS_NAMED]}
+    return {"topic": topics[0]} if len(topics) == 1 else {"topics": topics[:MAX_AUDITED_TOPICS]}
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerGone(Event):
-    """The watch on one broker's registration fired: it failed, or bounced."""
-
-    broker_id: int
-    incarnation: int
+class BrokersChanged(Trigger):
+    """The watch on the list of brokers fired, or an unknown broker sent a heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
-class BrokersChanged(Hint):
-    """The watch on the list of brokers fired, or a broker speaks that is not known."""
+class Reconcile(Trigger):
+    """Compare everything with ZooKeeper (rule R8): periodically and after a reconnection."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsChanged(Hint):
-    """The watch on the list of topics fired."""
+class ControllerChanged(Trigger):
+    """A broker knows a later controller epoch: check who holds `/controller`."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeletionsChanged(Hint):
-    """The watch on the tombstones fired."""
+class IsrChanged(ControllerEvent):
+    """Leaders wrote the ISR of these partitions, or a broker has refused the known state."""
 
-
-@dataclass(frozen=True, slots=True)
-class Reconcile(Hint):
-    """Compare everything with ZooKeeper (rule R8): by timer, on reconnection, in doubt."""
-
-
-@dataclass(frozen=True, slots=True)
-class OfficeInDoubt(Hint):
-    """Somebody speaks of a later controller: see who holds the office."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicStopped(Event):
-    """Every live broker has acknowledged that it stopped and deleted a topic's replicas."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsrChanged(Event):
-    """Leaders wrote these partitions' ISR."""
-
-    names: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CreateTopic(Request[Mapping[int, tuple[int, ...]]]):
-    """An operator creates a topic; answered with its replicas once the states are written."""
-
-    new: NewTopic
-    dry_run: bool
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """The topic."""
-        return {"topic": self.new.name}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DeleteTopic(Request[str]):
-    """An operator deletes a topic; answered with the topic id once the tombstone stands."""
-
-    topic: str
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """The topic."""
-        return {"topic": self.topic}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ElectLeaders(Request[list[StateDecision]]):
-    """An operator asks for elections; `names` None means every partition.
-
-    A dry run is answered with what would be written.
-    """
-
-    unclean: bool
-    names: tuple[TopicPartition, ...] | None
-    dry_run: bool = False
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """The partitions, if they are named."""
-        return about_partitions(self.names or ())
+    topic_partitions: tuple[TopicPartition, ...]

@@ -1,8 +1,8 @@
-"""What comes with a request besides what it asks: a condition, and the mark of its key.
+"""The guard of a request: the condition of `If-Match`, and the mark of its `Idempotency-Key`.
 
-The API opens a scope with a guard around a route; each event that the route puts
-into the queue carries it. The engine checks the condition right before the event is
-handled, when nobody else changes anything, and has every multi of the handler carry
+The API opens a guard scope around a route; each request that the route puts into the
+queue carries the guard. The active controller checks the condition right before it
+handles the request, when nothing else changes, and every multi of the handler carries
 the mark.
 """
 
@@ -18,24 +18,24 @@ from typing import TypeAlias
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import MultiResults, SetOp
 
-Named: TypeAlias = tuple[str, str]
-"""A resource: its kind, as `leadline_common.api.guards.Kind` says, and its name."""
+ResourceName: TypeAlias = tuple[str, str]
+"""The kind of a resource (`leadline_common.api.guards.Kind`) and its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Go on only while the ETag of `resource` is one of `etags`; None is any."""
+    """Requires that the ETag of `resource` is one of `etags`; None accepts any."""
 
-    resource: Named
+    resource: ResourceName
     etags: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What notes in a key's record that its request has changed something.
+    """The operation that notes in a key's record that its request has changed something.
 
-    It is of the controller `epoch` that the request was begun in. In a later one a record
-    without it says that nothing was done, so that nothing may be done then.
+    `epoch` is the controller epoch in which the request began. In a later epoch, a record
+    without the mark says that nothing was done, so nothing may be done any more.
     """
 
     op: SetOp
@@ -45,9 +45,9 @@ class Mark:
 class Guard:
     """The guard of one request.
 
-    `mark` goes into every multi of the request; `marked` tells whether one of them
-    may have been applied.
-    `checked` tells whether the condition was: the request's own change may undo it.
+    `mark` goes into every multi of the request; `marked` says whether one of them may have
+    been applied. `checked` says whether the condition was checked: it is checked once,
+    because the request's own change may invalidate it.
     """
 
     __slots__ = ("_multis", "checked", "condition", "mark")
@@ -60,11 +60,11 @@ class Guard:
 
     @property
     def marked(self) -> bool:
-        """Whether the mark may have been left: a multi with it was not refused."""
+        """Whether the mark may have been written: a multi with it was not refused."""
         return self._multis > 0
 
     def sent(self, answer: asyncio.Future[MultiResults]) -> None:
-        """Count a multi with the mark, until it turns out to be refused."""
+        """Count a multi with the mark, unless ZooKeeper refuses it."""
         self._multis += 1
         answer.add_done_callback(self._answered)
 
@@ -77,13 +77,13 @@ _guard: ContextVar[Guard | None] = ContextVar("leadline_guard", default=None)
 
 
 def current_guard() -> Guard | None:
-    """Return the guard of the request that is being served, if it has one."""
+    """Return the guard of the request being served, if it has one."""
     return _guard.get()
 
 
 @contextmanager
 def guard_scope(guard: Guard) -> Iterator[None]:
-    """Serve a request under a guard."""
+    """Serve a request under a guard for the length of the `with` statement."""
     token = _guard.set(guard)
     try:
         yield

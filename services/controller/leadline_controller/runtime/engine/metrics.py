@@ -1,4 +1,4 @@
-"""What a controller counts and measures."""
+"""The metrics of a controller."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ class ControllerMetrics(Metrics):
             "controller_elections", "Leader elections written, by reason.", ("reason",)
         )
         self.commands = self.counter(
-            "controller_commands", "Commands sent to brokers.", ("command", "outcome")
+            "controller_commands", "Requests sent to brokers.", ("command", "outcome")
         )
         self.command_bytes = self.counter(
-            "controller_command_bytes", "Bytes of the bodies of commands.", ("command",)
+            "controller_command_bytes",
+            "Bytes of the bodies of requests sent to brokers.",
+            ("command",),
         )
         self.queue_seconds = self.histogram(
-            "controller_event_queue_seconds", "How long events waited for the engine.", ("event",)
+            "controller_event_queue_seconds", "Time that events waited in the queue.", ("event",)
         )
         self.event_seconds = self.histogram(
-            "controller_event_seconds", "How long the engine worked on an event.", ("event",)
+            "controller_event_seconds", "Time spent handling an event.", ("event",)
         )
         self.failover_seconds = self.histogram(
             "controller_failover_seconds",
-            "From the news of a broker's failure to the last acknowledgement of new roles.",
+            "From a broker change to the last acknowledgement of new roles.",
         )
         self.audit_stored = self.counter(
             "controller_audit_entries_stored", "Audit entries stored in this controller's history."
         )
         self.reassignment_steps = self.counter(
             "controller_reassignment_steps",
-            "Actions written for reassigned partitions, by kind.",
+            "Reassignment actions written, by kind.",
             ("action",),
         )
-        self.terms = self.counter("controller_terms", "Times that this process became active.")
+        self.terms = self.counter("controller_terms", "Leadership terms won by this process.")
 
     def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        """Register gauges that are read when someone looks: name to (meaning, reading)."""
-        for name, (meaning, read) in readings.items():
-            self.gauge_from(f"controller_{name}", meaning, read)
+        """Register gauges that are read at each scrape: name to (help text, reading)."""
+        for name, (help_text, read) in readings.items():
+            self.gauge_from(f"controller_{name}", help_text, read)

@@ -1,7 +1,7 @@
 """The only writer of partition states: decisions in, conditional multis out.
 
-Method: decisions become multis of at most `zookeeper.multi.max.ops` operations,
-sent one after another without waiting (pipelined). Each multi
+Decisions become multis of at most `zookeeper.multi.max.ops` operations, sent one
+after another without waiting (pipelined). Each multi
 
 1. checks the version of `/controller_epoch` (rule R11),
 2. checks the incarnation of every broker that it makes a leader (rule R9), so
@@ -9,19 +9,20 @@ sent one after another without waiting (pipelined). Each multi
 3. sets or creates states at the versions that the decisions were made from,
 4. creates one audit entry with a row for each of them.
 
-Versions come from the image: the failure path reads nothing. Only where ZooKeeper
-refuses a multi are that multi's partitions read, decided anew and retried (rule
-R7: a state that already is what was wanted needs no decision any more).
+Versions come from the image: the failure path reads nothing. Only if ZooKeeper
+refuses a multi, the writer reads the partitions of that multi, decides again and
+retries (rule R7: a state that is as wanted already needs no decision any more).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
+import structlog
 
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
@@ -34,30 +35,30 @@ from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.domain.state import Term
 from leadline_controller.runtime.engine.guard import Guard
-from leadline_controller.runtime.ports import Store
+from leadline_controller.runtime.ports import ControllerStore
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 MAX_ATTEMPTS = 8
-"""How often one multi is decided anew before it is left to the next reconciliation."""
+"""How often one multi is decided again before it is left to the next reconciliation."""
 
 Decide: TypeAlias = Callable[[Sequence[TopicPartition]], list[StateDecision]]
 """Decides for these partitions from the image as it then is."""
 
 
 class TermEnded(Exception):
-    """This process is no longer the active controller, or cannot prove it: it resigns."""
+    """This process is no longer the active controller, or cannot prove that it is."""
 
 
-class StaleView(Exception):
-    """A broker that was to lead has registered anew: read who is live before deciding on."""
+class StaleImage(Exception):
+    """A broker that was to lead has registered again: read the live brokers before deciding."""
 
 
-class Why(msgspec.Struct, frozen=True):
-    """What goes into the audit entry beside the rows.
+class AuditHeader(msgspec.Struct, frozen=True):
+    """The members of an audit entry about partition states, beside the rows.
 
-    `noticed_at` is when the news came that is answered here, in Unix ms: what lies between
-    that and the entry's own time is how long it took to decide. 0 where it is not known.
+    `noticed_at` is when the controller noticed the change that it reacts to, in Unix ms, or 0
+    if that is unknown. From then to the time of the entry it took to decide.
     """
 
     cause: str
@@ -67,35 +68,29 @@ class Why(msgspec.Struct, frozen=True):
     noticed_at: int = 0
 
 
-class Writer:
-    """Writes under one term of office.
+@dataclass(eq=False)
+class StateWriter:
+    """Writes under the epoch of one leadership term.
 
-    `on_written` is told of each multi's states as soon as it succeeds, after the
-    image has taken them in. `guard` is that of the request being handled.
+    `on_written` gets the states of each multi as soon as it succeeds and the image has
+    applied them. `guard` is the guard of the request being handled.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        image: ClusterImage,
-        term: Term,
-        clock: Clock,
-        *,
-        max_ops: int,
-        on_written: Callable[[list[StateSet]], None],
-    ) -> None:
-        self._store = store
-        self._image = image
-        self._clock = clock
-        self._max_ops = max_ops
-        self._on_written = on_written
-        self._check = CheckOp(znodes.CONTROLLER_EPOCH, term.epoch_version)
-        self._rooted: set[str] = set()
-        self.guard: Guard | None = None
+    store: ControllerStore
+    image: ClusterImage
+    term: Term
+    clock: Clock
+    max_ops: int
+    on_written: Callable[[list[StateSet]], None]
+    guard: Guard | None = field(default=None, init=False)
+    _with_parent: set[str] = field(default_factory=set, init=False)
 
-    def rooted(self, topic: str) -> None:
-        """Note that the parent of a topic's partition nodes exists."""
-        self._rooted.add(topic)
+    def __post_init__(self) -> None:
+        self._check = CheckOp(znodes.CONTROLLER_EPOCH, self.term.epoch_version)
+
+    def parent_exists(self, topic: str) -> None:
+        """Note that the parent node of a topic's partitions exists."""
+        self._with_parent.add(topic)
 
     async def commit(self, ops: Sequence[Op], entry: AuditEntry) -> MultiResults:
         """Apply `ops` under the epoch check and with an audit entry; return the results of `ops`.
@@ -112,11 +107,11 @@ class Writer:
             raise self._refusal(failure, 1) from failure
         return MultiResults(results[1 : 1 + len(ops)], results.zxid)
 
-    async def fenced(self, ops: Sequence[Op], entry: AuditEntry | None = None) -> None:
+    async def commit_all(self, ops: Sequence[Op], entry: AuditEntry | None = None) -> None:
         """Apply any number of operations in multis under the epoch check, pipelined.
 
-        Each multi is all or nothing, and carries `entry`; the whole is not. Only
-        the outbox itself is tidied without an entry.
+        Each multi is atomic and carries `entry`; the multis together are not. Only the
+        maintenance of the outbox and of idempotency records goes without an entry.
 
         Raises:
             TermEnded: the check failed, or the lease has run out.
@@ -124,10 +119,10 @@ class Writer:
 
         """
         self._check_lease()
-        told: list[Op] = [] if entry is None else [audit_op(entry)]
-        room = max(1, self._max_ops - 2 - len(told))
+        audit: list[Op] = [] if entry is None else [audit_op(entry)]
+        room = max(1, self.max_ops - 2 - len(audit))
         answers = [
-            self._send([self._check, *ops[start : start + room], *told])
+            self._send([self._check, *ops[start : start + room], *audit])
             for start in range(0, len(ops), room)
         ]
         for outcome in await asyncio.gather(*answers, return_exceptions=True):
@@ -137,27 +132,27 @@ class Writer:
                 raise outcome
 
     async def write(
-        self, decisions: list[StateDecision], why: Why, decide: Decide
+        self, decisions: list[StateDecision], header: AuditHeader, decide: Decide
     ) -> list[StateDecision]:
-        """Write decisions, and return those that were written, some perhaps decided anew.
+        """Write decisions, and return those that were written; some may have been decided again.
 
         Raises:
             TermEnded: as for `commit`.
-            StaleView: the brokers are not those that were decided with.
+            StaleImage: the live brokers are not those that were decided with.
 
         """
         batches = [_Batch(chunk) for chunk in self._chunks(decisions)]
         try:
             for batch in batches:
-                self._submit(batch, why)
-            return await self._finish_all(batches, why, decide)
-        finally:  # after a failure the rest is left to the reconciliation, but never unheard
+                self._submit(batch, header)
+            return await self._finish_all(batches, header, decide)
+        finally:  # After a failure the reconciliation does the rest, but every answer is awaited.
             answers = [batch.answer for batch in batches if batch.answer is not None]
             await asyncio.gather(*answers, return_exceptions=True)
 
     def leader_checks(self, decisions: Sequence[StateDecision]) -> list[CheckOp]:
         """Return checks that each leader is still the incarnation that was decided with (R9)."""
-        brokers = self._image.brokers
+        brokers = self.image.brokers
         leaders = {decision.after.leader for decision in decisions} - {NO_LEADER}
         return [
             CheckOp(znodes.broker_epoch_path(leader), brokers[leader].incarnation)
@@ -167,29 +162,29 @@ class Writer:
     # -- within ----------------------------------------------------------------
 
     def _send(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
-        """Submit a multi; it leaves the mark of the request being handled, after all else."""
+        """Submit a multi; its last operation is the mark of the request being handled."""
         guard = self.guard
         if guard is None or guard.mark is None:
-            return self._store.submit(ops)
-        answer = self._store.submit([*ops, guard.mark.op])
+            return self.store.submit(ops)
+        answer = self.store.submit([*ops, guard.mark.op])
         guard.sent(answer)
         return answer
 
     def _check_lease(self) -> None:
-        if not self._store.lease_valid():
+        if not self.store.lease_valid():
             raise TermEnded("the lease on the ZooKeeper session has run out")
 
     def _chunks(self, decisions: list[StateDecision]) -> Iterator[list[StateDecision]]:
         """Split so that each chunk fits a multi with its checks and its audit entry."""
-        room = max(3, self._max_ops - 3 - len(self._image.brokers))
+        room = max(3, self.max_ops - 3 - len(self.image.brokers))
         chunk: list[StateDecision] = []
         cost = 0
-        rooted = set(self._rooted)
+        with_parent = set(self._with_parent)
         for decision in decisions:
             more = 1
             if decision.version == NO_NODE:
-                more = 2 if decision.topic in rooted else 3
-                rooted.add(decision.topic)
+                more = 2 if decision.topic in with_parent else 3
+                with_parent.add(decision.topic)
             if cost + more > room:
                 yield chunk
                 chunk, cost = [], 0
@@ -198,11 +193,11 @@ class Writer:
         if chunk:
             yield chunk
 
-    def _submit(self, batch: _Batch, why: Why) -> None:
+    def _submit(self, batch: _Batch, header: AuditHeader) -> None:
         self._check_lease()
         batch.checks = [self._check, *self.leader_checks(batch.decisions)]
         ops = [*batch.checks, *self._state_ops(batch)]
-        ops.append(audit_op(self._entry(batch.decisions, why)))
+        ops.append(audit_op(self._entry(batch.decisions, header)))
         batch.answer = self._send(ops)
 
     def _state_ops(self, batch: _Batch) -> Iterator[Op]:
@@ -217,40 +212,42 @@ class Writer:
                 znodes.partitions_path(decision.topic),
                 znodes.partition_path(decision.topic, decision.partition),
             )
-            for parent in parents[1:] if decision.topic in self._rooted else parents:
+            for parent in parents[1:] if decision.topic in self._with_parent else parents:
                 if parent not in batch.existing:
                     yield CreateOp(parent)
-            self._rooted.add(decision.topic)
+            self._with_parent.add(decision.topic)
             yield CreateOp(path, data)
 
-    def _entry(self, decisions: list[StateDecision], why: Why) -> AuditEntry:
+    def _entry(self, decisions: list[StateDecision], header: AuditHeader) -> AuditEntry:
         return AuditEntry(
-            time=self._clock.wall_ms(),
-            cause=why.cause,
-            actor=why.actor,
-            kind=why.kind,
-            reason=why.reason,
-            after={NOTICED_AT: why.noticed_at} if why.noticed_at else None,
+            time=self.clock.wall_ms(),
+            cause=header.cause,
+            actor=header.actor,
+            kind=header.kind,
+            reason=header.reason,
+            after={NOTICED_AT: header.noticed_at} if header.noticed_at else None,
             changes=tuple(map(audit_row, decisions)),
         )
 
     async def _finish_all(
-        self, batches: list[_Batch], why: Why, decide: Decide
+        self, batches: list[_Batch], header: AuditHeader, decide: Decide
     ) -> list[StateDecision]:
         written: list[StateDecision] = []
-        stale: StaleView | None = None
+        stale: StaleImage | None = None
         for batch in batches:
             try:
-                written += await self._finish(batch, why, decide)
-            except StaleView as moved:  # the others are in flight already: examine them all
-                stale = moved
+                written += await self._finish(batch, header, decide)
+            except StaleImage as error:  # The others are in flight already: examine them all.
+                stale = error
         if stale is not None:
             raise stale
         return written
 
-    async def _finish(self, batch: _Batch, why: Why, decide: Decide) -> list[StateDecision]:
-        """Await a multi; on a refusal read its partitions, decide anew, and try it alone."""
-        names = [TopicPartition(d.topic, d.partition) for d in batch.decisions]
+    async def _finish(
+        self, batch: _Batch, header: AuditHeader, decide: Decide
+    ) -> list[StateDecision]:
+        """Await a multi; if it is refused, read its partitions, decide again and retry it."""
+        topic_partitions = [TopicPartition(d.topic, d.partition) for d in batch.decisions]
         for _ in range(MAX_ATTEMPTS):
             try:
                 results = await batch.pending()
@@ -258,53 +255,51 @@ class Writer:
                 problem = self._refusal(failure, len(batch.checks))
                 if not isinstance(problem.error, BadVersion | NodeExists | NoNode):
                     raise problem from failure
-                decisions = await self._decide_anew(names, decide)
+                decisions = await self._decide_again(topic_partitions, decide)
                 if not decisions:
                     return []
                 batch = _Batch(decisions)
-                await self._look_for_parents(batch)
+                await self._find_existing(batch)
                 if not batch.decisions:
                     return []
-                self._submit(batch, why)
+                self._submit(batch, header)
             else:
-                self._take_in(batch, results)
+                self._apply(batch, results)
                 return batch.decisions
         return []
 
     def _refusal(self, failure: MultiFailed, checks: int) -> MultiFailed:
-        """Tell what a refused multi means by the operation that was refused."""
+        """Return or raise what a refused multi means, by the operation that was refused."""
         if failure.index == 0:
-            raise TermEnded("another controller has taken over") from failure
+            raise TermEnded("another controller was elected") from failure
         if failure.index < checks:
-            raise StaleView(failure.error.path) from failure
+            raise StaleImage(failure.error.path) from failure
         return MultiFailed(failure.index - checks, failure.error)
 
-    async def _decide_anew(
-        self, names: list[TopicPartition], decide: Decide
+    async def _decide_again(
+        self, topic_partitions: list[TopicPartition], decide: Decide
     ) -> list[StateDecision]:
-        """Take in what ZooKeeper says of these partitions, tell the brokers, and decide again.
+        """Read and apply the states of these partitions, publish them, and decide again.
 
-        A state that is gone, or that cannot be read, is left out: it would be
-        refused for ever, and the rest of its multi with it.
+        A state that is gone or unreadable is left out: ZooKeeper would refuse it each time,
+        and the rest of its multi with it.
         """
-        found = await self._store.read_states(names)
-        news = self._image.apply(found)
-        self._on_written([change for change in news if isinstance(change, StateSet)])
+        found = await self.store.read_states(topic_partitions)
+        applied = self.image.apply(found)
+        self.on_written([change for change in applied if isinstance(change, StateSet)])
         readable = {(change.topic, change.partition) for change in found}
-        decisions = decide(names)
+        decisions = decide(topic_partitions)
         possible = [
             d for d in decisions if d.version == NO_NODE or (d.topic, d.partition) in readable
         ]
         if len(possible) < len(decisions):
-            missing = len(decisions) - len(possible)
-            _log.error("%d states are not there to be written, or cannot be read", missing)
+            logger.error("partition states missing", count=len(decisions) - len(possible))
         return possible
 
-    async def _look_for_parents(self, batch: _Batch) -> None:
-        """Find out which nodes exist already under partitions that have no state.
+    async def _find_existing(self, batch: _Batch) -> None:
+        """Find out which nodes of partitions without a known state exist already.
 
-        A state node that exists after all is one that cannot be read: its
-        decision leaves the batch.
+        A state node that exists is unreadable: its decision leaves the batch.
         """
         parents: dict[str, str] = {}
         for decision in batch.decisions:
@@ -312,20 +307,20 @@ class Writer:
                 parents[znodes.partitions_path(decision.topic)] = decision.topic
                 parents[znodes.partition_path(decision.topic, decision.partition)] = ""
                 parents[znodes.state_path(decision.topic, decision.partition)] = ""
-        found = await self._store.read_nodes(list(parents))
+        found = await self.store.read_nodes(list(parents))
         for (path, topic), node in zip(parents.items(), found, strict=True):
             if node is not None:
                 batch.existing.add(path)
             if topic:
-                self._rooted.discard(topic)
+                self._with_parent.discard(topic)
         batch.decisions = [
             d
             for d in batch.decisions
             if d.version != NO_NODE or znodes.state_path(d.topic, d.partition) not in batch.existing
         ]
 
-    def _take_in(self, batch: _Batch, results: MultiResults) -> None:
-        """Apply what was written to the image."""
+    def _apply(self, batch: _Batch, results: MultiResults) -> None:
+        """Apply what was written to the image, and publish it."""
         stats = (result for result in results if isinstance(result, Stat))
         written = []
         for decision in batch.decisions:
@@ -337,12 +332,12 @@ class Writer:
             written.append(
                 StateSet(decision.topic, decision.partition, decision.after, version, zxid)
             )
-        self._image.apply(written)
-        self._on_written(written)
+        self.image.apply(written)
+        self.on_written(written)
 
 
 class _Batch:
-    """One multi under way. `existing` are parents that need not be created."""
+    """One multi in flight; `existing` are the parent nodes that need not be created."""
 
     __slots__ = ("answer", "checks", "decisions", "existing")
 
@@ -360,7 +355,7 @@ class _Batch:
 
 
 def _encoded(state: PartitionState, values: dict[object, bytes]) -> bytes:
-    """Encode a state, once for all that are alike."""
+    """Encode a state; equal states are encoded once."""
     if state.extra:
         return znodes.encode_state(state)
     key = (state.leader, state.leader_epoch, state.isr, state.controller_epoch, state.eligible)
@@ -370,7 +365,7 @@ def _encoded(state: PartitionState, values: dict[object, bytes]) -> bytes:
 
 
 def audit_row(decision: StateDecision) -> StateChange:
-    """Return the row of an audit entry about a state that is written."""
+    """Return the row of an audit entry about one written state."""
     before, after = decision.before, decision.after
     return StateChange(
         decision.topic,
@@ -383,5 +378,5 @@ def audit_row(decision: StateDecision) -> StateChange:
 
 
 def audit_op(entry: AuditEntry) -> CreateOp:
-    """Return the operation that leaves an entry in the audit outbox."""
+    """Return the operation that writes an entry into the audit outbox."""
     return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)

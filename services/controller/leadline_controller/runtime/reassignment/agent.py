@@ -1,270 +1,293 @@
-"""The reassignment agent (seed 1 F, seed 5): brings each partition to its target, step by step.
+"""The reassignment agent (Replication V3, section F; KIP-435): moves partitions step by step.
 
-It wakes up when something has happened that a reassignment may wait for (an ISR
-change, a broker, a setting, a new intent), and now and then. Once awake it asks the
-agenda what is due within the limits, and has that written. The writing is news
-itself, so that it wakes up again until nothing is due.
+It wakes up when something has happened that a reassignment may wait for (an ISR change,
+a broker, a config, a new intent), and periodically. It then asks the reassignment queue
+which steps are due within the limits, and writes them. Writing is a change too, so it
+wakes up again until nothing is due.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
+import structlog
 
 from leadline_client.errors import NotFound, StaleVersion
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.cause import current_cause
 from leadline_common.settings.fields import INT32_MAX
 from leadline_common.tasks import Intent
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import Op
-from leadline_controller.domain.cluster import StateSet
+from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicGone
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import current_replicas
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import MAX_ATTEMPTS
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import Reply
+from leadline_controller.runtime.engine.publishing import AuditLog
+from leadline_controller.runtime.engine.state_writer import MAX_ATTEMPTS, StateWriter
+from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import (
-    AgentWakes,
     CancelReassignment,
     IntentsChanged,
+    StepsDue,
 )
 from leadline_controller.runtime.reassignment.intents import FoundIntents, IntentNodes
 from leadline_controller.runtime.reassignment.step_writer import StepWriter
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-LOOK_PAUSE_S = 0.2
-"""The shortest time between two looks for intents by hand: own writes set the watches off."""
+READ_PAUSE_S = 0.2
+"""The shortest time between two reads of intents: the controller's writes fire watches too."""
 RETRY_PAUSE_S = 0.1
-"""How long to wait after a write was refused, before deciding anew."""
+"""How long to wait before a refused write is decided again."""
 
 
+@dataclass(eq=False)
 class ReassignmentAgent(EventHandler):
-    """The reassignments under way, one for each intent."""
+    """Executes the reassignments in `reassignments`, which follow from the intents."""
 
-    def __init__(self, desk: EventContext) -> None:
-        self._desk = desk
-        self._image = desk.image
-        self.agenda = ReassignmentQueue()
-        self._intents = IntentNodes(desk.office.store, self._look_soon)
-        self._steps = StepWriter(desk, self._intents, self.agenda)
-        self._is_resting = False
-        self._timers: dict[type[events.Hint], asyncio.TimerHandle] = {}
-        self._clock: asyncio.Task[None] | None = None
-        desk.listeners.append(self._on_states)
+    store: ControllerStore
+    image: ClusterImage
+    queue: EventQueue
+    configs: DynamicConfigs
+    writer: StateWriter
+    audit: AuditLog
+    max_ops: int
+    reassignments: ReassignmentQueue
+    intents: IntentNodes
+    steps: StepWriter
+    _is_retrying: bool = field(default=False, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {
-            IntentsChanged: self.on_partitions_reassigned,
-            AgentWakes: self.on_wakeup,
-            CancelReassignment: self.on_cancel,
-        }
+    def __post_init__(self) -> None:
+        self._wake_up_after_event = self.queue.after_event(self._wake_up)
+        self.intents.subscribe(self._read_soon)
+        self.image.subscribe(self._on_image_changed)
+        self.reassignments.subscribe(self._wake_up_after_event)
+        self.configs.subscribe(self._wake_up_after_event)
 
     @property
     def limits(self) -> ReassignmentLimits:
-        """The limits on movements, as they are set now."""
-        settings = self._desk.configs.current()
+        """The limits on movements in force."""
+        settings = self.configs.current()
         return ReassignmentLimits(
             _limit(settings.reassignment_max_concurrent_replica_movements),
             _limit(settings.reassignment_max_concurrent_partition_movements),
             _limit(settings.reassignment_max_concurrent_leader_movements),
         )
 
-    async def take_over(self, cause: str) -> None:
-        """Resume every reassignment where its last write has left it."""
-        self._clock = asyncio.create_task(self._tick(), name="reassignment-clock")
-        await self.look(everything=True)
-        self._desk.hint(AgentWakes, cause)
+    async def on_elected(self) -> None:
+        """Resume every reassignment after its last written step."""
+        self.run_in_background(self._wake_up_periodically(), "reassignment-clock")
+        await self._read(everything=True)
+        self.queue.trigger(StepsDue, current_cause())
 
-    async def reconcile(self, _event: events.Reconcile) -> None:
-        """Look for what was changed by hand, and think about every reassignment again."""
-        await self.look(everything=True)
-        self.agenda.touch_all()
+    async def reconcile(self) -> None:
+        """Read all intents, and examine every reassignment again."""
+        await self._read(everything=True)
+        self.reassignments.touch_all()
 
-    def follow_up(self) -> None:
-        """Wake up if what was handled is news for a reassignment."""
-        if not self._is_resting and self.agenda.is_behind(self._image, self.limits):
-            self._desk.hint(AgentWakes)
-        if not self._image.gone.keys().isdisjoint(self.agenda.topics()):
-            self._look_soon()
-
-    async def close(self) -> None:
-        """End what runs beside the queue."""
-        for timer in self._timers.values():
-            timer.cancel()
-        if self._clock is not None:
-            self._clock.cancel()
-            await asyncio.gather(self._clock, return_exceptions=True)
-
-    async def _tick(self) -> None:
-        """Wake up now and then, whatever was heard."""
+    async def _wake_up_periodically(self) -> None:
         while True:
-            await asyncio.sleep(self._desk.configs.current().reassignment_agent_interval_ms / 1000)
-            self.agenda.touch_all()
-            self._desk.hint(AgentWakes)
+            interval_ms = self.configs.current().reassignment_agent_interval_ms
+            await asyncio.sleep(interval_ms / 1000)
+            self.reassignments.touch_all()
+            self.queue.trigger(StepsDue)
+
+    # -- changes ---------------------------------------------------------------
+
+    def _on_image_changed(self, changes: Sequence[Change]) -> None:
+        """Note which reassignments the changes concern."""
+        if not len(self.reassignments):
+            return
+        self.reassignments.touch(
+            TopicPartition(change.topic, change.partition)
+            for change in changes
+            if isinstance(change, StateSet)
+        )
+        if any(isinstance(change, TopicGone) for change in changes):
+            self._read_soon()
+        self._wake_up_after_event()
+
+    def _wake_up(self) -> None:
+        if not self._is_retrying and self.reassignments.is_behind(self.image, self.limits):
+            self.queue.trigger(StepsDue)
+
+    def _read_soon(self) -> None:
+        self.queue.trigger_later(READ_PAUSE_S, IntentsChanged)
 
     # -- intents ---------------------------------------------------------------
 
-    async def on_partitions_reassigned(self, _event: IntentsChanged) -> None:
-        """Take up the intents that somebody has written (seed 1 F)."""
-        await self.look(everything=False)
+    @IntentsChanged.handler
+    async def on_partitions_reassigned(self) -> None:
+        """Read the intents that somebody has written (Replication V3, section F)."""
+        await self._read(everything=False)
 
-    async def look(self, *, everything: bool) -> None:
-        """Read intents that are not known yet, or with `everything` all of them."""
-        found = await self._intents.look(everything=everything)
-        self._take_in(found)
+    async def _read(self, *, everything: bool) -> None:
+        """Read the intents that are not known yet, or with `everything` all of them."""
+        found = await self.intents.read(everything=everything)
+        self._apply(found)
         await self.add_reassigned_partitions(found)
-        await self._drop_meaningless()
+        await self._drop_obsolete()
         if everything:
             await self._undo_orphans()
 
     async def add_reassigned_partitions(self, found: FoundIntents) -> None:
-        """Take up intents (seed 1 F).
+        """Complete new intents (Replication V3, section F).
 
-        One that was written by hand gets its start list, and the id of the topic that is
-        there: it is not meant for a later one of that name.
+        An intent that an operator wrote gets its start list and the current topic's id: it is
+        not meant for a later topic of that name.
         """
-        unstarted = {}
-        for name, (intent, _) in found.changed.items():
-            current = current_replicas(self._image, name)
+        incomplete = {}
+        for topic_partition, (intent, _) in found.changed.items():
+            current = current_replicas(self.image, topic_partition)
             if not intent.start and current is not None:
-                topic_id = intent.topic_id or self._image.topics[name.topic].topic_id
-                unstarted[name] = msgspec.structs.replace(intent, start=current, topic_id=topic_id)
-        if unstarted:
-            await self.write_intents(unstarted, "reassignment_found")
+                topic_id = intent.topic_id or self.image.topics[topic_partition.topic].topic_id
+                incomplete[topic_partition] = msgspec.structs.replace(
+                    intent, start=current, topic_id=topic_id
+                )
+        if incomplete:
+            await self.write_intents(incomplete, "reassignment_found")
 
     async def write_intents(self, intents: Mapping[TopicPartition, Intent], kind: str) -> bool:
-        """Write intents, in as many transactions as it takes.
+        """Write intents, in as many transactions as necessary.
 
-        False where ZooKeeper has something that was not expected: it is read then.
+        Returns False if somebody has changed one of them; all intents are read again then.
         """
-        names = list(intents)
-        room = max(1, self._desk.office.settings.zookeeper_multi_max_ops // 2 - 2)
-        for start in range(0, len(names), room):
-            part = {name: intents[name] for name in names[start : start + room]}
-            ops, entry = self._intents.write_ops(part), self._entry(kind, part)
+        topic_partitions = list(intents)
+        room = max(1, self.max_ops // 2 - 2)
+        for start in range(0, len(topic_partitions), room):
+            part = {one: intents[one] for one in topic_partitions[start : start + room]}
+            ops, entry = self.intents.write_ops(part), self._entry(kind, part)
             try:
-                results = await self._desk.writer.commit(ops, entry)
+                results = await self.writer.commit(ops, entry)
             except MultiFailed as failure:
-                _log.warning("intents could not be written: %s", failure)
-                self._take_in(await self._intents.look(everything=True))
+                await self._read_after(failure)
                 return False
-            versions = self._intents.written(part, results)
-            for name, intent in part.items():
-                self.agenda.put(name, intent, versions[name], request_of(intent))
+            versions = self.intents.written(part, results)
+            for one, intent in part.items():
+                self.reassignments.put(one, intent, versions[one], request_of(intent))
         return True
 
-    def _take_in(self, found: FoundIntents) -> None:
-        for name in found.vanished:
-            self.agenda.drop(name)
-        for name, (intent, version) in found.changed.items():
-            self.agenda.put(name, intent, version, request_of(intent))
+    async def _read_after(self, failure: MultiFailed) -> None:
+        logger.warning("intents have changed; reading again", error=str(failure))
+        self._apply(await self.intents.read(everything=True))
 
-    async def _drop_meaningless(self) -> None:
-        """Remove the intents of topics and partitions that there are no more."""
+    def _apply(self, found: FoundIntents) -> None:
+        for topic_partition in found.vanished:
+            self.reassignments.drop(topic_partition)
+        for topic_partition, (intent, version) in found.changed.items():
+            self.reassignments.put(topic_partition, intent, version, request_of(intent))
+
+    async def _drop_obsolete(self) -> None:
+        """Delete the intents for topics and partitions that no longer exist."""
         by_topic: dict[str, list[TopicPartition]] = {}
-        for name in self._meaningless():
-            by_topic.setdefault(name.topic, []).append(name)
+        for topic_partition in self._obsolete():
+            by_topic.setdefault(topic_partition.topic, []).append(topic_partition)
         if not by_topic:
             return
-        # A topic that was written by hand a moment ago may not be known yet.
-        nodes = await self._desk.office.store.read_nodes([znodes.topic_path(t) for t in by_topic])
-        for (topic, names), node in zip(by_topic.items(), nodes, strict=True):
-            if node is None or topic in self._image.topics:
-                await self._remove(topic, names)
+        # The image may not know a topic yet that was just written into ZooKeeper.
+        nodes = await self.store.read_nodes([znodes.topic_path(topic) for topic in by_topic])
+        for (topic, topic_partitions), node in zip(by_topic.items(), nodes, strict=True):
+            if node is None or topic in self.image.topics:
+                await self._delete_intents(topic, topic_partitions)
+            elif topic in self.image.gone:
+                self._read_soon()
 
-    def _meaningless(self) -> list[TopicPartition]:
+    def _obsolete(self) -> list[TopicPartition]:
         found = []
-        for topic_name in self.agenda.topics():
-            topic = self._image.topics.get(topic_name)
-            for name in self.agenda.of_topic(topic_name):
-                entry = self.agenda.get(name)
+        for topic_name in self.reassignments.topics():
+            topic = self.image.topics.get(topic_name)
+            for topic_partition in self.reassignments.of_topic(topic_name):
+                entry = self.reassignments.get(topic_partition)
                 meant = entry.intent.topic_id if entry else ""
                 is_other = topic is not None and meant not in ("", topic.topic_id)
-                if topic is None or is_other or name.partition not in topic.partitions:
-                    found.append(name)
+                if topic is None or is_other or topic_partition.partition not in topic.partitions:
+                    found.append(topic_partition)
         return found
 
-    async def _remove(self, topic: str, names: Sequence[TopicPartition]) -> None:
-        entry = self._desk.entry(
+    async def _delete_intents(self, topic: str, topic_partitions: Sequence[TopicPartition]) -> None:
+        entry = self.audit.entry(
             "reassignment_dropped",
-            {"topic": topic, "partitions": [name.partition for name in names]},
+            {"topic": topic, "partitions": [one.partition for one in topic_partitions]},
             reason="there is no such partition any more",
         )
         try:
-            await self._desk.writer.commit(self._intents.delete_ops(names), entry)
+            await self.writer.commit(self.intents.delete_ops(topic_partitions), entry)
         except MultiFailed as failure:
-            _log.warning("intents could not be removed: %s", failure)
-            self._take_in(await self._intents.look(everything=True))
+            await self._read_after(failure)
+            self._read_soon()
             return
-        self.removed(names)
+        self.removed(topic_partitions)
 
-    def removal_ops(self, names: Sequence[TopicPartition]) -> list[Op]:
-        """Return what ends the reassignments of partitions of one topic that are about to go."""
-        return self._intents.delete_ops(names)
+    def removal_ops(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
+        """Return the operations that delete the intents for partitions of one topic."""
+        return self.intents.delete_ops(topic_partitions)
 
-    def removed(self, names: Sequence[TopicPartition]) -> None:
-        """Note that partitions have gone, and `removal_ops` were carried out."""
-        self._intents.deleted(names)
-        for name in names:
-            self.agenda.drop(name)
+    def removed(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Note that the operations of `removal_ops` were applied."""
+        self.intents.deleted(topic_partitions)
+        for topic_partition in topic_partitions:
+            self.reassignments.drop(topic_partition)
 
     async def _undo_orphans(self) -> None:
-        """Have steps undone whose intents somebody has removed in the middle."""
+        """Undo the steps in progress whose intents somebody has deleted."""
         undo = {}
-        for topic in self._image.topics.values():
+        for topic in self.image.topics.values():
             for number in {*topic.assignment.adding, *topic.assignment.removing}:
-                name = TopicPartition(topic.name, number)
-                current = current_replicas(self._image, name)
-                if name not in self.agenda and current and not topic.deleting:
-                    undo[name] = Intent(current, current, cancelled=True, topic_id=topic.topic_id)
+                topic_partition = TopicPartition(topic.name, number)
+                current = current_replicas(self.image, topic_partition)
+                if topic_partition not in self.reassignments and current and not topic.deleting:
+                    undo[topic_partition] = Intent(
+                        current, current, cancelled=True, topic_id=topic.topic_id
+                    )
         if undo:
-            _log.warning("%d steps are undone: their intents were removed", len(undo))
+            logger.warning("undoing steps without an intent", partitions=len(undo))
             await self.write_intents(undo, "reassignment_orphaned")
 
     def _entry(self, kind: str, intents: Mapping[TopicPartition, Intent]) -> znodes.AuditEntry:
         topics: dict[str, dict[str, object]] = {}
-        for name, intent in intents.items():
-            rows = topics.setdefault(name.topic, {})
-            rows[str(name.partition)] = {"start": intent.start, "target": intent.target}
+        for topic_partition, intent in intents.items():
+            rows = topics.setdefault(topic_partition.topic, {})
+            rows[str(topic_partition.partition)] = {"start": intent.start, "target": intent.target}
         tasks = sorted({intent.task for intent in intents.values() if intent.task})
-        return self._desk.entry(kind, {"tasks": tasks}, after=topics)
+        return self.audit.entry(kind, {"tasks": tasks}, after=topics)
 
-    async def on_cancel(self, event: CancelReassignment) -> None:
-        """Send one partition back to its start list.
+    @CancelReassignment.handler
+    async def on_cancel(self, event: CancelReassignment, reply: Reply[tuple[int, ...]]) -> None:
+        """Return one partition to its start list.
 
         Raises:
             NotFound: it is not being reassigned.
             StaleVersion: others keep writing its intent.
 
         """
-        where = f"{event.name.topic}-{event.name.partition}"
-        if event.name in self.agenda and not await self.cancel([event.name]):
-            raise StaleVersion(f"the intent for {where} is being written by others: ask again")
-        entry = self.agenda.get(event.name)
+        topic_partition = event.topic_partition
+        label = f"{topic_partition.topic}-{topic_partition.partition}"
+        if topic_partition in self.reassignments and not await self.cancel([topic_partition]):
+            raise StaleVersion(f"the intent for {label} is being written by others: ask again")
+        entry = self.reassignments.get(topic_partition)
         if entry is None:
-            raise NotFound(f"{where} is not being reassigned")
-        event.settle(entry.intent.start)
+            raise NotFound(f"{label} is not being reassigned")
+        reply.settle(entry.intent.start)
 
-    async def cancel(self, names: Sequence[TopicPartition]) -> bool:
-        """Send partitions back to their start lists, those that are not on their way already.
+    async def cancel(self, topic_partitions: Sequence[TopicPartition]) -> bool:
+        """Return partitions to their start lists.
 
-        An intent that somebody has edited is read, and cancelled as it then is; False
-        where it is edited again and again.
+        An intent that somebody has changed is read and cancelled as it is then. Returns False
+        if it keeps changing.
         """
         for _ in range(MAX_ATTEMPTS):
             back = {
-                name: msgspec.structs.replace(entry.intent, cancelled=True)
-                for name in names
-                if (entry := self.agenda.get(name)) is not None and not entry.intent.cancelled
+                one: msgspec.structs.replace(entry.intent, cancelled=True)
+                for one in topic_partitions
+                if (entry := self.reassignments.get(one)) is not None and not entry.intent.cancelled
             }
             if not back or await self.write_intents(back, "reassignment_cancelled"):
                 return True
@@ -272,40 +295,26 @@ class ReassignmentAgent(EventHandler):
 
     # -- steps -----------------------------------------------------------------
 
-    async def on_wakeup(self, event: AgentWakes) -> None:
-        """Write what is due (seed 1 F); what is due after that comes with the next wake-up."""
-        self._is_resting = False
-        due = self.agenda.due(self._image, self.limits)
+    @StepsDue.handler
+    async def on_steps_due(self) -> None:
+        """Write the due steps (Replication V3, section F); the next event writes what follows."""
+        self._is_retrying = False
+        due = self.reassignments.due(self.image, self.limits)
         if not due:
             return
-        written = await self._steps.write(due)
-        self._is_resting = not written
+        written = await self.steps.write(due)
+        self._is_retrying = not written
         if written:
-            self._desk.hint(AgentWakes, event.cause)
+            self.queue.trigger(StepsDue, current_cause())
         else:
-            self.hint_in(RETRY_PAUSE_S, AgentWakes)
-
-    def _on_states(self, states: Sequence[StateSet]) -> None:
-        """Note which reassignments a state is news for."""
-        if len(self.agenda):
-            self.agenda.touch(TopicPartition(state.topic, state.partition) for state in states)
-
-    def _look_soon(self) -> None:
-        self.hint_in(LOOK_PAUSE_S, IntentsChanged)
-
-    def hint_in(self, pause_s: float, kind: type[events.Hint]) -> None:
-        """Post a hint after a pause; one of a kind at a time."""
-        timer = self._timers.get(kind)
-        if timer is None or timer.when() <= asyncio.get_running_loop().time():
-            loop = asyncio.get_running_loop()
-            self._timers[kind] = loop.call_later(pause_s, self._desk.hint, kind)
+            self.queue.trigger_later(RETRY_PAUSE_S, StepsDue)
 
 
 def request_of(intent: Intent) -> int:
-    """Return the place of an intent in the order of requests; those by hand come first."""
+    """Return the number of an intent's request; intents without a task come first (-1)."""
     return int(intent.task) if intent.task.isdecimal() else -1
 
 
 def _limit(value: int) -> int | None:
-    """Return a limit, or None for the default, which is none."""
+    """Return a limit; None for the default, which means no limit."""
     return None if value >= INT32_MAX else value

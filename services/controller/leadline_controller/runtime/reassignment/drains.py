@@ -1,26 +1,28 @@
-"""Draining brokers, as tasks: leaders leave at once and stay away, then the replicas go.
+"""Draining brokers, as tasks: leadership moves away at once and stays away, then the replicas move.
 
-A drain is a task of its own kind. While it is `preparing` the leaders are moved, and
-the plan for the replicas is made beside the queue; launching it hands the replicas to
-the reassignment agent. One for leaders only stays `preparing` until it is cancelled.
-All of it follows from the task's node and the image, so that any controller goes on.
+A drain is a task of its own kind. While it is `preparing`, leaders are moved and a plan for
+the replicas is computed beside the queue; launching the task hands the replicas to the
+reassignment agent. A drain of leaders only stays `preparing` until it is cancelled.
+Everything follows from the task's node and the image, so any controller can go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import structlog
+
 from leadline_client.errors import LeadlineError, NotFound, ReassignmentInProgress
 from leadline_client.wire import TopicPartition
+from leadline_common.cause import current_cause
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
-from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.domain.cluster import Change, ClusterImage
 from leadline_controller.domain.draining import (
     DrainQuestion,
     move_leaders_off,
@@ -29,111 +31,115 @@ from leadline_controller.domain.draining import (
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.domain.stopping import hosted_names
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import Why
-from leadline_controller.runtime.reassignment.task_store import Task
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    ControllerEvent,
+    ControllerRequest,
+    Reply,
+    Trigger,
+)
+from leadline_controller.runtime.engine.publishing import StatePublisher
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 DRAIN = "drain"
 """The kind of these tasks."""
 MAX_PARTITIONS = 5_000
-"""So many partitions, or as many as its node holds, go with one task; the rest with a later one."""
-_WAITS = "waits_for"
+"""The most partitions of one task; its node may hold fewer. A later task takes the rest."""
+_WAITS_FOR = "waits_for"
 """The detail of a task that says why it is still `preparing`."""
 PAUSE_S = 0.2
-"""How long changes of the cluster are gathered before the leaders are looked at again."""
+"""How long changes of the cluster are collected before the leaders are examined again."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DrainBroker(events.Request[str]):
-    """An operator has a broker drained; answered with the task's id once it is durable."""
+@dataclass(frozen=True, slots=True)
+class DrainBroker(ControllerRequest[str]):
+    """Drain a broker; answered with the task's id once it is durable."""
 
     broker_id: int
     leaders_only: bool
     throttle_bytes_per_s: int | None
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The broker."""
         return {"broker": self.broker_id}
 
 
 @dataclass(frozen=True, slots=True)
-class DrainDue(events.Hint):
+class DrainDue(Trigger):
     """Something that a drain waits for may have happened."""
 
 
 @dataclass(frozen=True, slots=True)
-class DrainPlanned(events.Event):
-    """The plan for a task's replicas is made; `rows` is what it came to, or the refusal."""
+class DrainPlanned(ControllerEvent):
+    """The plan for a task's replicas was computed; `rows` are the targets, or the refusal."""
 
     task: str
     question: DrainQuestion
     rows: tuple[TargetRow, ...] | LeadlineError
 
 
+@dataclass(eq=False)
 class DrainManager(EventHandler):
-    """The drains under way."""
+    """Handles drains."""
 
-    def __init__(self, desk: EventContext, tasks: TaskManager, agenda: ReassignmentQueue) -> None:
-        self._desk = desk
-        self._tasks = tasks
-        self._agenda = agenda
-        self._planning: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, DrainQuestion] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._seen = (-1, frozenset[str]())
+    image: ClusterImage
+    queue: EventQueue
+    publisher: StatePublisher
+    tasks: TaskManager
+    reassignments: ReassignmentQueue
+    _planning: set[str] = field(default_factory=set, init=False)
+    _refused: dict[str, DrainQuestion] = field(default_factory=dict, init=False)
+    _has_drains: bool = field(default=False, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {
-            DrainBroker: self.on_drain,
-            DrainDue: self.on_due,
-            DrainPlanned: self.on_planned,
-        }
+    def __post_init__(self) -> None:
+        self._drains_changed = self.queue.after_event(self._on_drains_changed)
+        self.image.subscribe(self._on_image_changed)
+        self.tasks.store.subscribe(self._on_task_changed)
 
-    async def take_over(self, cause: str) -> None:
+    async def on_elected(self) -> None:
         """Go on with the drains that an earlier controller began."""
-        self._mark()
-        self._desk.hint(DrainDue, cause)
+        self._mark_brokers()
+        self.queue.trigger(DrainDue, current_cause())
 
-    async def reconcile(self, _event: events.Reconcile) -> None:
-        """Look again at all of them."""
-        self._desk.hint(DrainDue)
+    async def reconcile(self) -> None:
+        """Examine all drains again."""
+        self.queue.trigger(DrainDue)
 
-    def follow_up(self) -> None:
-        """Keep the marks of drained brokers true, and look again soon when anything has changed."""
-        self._mark()
-        seen = (self._image.version, frozenset(task.id for task in self.drains()))
-        if seen == self._seen or self._timer is not None:
-            return
-        if seen[1] or self._seen[1]:  # one that has just ended may have left something over
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(PAUSE_S, self._time_is_up)
-        self._seen = seen
+    # -- changes ---------------------------------------------------------------
 
-    async def close(self) -> None:
-        """End the timer and the planning."""
-        if self._timer is not None:
-            self._timer.cancel()
-        for planning in self._planning.values():
-            planning.cancel()
-        await asyncio.gather(*self._planning.values(), return_exceptions=True)
+    def _on_image_changed(self, _changes: Sequence[Change]) -> None:
+        if self._has_drains:
+            self._examine_soon()
 
-    @property
-    def _image(self) -> ClusterImage:
-        return self._desk.image
+    def _on_task_changed(self, task: ReassignmentTask) -> None:
+        if task.node.kind == DRAIN:
+            self._drains_changed()
 
-    # -- to be looked at -------------------------------------------------------
+    def _on_drains_changed(self) -> None:
+        self._mark_brokers()
+        self._examine_soon()  # A drain that has just ended may have left partitions.
 
-    def drains(self) -> Iterator[Task]:
+    def _examine_soon(self) -> None:
+        self.queue.trigger_later(PAUSE_S, DrainDue)
+
+    def _mark_brokers(self) -> None:
+        """Note in the image which brokers are being drained."""
+        drains = list(self.drains())
+        self._has_drains = bool(drains)
+        self.image.set_draining(
+            draining=frozenset(map(_broker, drains)),
+            emptying=frozenset(_broker(task) for task in drains if not _is_leaders_only(task)),
+        )
+
+    # -- questions -------------------------------------------------------------
+
+    def drains(self) -> Iterator[ReassignmentTask]:
         """Yield the drains that are not over, in order."""
-        for task in self._tasks.book:
+        for task in self.tasks.store:
             if task.node.kind == DRAIN and not task.node.state.is_over:
                 yield task
 
@@ -146,7 +152,7 @@ class DrainManager(EventHandler):
             PolicyViolation: no other broker can take over.
 
         """
-        if broker_id not in self._image.brokers:
+        if broker_id not in self.image.brokers:
             raise NotFound(
                 f"broker {broker_id} is not live; what one that is down has is moved by a plan "
                 "of kind drain"
@@ -159,58 +165,55 @@ class DrainManager(EventHandler):
         return self._question(broker_id)
 
     def _question(self, broker_id: int) -> DrainQuestion:
-        return question_of_drain(self._image, broker_id, self._target)
+        return question_of_drain(self.image, broker_id, self._target)
 
-    def _target(self, name: TopicPartition) -> tuple[int, ...] | None:
-        entry = self._agenda.get(name)
+    def _target(self, topic_partition: TopicPartition) -> tuple[int, ...] | None:
+        entry = self.reassignments.get(topic_partition)
         return entry.intent.target if entry is not None else None
-
-    def _mark(self) -> None:
-        drains = list(self.drains())
-        self._image.draining = frozenset(map(_broker, drains))
-        self._image.emptying = frozenset(_broker(t) for t in drains if not _is_leaders_only(t))
 
     # -- the workflow ----------------------------------------------------------
 
-    async def on_drain(self, event: DrainBroker) -> None:
-        """Accept a drain; what follows cannot refuse it any more."""
+    @DrainBroker.handler
+    async def on_drain(self, event: DrainBroker, reply: Reply[str]) -> None:
+        """Accept a drain; no later failure refuses it."""
         self.question(event.broker_id)
         details = {"broker": event.broker_id, "leaders_only": event.leaders_only}
-        task = await self._tasks.prepare(
+        task = await self.tasks.prepare(
             submission_of_drain((), details, event.throttle_bytes_per_s, "operator")
         )
-        self._mark()
-        self._desk.hint(DrainDue, event.cause)
-        event.settle(task.id)
+        self._mark_brokers()
+        self.queue.trigger(DrainDue, current_cause())
+        reply.settle(task.id)
 
-    async def on_due(self, event: DrainDue) -> None:
-        """Move leaders off all drained brokers, and plan where their replicas go."""
-        self._mark()
-        await self._move_leaders(event.cause)
+    @DrainDue.handler
+    async def on_drain_due(self) -> None:
+        """Move leaders off all drained brokers, and plan the new places of their replicas."""
+        self._mark_brokers()
+        await self._move_leaders()
         for task in list(self.drains()):
             if task.node.state is TaskState.PREPARING and not _is_leaders_only(task):
                 self._plan(task)
-        for task in list(self._tasks.book):
+        for task in list(self.tasks.store):
             if task.node.kind == DRAIN and task.node.state is TaskState.DONE:
                 await self._continue(task)
 
-    async def _move_leaders(self, cause: str) -> None:
-        drained = self._image.draining & self._image.live
-        names = [name for broker in sorted(drained) for name in hosted_names(self._image, broker)]
-        decide = partial(move_leaders_off, self._image, drained=drained)
+    async def _move_leaders(self) -> None:
+        drained = self.image.draining & self.image.live
+        hosted = [one for broker in sorted(drained) for one in hosted_names(self.image, broker)]
+        decide = partial(move_leaders_off, self.image, drained=drained)
         reason = f"brokers {sorted(drained)} are being drained"
-        why = Why(cause, self._desk.office.actor, "drain", reason)
-        await self._desk.write(decide(names), why, decide)
+        await self.publisher.write(decide(hosted), "drain", reason, decide=decide)
 
-    def _plan(self, task: Task) -> None:
-        """Begin to plan beside the queue, unless that is under way, or is known to fail."""
+    def _plan(self, task: ReassignmentTask) -> None:
+        """Begin to plan beside the queue, unless that is in progress or known to fail."""
         try:
             question = self._question(_broker(task))
         except LeadlineError as problem:
-            _log.warning("the drain of broker %d waits: %s", _broker(task), problem.message)
+            logger.warning("drain waits", broker=_broker(task), reason=problem.message)
             return
         if task.id not in self._planning and self._refused.get(task.id) != question:
-            self._planning[task.id] = asyncio.create_task(self._make_plan(task.id, question))
+            self._planning.add(task.id)
+            self.run_in_background(self._make_plan(task.id, question), "drain-plan")
 
     async def _make_plan(self, task_id: str, question: DrainQuestion) -> None:
         rows: tuple[TargetRow, ...] | LeadlineError
@@ -218,56 +221,55 @@ class DrainManager(EventHandler):
             rows = await asyncio.to_thread(question.plan)
         except LeadlineError as problem:
             rows = problem
-        now_ms = self._desk.office.clock.monotonic_ms()
-        cause = f"drain-{question.broker}"
-        self._desk.post(
-            DrainPlanned(cause=cause, at_ms=now_ms, task=task_id, question=question, rows=rows)
-        )
+        self.queue.post(DrainPlanned(task_id, question, rows), f"drain-{question.broker}")
 
+    @DrainPlanned.handler
     async def on_planned(self, event: DrainPlanned) -> None:
-        """Launch a drain by its plan; plan anew if the cluster has changed meanwhile."""
-        self._planning.pop(event.task, None)
-        task = self._tasks.book.get(event.task)
+        """Launch a drain with its plan; plan again if the cluster has changed meanwhile."""
+        self._planning.discard(event.task)
+        task = self.tasks.store.get(event.task)
         if task is None or task.node.state is not TaskState.PREPARING:
             return
         if event.question != self._question(_broker(task)):
-            self._desk.hint(DrainDue)
+            self.queue.trigger(DrainDue)
         elif isinstance(event.rows, LeadlineError):
             self._refused[task.id] = event.question
-            _log.warning("broker %d cannot be emptied: %s", _broker(task), event.rows.message)
-            await self._say_what_it_waits_for(task, event.rows.message)
+            logger.warning("drain waits", broker=_broker(task), reason=event.rows.message)
+            await self._set_reason(task, event.rows.message)
         else:
             await self._launch(task, event.rows)
 
-    async def _say_what_it_waits_for(self, task: Task, why: str) -> None:
-        """Keep with the task why it does not go on, for whoever looks at it."""
-        if task.node.details.get(_WAITS) != why:
-            with contextlib.suppress(MultiFailed):  # somebody else has changed the task
-                await self._tasks.note(task, "drain_waits", {_WAITS: why})
+    async def _set_reason(self, task: ReassignmentTask, reason: str) -> None:
+        """Write into the task why it waits."""
+        if task.node.details.get(_WAITS_FOR) != reason:
+            with contextlib.suppress(MultiFailed):  # Somebody else has changed the task.
+                await self.tasks.note(task, "drain_waits", {_WAITS_FOR: reason})
 
-    async def _launch(self, task: Task, rows: tuple[TargetRow, ...]) -> None:
+    async def _launch(self, task: ReassignmentTask, rows: tuple[TargetRow, ...]) -> None:
         fits = min(len(rows), MAX_PARTITIONS)
-        with contextlib.suppress(MultiFailed):  # somebody else has changed the task: look again
+        with contextlib.suppress(MultiFailed):  # Somebody else has changed the task.
             while not await self._launch_first(task, rows, fits):
                 fits = max(1, fits // 2)
 
-    async def _launch_first(self, task: Task, rows: tuple[TargetRow, ...], count: int) -> bool:
-        """Launch a drain of the first rows; False where its node cannot hold so many."""
+    async def _launch_first(
+        self, task: ReassignmentTask, rows: tuple[TargetRow, ...], count: int
+    ) -> bool:
+        """Launch a drain of the first rows; return False if its node cannot hold them."""
         if count < len(rows) and not task.node.details.get("more"):
-            await self._tasks.note(task, "drain_split", {"more": True})
+            await self.tasks.note(task, "drain_split", {"more": True})
         node = task.node
-        details = {name: value for name, value in node.details.items() if name != _WAITS}
+        details = {name: value for name, value in node.details.items() if name != _WAITS_FOR}
         wanted = submission_of_drain(rows[:count], details, node.throttle_bytes_per_s, node.actor)
         try:
-            await self._tasks.launch(task, wanted)
+            await self.tasks.launch(task, wanted)
         except RequestTooLarge:
             if count <= 1:
                 raise
             return False
         return True
 
-    async def _continue(self, task: Task) -> None:
-        """Have a further task take what one node could not hold."""
+    async def _continue(self, task: ReassignmentTask) -> None:
+        """Create a further task for what one node could not hold."""
         details = task.node.details
         broker_id = _broker(task)
         if not details.get("more") or details.get("continued"):
@@ -280,19 +282,15 @@ class DrainManager(EventHandler):
                 task.node.throttle_bytes_per_s,
                 task.node.actor,
             )
-            follower = (await self._tasks.prepare(wanted)).id
-        await self._tasks.note(task, "drain_continued", {"continued": follower})
-        self._desk.hint(DrainDue)
-
-    def _time_is_up(self) -> None:
-        self._timer = None
-        self._desk.hint(DrainDue)
+            follower = (await self.tasks.prepare(wanted)).id
+        await self.tasks.note(task, "drain_continued", {"continued": follower})
+        self.queue.trigger(DrainDue)
 
 
 def submission_of_drain(
     rows: tuple[TargetRow, ...], details: Mapping[str, Any], throttle: int | None, actor: str
 ) -> Submission:
-    """Return a drain as the tasks take it; `throttle` in bytes per second, None is none."""
+    """Return the submission of a drain; `throttle` in bytes per second, or None."""
     return Submission(
         partitions=rows,
         kind=DRAIN,
@@ -304,10 +302,10 @@ def submission_of_drain(
     )
 
 
-def _broker(task: Task) -> int:
+def _broker(task: ReassignmentTask) -> int:
     found = task.node.details.get("broker", -1)
     return found if isinstance(found, int) else -1
 
 
-def _is_leaders_only(task: Task) -> bool:
+def _is_leaders_only(task: ReassignmentTask) -> bool:
     return bool(task.node.details.get("leaders_only"))

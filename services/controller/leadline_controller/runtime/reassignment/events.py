@@ -1,4 +1,4 @@
-"""What can happen to reassignments and to tasks."""
+"""The events of reassignments, their tasks, and self-healing."""
 
 from __future__ import annotations
 
@@ -8,72 +8,81 @@ from typing import Any
 
 from leadline_client.wire import TopicPartition
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.runtime.engine.events import Hint, Request, about_partitions
+from leadline_controller.runtime.engine.events import (
+    ControllerRequest,
+    DryRunRequest,
+    Trigger,
+    partitions_resource,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class IntentsChanged(Hint):
-    """A watch on tasks or intents fired: somebody may have written some by hand."""
+class IntentsChanged(Trigger):
+    """A watch on reassignment intents fired: an operator may have written some."""
 
 
 @dataclass(frozen=True, slots=True)
-class TasksDue(Hint):
-    """A task was written by hand, maybe, or the last partition of one has arrived."""
+class TasksDue(Trigger):
+    """A watch on the tasks fired, or the last partition of a task has reached its target."""
 
 
 @dataclass(frozen=True, slots=True)
-class AgentWakes(Hint):
+class StepsDue(Trigger):
     """Something that a reassignment waits for may have happened."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SubmitReassignment(Request[str]):
-    """An operator asks for a reassignment; answered with the task's id once it is durable.
+@dataclass(frozen=True, slots=True)
+class HealingDue(Trigger):
+    """Brokers, configs or chunks have changed, or the interval of a failed broker is over."""
 
-    A dry run is only checked, and answered with an empty id.
+
+@dataclass(frozen=True, slots=True)
+class SubmitReassignment(DryRunRequest[str]):
+    """Reassign partitions; answered with the task's id once it is durable.
+
+    The answer to a dry run is an empty id.
     """
 
     wanted: Submission
-    dry_run: bool
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The partitions."""
-        return about_partitions(self.wanted.partitions)
+        return partitions_resource(self.wanted.partitions)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CancelReassignment(Request[tuple[int, ...]]):
-    """An operator cancels one partition's; answered with the start list that it goes back to."""
+@dataclass(frozen=True, slots=True)
+class CancelReassignment(ControllerRequest[tuple[int, ...]]):
+    """Cancel the reassignment of one partition; answered with the replicas it returns to."""
 
-    name: TopicPartition
+    topic_partition: TopicPartition
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The partition."""
-        return about_partitions([self.name])
+        return partitions_resource([self.topic_partition])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CancelTask(Request[None]):
-    """An operator cancels what is left of a task."""
+@dataclass(frozen=True, slots=True)
+class CancelTask(ControllerRequest[None]):
+    """Cancel the rest of a task."""
 
     task: str
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The task."""
         return {"task": self.task}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ThrottleTask(Request[None]):
-    """An operator changes a task's throttle, in bytes per second; None lifts it."""
+@dataclass(frozen=True, slots=True)
+class ThrottleTask(ControllerRequest[None]):
+    """Change a task's throttle, in bytes per second; None removes it."""
 
     task: str
     bytes_per_s: int | None
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The task."""
         return {"task": self.task}

@@ -1,28 +1,31 @@
-"""Self-healing (seed 2, KIP-46): discovery of failed brokers, and mitigation in chunks.
+"""Self-healing (KIP-46): detects failed brokers, and replaces their replicas in chunks.
 
-Discovery is the controller's own broker callback, not a scan: whenever the live
-brokers have changed, those that have gone are noted in `/admin/failed_brokers`, with
-the time of the first news, and taken out again when they return.
+Detection follows the controller's own broker changes, without a scan. Whenever the live
+brokers have changed, those that have gone are recorded in `/admin/failed_brokers` with the
+time of detection, and deleted from there when they return.
 
-Mitigation: once a broker is dead, its partitions are split into chunks, each a task
-that is `preparing`; then its note goes. Chunks are launched one after another, with
-targets chosen at that moment, so that one which is not needed any more moves nothing.
-When the broker returns, the chunks that have not begun are cancelled; one that runs is
-finished. A controller that dies between any two of these writes leaves chunks whose
-partitions its successor finds covered, and queues the rest.
+Mitigation: once a broker is dead, its partitions are split into chunks, each a task that is
+`preparing`; then its record is deleted. Chunks are launched one after another. Their targets
+are chosen at launch, so a chunk that is no longer needed moves nothing. When the broker
+returns, the chunks that have not begun are cancelled; a running one is finished. If the
+controller dies between any two of these writes, its successor finds the partitions of
+existing chunks covered, and queues the rest.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 
 from leadline_client.wire import TopicPartition
+from leadline_common.cause import current_cause
+from leadline_common.clock import Clock
 from leadline_common.failed_brokers import (
     FailedBroker,
     decode_failed_broker,
@@ -35,6 +38,7 @@ from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.znodes import FAILED_BROKERS
+from leadline_controller.domain.cluster import BrokerDown, BrokerUp, Change, ClusterImage
 from leadline_controller.domain.healing import (
     NEVER,
     chunk_partitions,
@@ -48,154 +52,161 @@ from leadline_controller.domain.healing import (
 from leadline_controller.domain.history import BROKERS
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.publishing import AuditLog
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import ControllerStore
+from leadline_controller.runtime.reassignment.events import HealingDue
 from leadline_controller.runtime.reassignment.healing_chunks import (
     FAILED_AT,
+    HEAL,
     PARTITIONS,
     broker_of,
     by_topic,
     details_of,
-    names_of,
+    partitions_of,
 )
-from leadline_controller.runtime.reassignment.task_store import Task
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-HEAL = "heal"
-"""The kind of a task that is a chunk."""
-_WAITING = TaskState.PREPARING
+_QUEUED = TaskState.PREPARING
 RETRY_PAUSE_MS = 500
-"""How long to wait after ZooKeeper had something else than was expected."""
+"""How long to wait after a write that ZooKeeper refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class HealingDue(events.Hint):
-    """Brokers, settings or chunks have changed, or a failed broker's time has come."""
-
-
+@dataclass(eq=False)
 class HealingManager(EventHandler):
-    """The failed brokers, and what is done about them.
+    """Handles failed brokers.
 
-    `failed` are those noted in ZooKeeper. `is_suspended` while more brokers are down
-    than the budget allows.
+    `failed` are those recorded in ZooKeeper. `is_suspended` while more brokers are down than
+    the budget allows.
     """
 
-    def __init__(self, desk: EventContext, tasks: TaskManager, agenda: ReassignmentQueue) -> None:
-        self._desk = desk
-        self._image = desk.image
-        self._tasks = tasks
-        self._agenda = agenda
-        self.failed: dict[int, FailedBroker] = {}
-        self._spoiled: set[int] = set()
-        self.is_suspended = False
-        self._incarnations = {b.id: b.incarnation for b in self._image.brokers.values()}
-        self._told: frozenset[int] | None = None
-        self._last_seen: object = None
-        self._timer: asyncio.TimerHandle | None = None
+    store: ControllerStore
+    image: ClusterImage
+    queue: EventQueue
+    configs: DynamicConfigs
+    writer: StateWriter
+    audit: AuditLog
+    clock: Clock
+    epoch: int
+    tasks: TaskManager
+    reassignments: ReassignmentQueue
+    failed: dict[int, FailedBroker] = field(default_factory=dict, init=False)
+    is_suspended: bool = field(default=False, init=False)
+    _invalid: set[int] = field(default_factory=set, init=False)
+    _recorded_live: frozenset[int] | None = field(default=None, init=False)
+    _timer: asyncio.TimerHandle | None = field(default=None, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {HealingDue: self.on_due}
+    def __post_init__(self) -> None:
+        self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
+        # After the event: the agent, registered before, examines a launched chunk first.
+        self._trigger_after_event = self.queue.after_event(partial(self.queue.trigger, HealingDue))
+        self.image.subscribe(self._on_image_changed)
+        self.tasks.store.subscribe(self._on_task_changed)
+        self.configs.subscribe(self._trigger_after_event)
 
     @property
     def _settings(self) -> ControllerSettings:
-        return self._desk.configs.current()
+        return self.configs.current()
 
-    async def take_over(self, cause: str) -> None:
-        """Pick up the failed brokers that an earlier controller noted."""
+    async def on_elected(self) -> None:
+        """Read the failed brokers that an earlier controller recorded."""
         await self._read()
-        self._desk.hint(HealingDue, cause)
+        self.queue.trigger(HealingDue, current_cause())
 
-    async def reconcile(self, _event: events.Reconcile) -> None:
-        """Look for notes that somebody has removed or written."""
+    async def reconcile(self) -> None:
+        """Read the records again, and check what is due."""
         await self._read()
-        self._desk.hint(HealingDue)
-
-    def follow_up(self) -> None:
-        """Look whenever brokers, settings or chunks have changed."""
-        seen = (self._image.live, self._settings, [(t.id, t.node.state) for t in self.chunks()])
-        if seen != self._last_seen:
-            self._last_seen = seen
-            self._desk.hint(HealingDue)
+        self.queue.trigger(HealingDue)
 
     async def close(self) -> None:
         """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
 
-    # -- to be looked at -------------------------------------------------------
+    def _on_image_changed(self, changes: Sequence[Change]) -> None:
+        if any(isinstance(change, BrokerUp | BrokerDown) for change in changes):
+            self._trigger_after_event()
 
-    def chunks(self, broker: int | None = None) -> Iterator[Task]:
+    def _on_task_changed(self, task: ReassignmentTask) -> None:
+        if task.node.kind == HEAL:
+            self._trigger_after_event()
+
+    # -- state -----------------------------------------------------------------
+
+    def chunks(self, broker: int | None = None) -> Iterator[ReassignmentTask]:
         """Yield the chunks that are not over, of one broker or of all, in order."""
-        for task in self._tasks.book:
+        for task in self.tasks.store:
             is_open = task.node.kind == HEAL and not task.node.state.is_over
             if is_open and broker in (None, broker_of(task)):
                 yield task
 
     def due_at(self, broker: int) -> int | None:
-        """Return when a failed broker counts as dead (Unix ms); None while healing is off."""
+        """Return when a failed broker counts as dead (Unix ms); None while healing is disabled."""
         return due_at(self.failed[broker], self._settings.failed_broker_interval_ms)
 
     # -- the workflow ----------------------------------------------------------
 
-    async def on_due(self, _event: HealingDue) -> None:
-        """Note, cancel, queue and launch, whatever is due."""
+    @HealingDue.handler
+    async def on_healing_due(self) -> None:
+        """Record failures, and cancel, queue and launch chunks."""
         latest_ms = None
         try:
-            await self._discover()
-            await self._weigh()
+            await self._detect()
+            await self._check_budget()
             if not self.is_suspended:
                 await self._queue_all()
-                await self._aim_anew()
+                await self._retarget()
                 await self._launch_next()
         except MultiFailed as failure:
-            _log.warning("healing looks again: %s", failure)
+            logger.warning("healing: reading again", error=str(failure))
             await self._read()
             latest_ms = RETRY_PAUSE_MS
         self._set_timer(latest_ms)
 
     async def _read(self) -> None:
-        """Read the notes."""
-        store = self._desk.office.store
-        (names,) = await store.children([FAILED_BROKERS])
+        """Read the recorded failures."""
+        (names,) = await self.store.children([FAILED_BROKERS])
         ids = [int(name) for name in names or () if name.isdecimal()]
-        nodes = await store.read_nodes([failed_broker_path(broker) for broker in ids])
-        notes = {b: node for b, node in zip(ids, nodes, strict=True) if node is not None}
-        found = {broker: _readable(broker, node.data) for broker, node in notes.items()}
-        self.failed = {broker: note for broker, note in found.items() if note is not None}
-        self._spoiled = found.keys() - self.failed.keys()
+        nodes = await self.store.read_nodes([failed_broker_path(broker) for broker in ids])
+        found = {
+            broker: _decode(broker, node.data)
+            for broker, node in zip(ids, nodes, strict=True)
+            if node is not None
+        }
+        self.failed = {broker: record for broker, record in found.items() if record is not None}
+        self._invalid = found.keys() - self.failed.keys()
 
-    async def _discover(self) -> None:
-        """Note who has failed, and who is back (seed 2: onBrokerFailure)."""
-        live = self._image.live
+    async def _detect(self) -> None:
+        """Record failed and returned brokers (KIP-46, onBrokerFailure)."""
+        live = self.image.live
         lost = self._incarnations.keys() - live
-        census = diff_failures(self._image, self.failed, lost, self._covered())
-        for broker in census.failed:
+        diff = diff_failures(self.image, self.failed, lost, self._covered())
+        for broker in diff.failed:
             await self.on_broker_failure(broker, self._incarnations.get(broker, -1))
-        for broker in census.returned:
+        for broker in diff.returned:
             await self._on_broker_return(broker)
         for task in list(self.chunks()):
-            if task.node.state is _WAITING and broker_of(task) in live:
-                await self._tasks.cancel(task, self._desk.office.actor)
-        self._incarnations = {b.id: b.incarnation for b in self._image.brokers.values()}
-        await self._tell_live()
+            if task.node.state is _QUEUED and broker_of(task) in live:
+                await self.tasks.cancel(task, self.audit.actor)
+        self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
+        await self._record_live()
 
     async def on_broker_failure(self, broker: int, incarnation: int) -> None:
-        """Write down when a broker was first found to have failed."""
-        office = self._desk.office
+        """Record the time at which a broker's failure was detected."""
         failed = FailedBroker(
-            failure_timestamp=office.clock.wall_ms(),
+            failure_timestamp=self.clock.wall_ms(),
             incarnation=incarnation,
-            controller_epoch=office.term.epoch,
+            controller_epoch=self.epoch,
         )
         path, data = failed_broker_path(broker), encode_failed_broker(failed)
-        op = SetOp(path, data, ANY_VERSION) if broker in self._spoiled else CreateOp(path, data)
+        op = SetOp(path, data, ANY_VERSION) if broker in self._invalid else CreateOp(path, data)
         await self._commit([op], "broker_failed", broker, failed)
-        self._spoiled.discard(broker)
+        self._invalid.discard(broker)
         self.failed[broker] = failed
 
     async def _on_broker_return(self, broker: int) -> None:
@@ -204,61 +215,61 @@ class HealingManager(EventHandler):
         await self._commit([op], "broker_returned", broker, failed)
         del self.failed[broker]
 
-    async def _tell_live(self) -> None:
-        """Leave word in the audit of who is live."""
-        live = self._image.live
-        if live == self._told:
+    async def _record_live(self) -> None:
+        """Record in the audit which brokers are live."""
+        live = self.image.live
+        if live == self._recorded_live:
             return
-        entry = self._desk.entry("brokers_changed", {}, after={BROKERS: sorted(live)})
-        await self._desk.writer.commit([], entry)
-        self._told = live
+        entry = self.audit.entry("brokers_changed", {}, after={BROKERS: sorted(live)})
+        await self.audit.record(entry)
+        self._recorded_live = live
 
-    async def _weigh(self) -> None:
-        """Stop or resume healing by the budget."""
+    async def _check_budget(self) -> None:
+        """Suspend or resume healing by the budget."""
         percent = self._settings.failed_broker_budget_percent
-        is_over = is_over_budget(self._image, self.failed, percent)
+        is_over = is_over_budget(self.image, self.failed, percent)
         if is_over == self.is_suspended:
             return
         self.is_suspended = is_over
         kind = "healing_suspended" if is_over else "healing_resumed"
         reason = f"brokers {sorted(self.failed)} are down; the budget is {percent} % of all"
-        _log.warning("%s: %s", kind, reason)
-        entry = self._desk.entry(kind, {"brokers": sorted(self.failed)}, reason=reason)
-        await self._desk.writer.commit([], entry)
+        logger.warning(kind.replace("_", " "), reason=reason)
+        entry = self.audit.entry(kind, {"brokers": sorted(self.failed)}, reason=reason)
+        await self.audit.record(entry)
 
     # -- queueing --------------------------------------------------------------
 
     async def _queue_all(self) -> None:
         for broker in sorted(self._dead()):
-            await self._queue(broker)
+            await self._queue_partitions(broker)
 
     def _dead(self) -> frozenset[int]:
         """Return the brokers that have been down for longer than the interval."""
-        now_ms, live = self._desk.office.clock.wall_ms(), self._image.live
+        now_ms, live = self.clock.wall_ms(), self.image.live
         due = {broker: self.due_at(broker) for broker in self.failed if broker not in live}
         return frozenset(broker for broker, at in due.items() if at is not None and at <= now_ms)
 
-    async def _queue(self, broker: int) -> None:
-        """Queue what a dead broker had; its note goes when all of it is queued."""
+    async def _queue_partitions(self, broker: int) -> None:
+        """Queue a dead broker's partitions; delete its record when all are queued."""
         failed_at = self.failed[broker].failure_timestamp
         covered = self._covered().get(broker, ())
-        mine = [name for name in replicas_on(self._image, broker) if name not in covered]
-        names = [name for name in mine if is_healable(self._image, name)]
-        for chunk in chunk_partitions(names, self._settings.failed_broker_chunk_partitions):
+        uncovered = [one for one in replicas_on(self.image, broker) if one not in covered]
+        healable = [one for one in uncovered if is_healable(self.image, one)]
+        for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
             await self._queue_chunk(broker, chunk)
-        if len(names) < len(mine):
-            return  # the rest waits for a leader, or for a broker that can take it
-        # A chunk of an earlier failure that still runs belongs to the history of that.
+        if len(healable) < len(uncovered):
+            return  # The rest waits for a leader, or for a broker that can take it.
+        # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
-        counts = {"chunks": len(queued), "partitions": sum(len(names_of(t)) for t in queued)}
+        counts = {"chunks": len(queued), "partitions": sum(map(len, map(partitions_of, queued)))}
         op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
         await self._commit([op], "healing_queued", broker, self.failed[broker], counts)
         del self.failed[broker]
 
-    async def _queue_chunk(self, broker: int, names: Sequence[TopicPartition]) -> None:
-        details = details_of(broker, self.failed[broker].failure_timestamp, names)
+    async def _queue_chunk(self, broker: int, chunk: Sequence[TopicPartition]) -> None:
+        details = details_of(broker, self.failed[broker].failure_timestamp, chunk)
         reason = f"broker {broker} is dead"
-        await self._tasks.prepare(self._submission((), reason, details))
+        await self.tasks.prepare(self._submission((), reason, details))
 
     def _submission(
         self,
@@ -272,7 +283,7 @@ class HealingManager(EventHandler):
         return Submission(
             partitions=tuple(targets),
             kind=HEAL,
-            actor=self._desk.office.actor,
+            actor=self.audit.actor,
             reason=reason,
             throttle_bytes_per_s=None if throttle < 0 else throttle,
             is_auto_generated=True,
@@ -281,64 +292,64 @@ class HealingManager(EventHandler):
         )
 
     def _covered(self) -> dict[int, set[TopicPartition]]:
-        """Return what chunks take care of, by broker."""
+        """Return the partitions of all open chunks, by broker."""
         covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            covered.setdefault(broker_of(task), set()).update(names_of(task))
+            covered.setdefault(broker_of(task), set()).update(partitions_of(task))
         return covered
 
     # -- launching -------------------------------------------------------------
 
     async def _launch_next(self) -> None:
-        """Begin the next chunk, if none is under way."""
+        """Launch the next chunk, if none is running."""
         queued = list(self.chunks())
         if self._settings.failed_broker_interval_ms == NEVER or not queued:
             return
-        if any(self._goes_on(task) for task in queued):
+        if any(map(self._is_running, queued)):
             return
-        task = next((task for task in queued if task.node.state is _WAITING), None)
+        task = next((task for task in queued if task.node.state is _QUEUED), None)
         if task is None:
             return
         details = task.node.details
-        names = sorted(names_of(task))
-        targets = targets_for(self._image, names, broker_of(task), self._agenda)
-        _log.info("healing %d of %d partitions of task %s", len(targets), len(names), task.id)
-        await self._tasks.launch(task, self._submission(targets, task.node.reason, details))
+        wanted = sorted(partitions_of(task))
+        targets = targets_for(self.image, wanted, broker_of(task), self.reassignments)
+        logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
+        await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
 
-    def _goes_on(self, task: Task) -> bool:
-        """Tell whether a chunk is under way: not if all it has left is without a leader."""
+    def _is_running(self, task: ReassignmentTask) -> bool:
+        """Return whether a chunk makes progress; not if all it has left has no leader."""
         if task.node.state is not TaskState.RUNNING:
-            return task.node.state is not _WAITING
-        left = [self._agenda.get(name) for name in self._agenda.of_task(task.id)]
-        return any(one is not None and one.phase is not ReassignmentPhase.WAITING for one in left)
+            return task.node.state is not _QUEUED
+        entries = map(self.reassignments.get, self.reassignments.of_task(task.id))
+        return any(e is not None and e.phase is not ReassignmentPhase.WAITING for e in entries)
 
-    async def _aim_anew(self) -> None:
-        """Give partitions another target where the one they were to get is dead as well.
+    async def _retarget(self) -> None:
+        """Choose another target for partitions whose target broker is dead as well.
 
-        Their chunk would never end, and every other one waits for it.
+        Otherwise their chunk never ends, and every other chunk waits for it.
         """
         healed = {broker_of(task) for task in self.chunks()}
-        dead = self._dead() | (healed - self._image.live)
+        dead = self._dead() | (healed - self.image.live)
         for task in list(self.chunks()):
-            stuck = self._aimed_at(task, dead) if task.node.state is TaskState.RUNNING else []
-            targets = targets_for(self._image, stuck, broker_of(task), ())
+            stuck = self._targeted_at(task, dead) if task.node.state is TaskState.RUNNING else []
+            targets = targets_for(self.image, stuck, broker_of(task), ())
             if not targets:
                 continue
             details = {**task.node.details, PARTITIONS: by_topic(targets)}
             reason = f"broker {broker_of(task)} is dead, and so is what was to take its place"
-            _log.info("%d partitions of task %s get other targets", len(targets), task.id)
+            logger.info("healing chunk retargeted", task=task.id, partitions=len(targets))
             wanted = self._submission(targets, reason, details, retarget=True)
-            await self._tasks.launch(await self._tasks.prepare(wanted), wanted)
+            await self.tasks.launch(await self.tasks.prepare(wanted), wanted)
 
-    def _aimed_at(self, task: Task, dead: Set[int]) -> list[TopicPartition]:
-        """Return the partitions of a chunk that a dead broker is to get.
+    def _targeted_at(self, task: ReassignmentTask, dead: Set[int]) -> list[TopicPartition]:
+        """Return the partitions of a chunk with a dead broker among their new replicas.
 
-        Not those that it has already: its own chunks see to them, after this one.
+        A dead broker's own chunks replace the replicas that it has already.
         """
         return [
-            name
-            for name in self._agenda.of_task(task.id)
-            if (entry := self._agenda.get(name))
+            topic_partition
+            for topic_partition in self.reassignments.of_task(task.id)
+            if (entry := self.reassignments.get(topic_partition))
             and dead & (set(entry.intent.target) - set(entry.intent.start))
         ]
 
@@ -358,26 +369,26 @@ class HealingManager(EventHandler):
             "controller_epoch": failed.controller_epoch,
             **(more or {}),
         }
-        _log.info("%s: broker %d, %s", kind, broker, after)
-        await self._desk.writer.commit(ops, self._desk.entry(kind, {"broker": broker}, after=after))
+        logger.info(kind.replace("_", " "), broker=broker, **after)
+        await self.writer.commit(ops, self.audit.entry(kind, {"broker": broker}, after=after))
 
     def _set_timer(self, latest_ms: int | None = None) -> None:
-        """Look again when the next failed broker counts as dead, or in `latest_ms`."""
+        """Trigger the next check when a failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()
-        now_ms = self._desk.office.clock.wall_ms()
+        now_ms = self.clock.wall_ms()
         due = [self.due_at(broker) for broker in self.failed]
         coming = [at - now_ms for at in due if at is not None and at > now_ms]
         coming += [] if latest_ms is None else [latest_ms]
         if coming:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(min(coming) / 1000, self._desk.hint, HealingDue)
+            self._timer = loop.call_later(min(coming) / 1000, self.queue.trigger, HealingDue)
 
 
-def _readable(broker: int, data: bytes) -> FailedBroker | None:
-    """Decode a note that somebody may have written."""
+def _decode(broker: int, data: bytes) -> FailedBroker | None:
+    """Decode a record that an operator may have written; log it and return None if invalid."""
     try:
         return decode_failed_broker(data)
     except msgspec.MsgspecError as problem:
-        _log.error("the failed broker %d cannot be read: %s", broker, problem)
+        logger.warning("invalid record of a failed broker", broker=broker, error=str(problem))
         return None

@@ -1,4 +1,4 @@
-"""What the task of a chunk says of it: whose replicas are made anew, since when, and which."""
+"""The details of a self-healing task: the failed broker, the failure, and the partitions."""
 
 from __future__ import annotations
 
@@ -9,27 +9,31 @@ import msgspec
 
 from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow
-from leadline_controller.runtime.reassignment.task_store import Task
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
 
+HEAL = "heal"
+"""The kind of a self-healing task."""
 BROKER = "broker"
 FAILED_AT = "failure_timestamp"
-"""Tells the failures of one broker apart, in chunks and in audit entries."""
+"""Identifies one failure of a broker, in chunks and in audit entries."""
 PARTITIONS = "partitions"
 
 
-def details_of(broker: int, failed_at: int, names: Iterable[TopicPartition]) -> dict[str, Any]:
-    """Return the details of a chunk of what a broker had."""
-    return {BROKER: broker, FAILED_AT: failed_at, PARTITIONS: by_topic(names)}
+def details_of(
+    broker: int, failed_at: int, topic_partitions: Iterable[TopicPartition]
+) -> dict[str, Any]:
+    """Return the details of a chunk of a failed broker's partitions."""
+    return {BROKER: broker, FAILED_AT: failed_at, PARTITIONS: by_topic(topic_partitions)}
 
 
-def broker_of(task: Task) -> int:
-    """Return whose replicas a chunk makes anew; -1, which is nobody, where it does not say."""
+def broker_of(task: ReassignmentTask) -> int:
+    """Return the broker whose replicas a chunk replaces; -1 if the details are invalid."""
     broker = task.node.details.get(BROKER)
     return broker if isinstance(broker, int) else -1
 
 
-def names_of(task: Task) -> frozenset[TopicPartition]:
-    """Return the partitions of a chunk; none where somebody has written something else."""
+def partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:
+    """Return the partitions of a chunk; none if the details are invalid."""
     try:
         rows = msgspec.convert(task.node.details.get(PARTITIONS, {}), dict[str, list[int]])
     except msgspec.ValidationError:
@@ -37,9 +41,9 @@ def names_of(task: Task) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
 
 
-def by_topic(names: Iterable[TopicPartition | TargetRow]) -> dict[str, list[int]]:
-    """Return the partitions of each topic."""
+def by_topic(topic_partitions: Iterable[TopicPartition | TargetRow]) -> dict[str, list[int]]:
+    """Return the partition numbers of each topic."""
     topics: dict[str, list[int]] = {}
-    for name in names:
-        topics.setdefault(name.topic, []).append(name.partition)
+    for one in topic_partitions:
+        topics.setdefault(one.topic, []).append(one.partition)
     return topics

@@ -1,17 +1,17 @@
-"""What stands under `/admin/partitions_reassigned`: read, watched, and written.
+"""The intents under `/admin/partitions_reassigned`: reads, watches and writes.
 
-Operators may write intents by hand, so the watches are hints to look again, and
-each reconciliation reads everything. What this controller writes itself is noted
-down: a step of a reassignment reads nothing.
+Operators may write intents directly, so watches trigger a read, and each reconciliation
+reads everything. The versions of this controller's own writes are kept, so a step of
+a reassignment reads nothing.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
+import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
@@ -24,34 +24,42 @@ from leadline_common.tasks import (
 )
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_controller.domain.cluster import NO_NODE
-from leadline_controller.runtime.ports import Store
+from leadline_controller.runtime.ports import ControllerStore
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 
 class FoundIntents(msgspec.Struct, frozen=True):
-    """The outcome of a look: intents that are new or changed, with versions; and those gone."""
+    """What a read found: new and changed intents with their versions, and deleted ones."""
 
     changed: dict[TopicPartition, tuple[Intent, int]]
     vanished: list[TopicPartition]
 
 
 class IntentNodes:
-    """The intents as they are known, by node version; `wake` is told when to look again."""
+    """The versions of the known intents, and the watches on all of them."""
 
-    def __init__(self, store: Store, wake: Callable[[], None]) -> None:
+    def __init__(self, store: ControllerStore) -> None:
         self._store = store
-        self._wake = wake
+        self._listeners: list[Callable[[], None]] = []
         self._versions: dict[TopicPartition, int] = {}
         self._children: dict[str, set[str]] = {}
         self._watched: set[str] = set()
-        self._doubted: set[TopicPartition] = set()
+        self._invalidated: set[TopicPartition] = set()
         self._roots: list[str] | None = None
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever intents should be read again."""
+        self._listeners.append(listener)
+
+    def _wake(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     # -- reading ---------------------------------------------------------------
 
-    async def look(self, *, everything: bool) -> FoundIntents:
-        """Read what the watches fired for; or with `everything`, each node."""
+    async def read(self, *, everything: bool) -> FoundIntents:
+        """Read the intents whose watches fired, or with `everything` all of them."""
         if everything:
             self._watched.clear()
             self._roots = None
@@ -69,30 +77,34 @@ class IntentNodes:
                 self._children[topic] = set(names or ())
         for topic in self._children.keys() - set(topics):
             del self._children[topic]
-        return await self._read(everything=everything)
+        return await self._read_found(everything=everything)
 
-    async def _read(self, *, everything: bool) -> FoundIntents:
-        there = {
+    async def _read_found(self, *, everything: bool) -> FoundIntents:
+        present = {
             TopicPartition(topic, int(name))
             for topic, names in self._children.items()
             for name in names
             if name.isdecimal()
         }
-        vanished = [name for name in self._versions if name not in there]
-        for name in vanished:
-            del self._versions[name]
-        known = self._versions.keys() - self._doubted
-        self._doubted.clear()
-        wanted = sorted(there if everything else there - known)
-        nodes = await self._store.read_nodes([intent_path(*name) for name in wanted])
+        vanished = [
+            topic_partition for topic_partition in self._versions if topic_partition not in present
+        ]
+        for topic_partition in vanished:
+            del self._versions[topic_partition]
+        known = self._versions.keys() - self._invalidated
+        self._invalidated.clear()
+        wanted = sorted(present if everything else present - known)
+        nodes = await self._store.read_nodes(
+            [intent_path(*topic_partition) for topic_partition in wanted]
+        )
         changed = {}
-        for name, node in zip(wanted, nodes, strict=True):
-            if node is None or self._versions.get(name) == node.version:
+        for topic_partition, node in zip(wanted, nodes, strict=True):
+            if node is None or self._versions.get(topic_partition) == node.version:
                 continue
-            self._versions[name] = node.version
-            intent = _readable(name, node.data)
+            self._versions[topic_partition] = node.version
+            intent = _readable(topic_partition, node.data)
             if intent is not None:
-                changed[name] = (intent, node.version)
+                changed[topic_partition] = (intent, node.version)
         return FoundIntents(changed, vanished)
 
     def _root_changed(self) -> None:
@@ -109,65 +121,78 @@ class IntentNodes:
         """Return the operations that create or replace intents."""
         ops: list[Op] = []
         parents = set(self._children)
-        for name, intent in intents.items():
-            if name.topic not in parents:
-                parents.add(name.topic)
-                ops.append(CreateOp(intents_path(name.topic)))
-            path, data = intent_path(*name), encode_intent(intent)
-            version = self._versions.get(name, NO_NODE)
+        for topic_partition, intent in intents.items():
+            if topic_partition.topic not in parents:
+                parents.add(topic_partition.topic)
+                ops.append(CreateOp(intents_path(topic_partition.topic)))
+            path, data = intent_path(*topic_partition), encode_intent(intent)
+            version = self._versions.get(topic_partition, NO_NODE)
             ops.append(CreateOp(path, data) if version == NO_NODE else SetOp(path, data, version))
         return ops
 
     def written(
         self, intents: Mapping[TopicPartition, Intent], results: Sequence[OpResult]
     ) -> dict[TopicPartition, int]:
-        """Note that `write_ops` were carried out, and return the version of each intent."""
+        """Note that the operations of `write_ops` were applied; return each intent's version."""
         stats = (result for result in results if isinstance(result, Stat))
-        for name in intents:
-            is_new = name not in self._versions
-            self._versions[name] = 0 if is_new else next(stats).version
-            self._children.setdefault(name.topic, set()).add(str(name.partition))
-        return {name: self._versions[name] for name in intents}
+        for topic_partition in intents:
+            is_new = topic_partition not in self._versions
+            self._versions[topic_partition] = 0 if is_new else next(stats).version
+            self._children.setdefault(topic_partition.topic, set()).add(
+                str(topic_partition.partition)
+            )
+        return {topic_partition: self._versions[topic_partition] for topic_partition in intents}
 
-    def delete_ops(self, names: Sequence[TopicPartition]) -> list[Op]:
-        """Return the operations that remove intents of one topic, and their parent if it empties.
+    def delete_ops(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
+        """Return the operations that delete intents of one topic, and the parent if it is empty.
 
-        Names without an intent are passed over. They are refused where somebody has
-        changed an intent, or added one.
+        Partitions without an intent are ignored. ZooKeeper refuses the operations if somebody
+        has changed an intent, or added one.
         """
-        there = [name for name in names if name in self._versions]
-        ops: list[Op] = [DeleteOp(intent_path(*name), self._versions[name]) for name in there]
-        topic = names[0].topic if names else ""
-        if ops and self._children.get(topic) == {str(name.partition) for name in there}:
+        present = [
+            topic_partition
+            for topic_partition in topic_partitions
+            if topic_partition in self._versions
+        ]
+        ops: list[Op] = [
+            DeleteOp(intent_path(*topic_partition), self._versions[topic_partition])
+            for topic_partition in present
+        ]
+        topic = topic_partitions[0].topic if topic_partitions else ""
+        if ops and self._children.get(topic) == {
+            str(topic_partition.partition) for topic_partition in present
+        }:
             ops.append(DeleteOp(intents_path(topic), ANY_VERSION))
         return ops
 
-    def deleted(self, names: Iterable[TopicPartition]) -> None:
-        """Note that `delete_ops` were carried out."""
-        for name in names:
-            self._versions.pop(name, None)
-            children = self._children.get(name.topic)
+    def deleted(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Note that the operations of `delete_ops` were applied."""
+        for topic_partition in topic_partitions:
+            self._versions.pop(topic_partition, None)
+            children = self._children.get(topic_partition.topic)
             if children is not None:
-                children.discard(str(name.partition))
+                children.discard(str(topic_partition.partition))
                 if not children:
-                    del self._children[name.topic]
-                    self._watched.discard(name.topic)
+                    del self._children[topic_partition.topic]
+                    self._watched.discard(topic_partition.topic)
 
-    def distrust(self, topic: str) -> None:
-        """Have a topic's intents looked at anew: a write was refused."""
+    def invalidate(self, topic: str) -> None:
+        """Have a topic's intents read again: a write was refused."""
         self._watched.discard(topic)
-        self._doubted.update(name for name in self._versions if name.topic == topic)
+        self._invalidated.update(
+            topic_partition for topic_partition in self._versions if topic_partition.topic == topic
+        )
         self._wake()
 
 
-def _readable(name: TopicPartition, data: bytes) -> Intent | None:
-    """Decode an intent that a person may have written; None, with a log line, if it is none."""
+def _readable(topic_partition: TopicPartition, data: bytes) -> Intent | None:
+    """Decode an intent that an operator may have written; log it and return None if invalid."""
     try:
         intent = decode_intent(data)
     except (msgspec.MsgspecError, ValueError) as problem:
-        _log.error("the intent for %s-%d cannot be read: %s", *name, problem)
+        logger.warning("invalid intent", **topic_partition._asdict(), error=str(problem))
         return None
     if not intent.target or len(set(intent.target)) < len(intent.target):
-        _log.error("the intent for %s-%d names no broker, or one twice", *name)
+        logger.error("invalid intent: no broker, or one twice", **topic_partition._asdict())
         return None
     return intent

@@ -1,18 +1,17 @@
-"""Plans: made beside the queue, kept for a while, applied as tasks if nothing changed since.
+"""Plans: computed beside the queue, kept for a while, applied as tasks if nothing has changed.
 
-A plan is worth what it is based on, and that is all in the image; so plans are kept in
-memory, with the controller that made them, and a successor makes new ones.
+A plan depends on the image alone, so plans are kept in memory and end with the term.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import structlog
 
 from leadline_client.errors import (
     InternalError,
@@ -24,7 +23,10 @@ from leadline_client.errors import (
     StalePlan,
     UnknownTopic,
 )
+from leadline_common.cause import current_cause
+from leadline_common.clock import Clock
 from leadline_common.reassignments import ReassignmentAlgorithm
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.planning.plans import Plan
 from leadline_controller.domain.planning.requests import (
     Basis,
@@ -36,19 +38,23 @@ from leadline_controller.domain.planning.requests import (
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.events import Event, Request
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    ControllerEvent,
+    ControllerRequest,
+    Reply,
+)
+from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 PLANS_KEPT = 8
-"""How many of the latest plans can be looked at and applied."""
+"""The number of latest plans that can be read and applied."""
 
 
 class KnownPlan(msgspec.Struct):
-    """A plan that was made at an image version; `tasks` are those that carry it out."""
+    """A plan computed at an image version; `tasks` are the tasks that execute it."""
 
     id: str
     wanted: PlanRequest
@@ -59,69 +65,68 @@ class KnownPlan(msgspec.Struct):
     tasks: list[str] = []
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MakePlan(Request[KnownPlan]):
-    """An operator asks for a plan; nothing is changed."""
+@dataclass(frozen=True, slots=True)
+class MakePlan(ControllerRequest[KnownPlan]):
+    """Compute a plan; nothing is changed."""
 
     wanted: PlanRequest
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The kind of plan, and the brokers."""
         return {"plan": self.wanted.kind.value, "brokers": self.wanted.brokers}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PlanMade(Event):
-    """The thread has come to a plan, or to a refusal; `version` is what it is based on."""
+@dataclass(frozen=True, slots=True)
+class PlanMade(ControllerEvent):
+    """A plan was computed or refused, based on the image `version`."""
 
     request: MakePlan
+    reply: Reply[KnownPlan]
     basis: Basis
     version: int
     outcome: Plan | LeadlineError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ApplyPlan(Request[str]):
-    """An operator applies a plan; answered with the id of its first task."""
+@dataclass(frozen=True, slots=True)
+class ApplyPlan(ControllerRequest[str]):
+    """Apply a plan; answered with the id of its first task."""
 
     plan: str
     algorithm: ReassignmentAlgorithm
     throttle_bytes_per_s: int | None
 
     @property
-    def about(self) -> Mapping[str, Any]:
+    def resource(self) -> Mapping[str, Any]:
         """The plan."""
         return {"plan": self.plan}
 
 
+@dataclass(eq=False)
 class PlanManager(EventHandler):
-    """The handlers of plans, and the latest plans."""
+    """Handles plans, and holds the latest ones."""
 
-    def __init__(self, desk: EventContext, tasks: TaskManager, agenda: ReassignmentQueue) -> None:
-        self._desk = desk
-        self._tasks = tasks
-        self._agenda = agenda
-        self._plans: dict[str, KnownPlan] = {}
-        self._making: dict[MakePlan, asyncio.Task[None]] = {}
-
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {MakePlan: self.on_make, PlanMade: self.on_made, ApplyPlan: self.on_apply}
+    image: ClusterImage
+    queue: EventQueue
+    audit: AuditLog
+    clock: Clock
+    new_id: Callable[[], str]
+    tasks: TaskManager
+    reassignments: ReassignmentQueue
+    _plans: dict[str, KnownPlan] = field(default_factory=dict, init=False)
+    _computing: set[Reply[KnownPlan]] = field(default_factory=set, init=False)
 
     async def close(self) -> None:
-        """Give up plans that are still being made."""
-        for request, task in self._making.items():
-            task.cancel()
-            request.refuse(NoController("this controller has just lost its office"))
-        await asyncio.gather(*self._making.values(), return_exceptions=True)
+        """Cancel the plans that are being computed, and refuse their requests."""
+        for reply in self._computing:
+            reply.refuse(NoController("this controller has just lost its leadership"))
+        await super().close()
 
     def find(self, plan_id: str) -> KnownPlan:
         """Return a plan.
 
         Raises:
-            NotFound: there is none of this id, or it was dropped since.
+            NotFound: there is none of this id, or it is no longer kept.
 
         """
         known = self._plans.get(plan_id)
@@ -133,75 +138,71 @@ class PlanManager(EventHandler):
         return known
 
     def is_stale(self, known: KnownPlan) -> bool:
-        """Tell whether a plan can no longer be applied."""
+        """Return whether a plan can no longer be applied."""
         try:
             self._check_fresh(known)
         except LeadlineError:
             return True
         return False
 
-    # -- making ----------------------------------------------------------------
+    # -- computing -------------------------------------------------------------
 
-    async def on_make(self, event: MakePlan) -> None:
-        """Note what the plan is based on, and make it in a thread of its own.
+    @MakePlan.handler
+    async def on_make(self, event: MakePlan, reply: Reply[KnownPlan]) -> None:
+        """Note what the plan is based on, and compute it in a thread.
 
         Raises:
             UnknownTopic: one of the topics does not exist.
             ReassignmentInProgress: replicas of the topics are being moved.
 
         """
-        basis = take_basis(self._desk.image, event.wanted.topics)
-        busy = sum(entry.name.topic in basis.topics for entry in self._agenda)
+        basis = take_basis(self.image, event.wanted.topics)
+        busy = sum(entry.name.topic in basis.topics for entry in self.reassignments)
         if busy:
             raise ReassignmentInProgress(
                 f"{busy} partitions are being reassigned: plan when they have arrived, or for "
                 "other topics"
             )
-        made = self._make(event, basis, self._desk.image.version)
-        self._making[event] = asyncio.create_task(made)
+        made = self._compute(event, reply, basis, self.image.version)
+        self._computing.add(reply)
+        self.run_in_background(made, "plan")
 
-    async def _make(self, request: MakePlan, basis: Basis, version: int) -> None:
+    async def _compute(
+        self, request: MakePlan, reply: Reply[KnownPlan], basis: Basis, version: int
+    ) -> None:
         outcome: Plan | LeadlineError
         try:
             outcome = await asyncio.to_thread(make_plan, request.wanted, basis)
         except LeadlineError as refusal:
             outcome = refusal
         except Exception:
-            _log.exception("a plan could not be made")
+            logger.exception("plan not computed")
             outcome = InternalError("the plan could not be made; the log says why")
-        now_ms = self._desk.office.clock.monotonic_ms()
-        self._desk.post(
-            PlanMade(
-                cause=request.cause,
-                at_ms=now_ms,
-                request=request,
-                basis=basis,
-                version=version,
-                outcome=outcome,
-            )
-        )
+        self.queue.post(PlanMade(request, reply, basis, version, outcome), current_cause())
 
+    @PlanMade.handler
     async def on_made(self, event: PlanMade) -> None:
-        """Keep a plan and return it; the audit says that somebody planned."""
-        request, outcome = event.request, event.outcome
-        self._making.pop(request, None)
+        """Keep a plan and answer with it; the audit records the request."""
+        outcome = event.outcome
+        self._computing.discard(event.reply)
         if isinstance(outcome, LeadlineError):
-            request.refuse(outcome)
-            await self._desk.tell_of(request, "refused", outcome.message)
+            event.reply.refuse(outcome)
+            await self.audit.record_request(event.request, "refused", outcome.message)
             return
-        office = self._desk.office
-        plan_id, now_ms = office.new_id(), office.clock.wall_ms()
-        known = KnownPlan(plan_id, request.wanted, event.basis, outcome, event.version, now_ms)
+        plan_id, now_ms = self.new_id(), self.clock.wall_ms()
+        wanted = event.request.wanted
+        known = KnownPlan(plan_id, wanted, event.basis, outcome, event.version, now_ms)
         self._plans[plan_id] = known
         while len(self._plans) > PLANS_KEPT:
             del self._plans[next(iter(self._plans))]
-        request.settle(known)
-        await self._desk.tell_of(request, "dry_run")
+        event.reply.settle(known)
+        await self.audit.record_request(event.request, "dry_run")
 
     # -- applying --------------------------------------------------------------
 
-    async def on_apply(self, event: ApplyPlan) -> None:
-        """Make tasks of a plan: one, unless it is too large for one ZooKeeper node.
+    @ApplyPlan.handler
+    async def on_apply(self, event: ApplyPlan, reply: Reply[str]) -> None:
+        """Submit a plan as tasks: one, unless it is too large for one ZooKeeper node.
 
         Raises:
             NotFound: there is no such plan.
@@ -229,15 +230,15 @@ class PlanManager(EventHandler):
                     "parts": len(parts),
                 },
             )
-            task = await self._tasks.submit(wanted)
+            task = await self.tasks.submit(wanted)
             known.tasks.append(task.id)
-        event.settle(known.tasks[0])
+        reply.settle(known.tasks[0])
 
     def _check_fresh(self, known: KnownPlan) -> None:
         if known.tasks:
             raise StalePlan(f"plan {known.id} was applied already, by task {known.tasks[0]}")
         try:
-            now = take_basis(self._desk.image, known.wanted.topics)
+            now = take_basis(self.image, known.wanted.topics)
         except UnknownTopic as gone:
             raise StalePlan(f"{gone.message} any more: plan again") from None
         check_fresh(known.basis, now)

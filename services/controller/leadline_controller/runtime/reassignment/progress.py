@@ -1,7 +1,6 @@
-"""How far the replicas have come that are moving, by what their leaders say in heartbeats.
+"""The progress of moving replicas, as leaders report it in heartbeats.
 
-All of it is for people to look at, and nothing of it survives the controller: the
-next heartbeats say it again.
+It is only shown to operators. A new controller learns it from the next heartbeats.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MovingRow
 
 TASKS_KEPT = 100
-"""Of so many tasks it is known how large their replicas are."""
+"""The number of tasks whose replica sizes are kept."""
 WINDOW_MS = 10_000
-"""The rate is that of so much time back from now; what is older is not said of a replica either."""
+"""The rate is computed over this time; older reports about a replica are ignored."""
 
 _Replica: TypeAlias = tuple[TopicPartition, int]
 
@@ -30,8 +29,8 @@ class BytesLeft(msgspec.Struct, frozen=True):
     total: int
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """What a leader said of a replica, when, and the task that moves it."""
+class _Report(msgspec.Struct, frozen=True):
+    """What a leader reported about a replica, when, and the task that moves it."""
 
     leader: int
     at_ms: int
@@ -39,38 +38,38 @@ class _Said(msgspec.Struct, frozen=True):
     row: MovingRow
 
 
-class Progress:
-    """What is known of the moving replicas; `task_of` names the task that moves a partition."""
+class ReassignmentProgress:
+    """The moving replicas; `task_of` returns the task that moves a partition."""
 
     def __init__(self, task_of: Callable[[TopicPartition], str]) -> None:
         self._task_of = task_of
-        self._said: dict[_Replica, _Said] = {}
-        self._told_by: dict[int, set[_Replica]] = {}
+        self._reports: dict[_Replica, _Report] = {}
+        self._reported_by: dict[int, set[_Replica]] = {}
         self._now_ms = 0
         self._copied: deque[tuple[int, str, int]] = deque()
         self._sizes: dict[str, dict[_Replica, int]] = {}
 
     def on_heartbeat(self, broker_id: int, rows: Sequence[MovingRow], now_ms: int) -> None:
-        """Take in what a broker says of the replicas that copy from it."""
+        """Apply a broker's report about the replicas that copy from it."""
         self._now_ms = now_ms
-        told = {(TopicPartition(row.topic, row.partition), row.replica): row for row in rows}
-        for replica in self._told_by.get(broker_id, set()) - told.keys():
-            said = self._said.get(replica)
-            if said is not None and said.leader == broker_id:  # it has caught up, or nearly
-                self._copied.append((now_ms, said.task, said.row.bytes_left))
-                del self._said[replica]
-        for replica, row in told.items():
-            known, task = self._said.get(replica), self._task_of(replica[0])
+        reported = {(TopicPartition(row.topic, row.partition), row.replica): row for row in rows}
+        for replica in self._reported_by.get(broker_id, set()) - reported.keys():
+            report = self._reports.get(replica)
+            if report is not None and report.leader == broker_id:  # it has (nearly) caught up
+                self._copied.append((now_ms, report.task, report.row.bytes_left))
+                del self._reports[replica]
+        for replica, row in reported.items():
+            known, task = self._reports.get(replica), self._task_of(replica[0])
             if known is not None and known.row.bytes_left > row.bytes_left:
                 self._copied.append((now_ms, task, known.row.bytes_left - row.bytes_left))
-            self._said[replica] = _Said(broker_id, now_ms, task, row)
-            self._note_size(task, replica, row.bytes_total)
-        self._told_by[broker_id] = set(told)
+            self._reports[replica] = _Report(broker_id, now_ms, task, row)
+            self._keep_size(task, replica, row.bytes_total)
+        self._reported_by[broker_id] = set(reported)
         while self._copied and self._copied[0][0] < now_ms - WINDOW_MS:
             self._copied.popleft()
 
-    def _note_size(self, task: str, replica: _Replica, size: int) -> None:
-        """Note how large a replica of a task is; the tasks heard of last are remembered."""
+    def _keep_size(self, task: str, replica: _Replica, size: int) -> None:
+        """Keep the size of a replica; the tasks that were reported last are kept."""
         sizes = self._sizes.pop(task, {})
         sizes[replica] = size
         self._sizes[task] = sizes
@@ -78,25 +77,25 @@ class Progress:
             del self._sizes[next(iter(self._sizes))]
 
     def size_of(self, task: str) -> int:
-        """Return the bytes of a task's replicas, as far as they were heard of.
+        """Return the bytes of a task's replicas that were reported.
 
-        A small one may catch up between two heartbeats.
+        A small replica may catch up between two heartbeats, and is not reported.
         """
         return sum(self._sizes.get(task, {}).values())
 
     def bytes_left(self, task: str | None = None) -> BytesLeft:
-        """Return what is left of a task's replicas that are moving, or of all."""
-        return self._sum(said for said in self._said.values() if task in (None, said.task))
+        """Return the bytes left of a task's moving replicas, or of all."""
+        return self._sum(report for report in self._reports.values() if task in (None, report.task))
 
     def by_partition(self) -> dict[TopicPartition, int]:
         """Return the bytes left for each partition with replicas that are moving."""
         left: dict[TopicPartition, int] = defaultdict(int)
-        for (name, _), said in self._said.items():
-            left[name] += self._sum([said]).left
+        for (topic_partition, _), report in self._reports.items():
+            left[topic_partition] += self._sum([report]).left
         return left
 
     def rate(self, task: str, now_ms: int) -> int:
-        """Return the bytes per second that were copied for a task lately."""
+        """Return the bytes per second that were recently copied for a task."""
         copied = [
             (at, size)
             for at, owner, size in self._copied
@@ -108,18 +107,18 @@ class Progress:
         return sum(size for _, size in copied) * 1_000 // elapsed_ms
 
     def eta_ms(self, task: str, waiting: int, now_ms: int) -> int | None:
-        """Estimate how long a task still takes; `waiting` partitions of it have not begun.
+        """Estimate a task's remaining time; `waiting` of its partitions have not begun.
 
-        They are taken to be as large as those that were seen. None while nothing is known.
+        Those are assumed to be as large as the reported ones. None if nothing is known.
         """
         rate, sizes = self.rate(task, now_ms), self._sizes.get(task)
         if not rate or not sizes:
             return None
-        partitions = len({name for name, _ in sizes})
+        partitions = len({topic_partition for topic_partition, _ in sizes})
         expected = self.bytes_left(task).left + waiting * sum(sizes.values()) // partitions
         return expected * 1_000 // rate
 
-    def _sum(self, found: Iterable[_Said]) -> BytesLeft:
-        """Add up what was said; a leader that is silent has died, and another one copies."""
-        rows = [said.row for said in found if said.at_ms >= self._now_ms - WINDOW_MS]
+    def _sum(self, found: Iterable[_Report]) -> BytesLeft:
+        """Add up recent reports; older ones are those of a former leader."""
+        rows = [report.row for report in found if report.at_ms >= self._now_ms - WINDOW_MS]
         return BytesLeft(sum(r.bytes_left for r in rows), sum(r.bytes_total for r in rows))

@@ -1,17 +1,18 @@
-"""The tasks under `/admin/reassign_partitions`, as they are known (seed 2 names the path).
+"""The tasks under `/admin/reassign_partitions` (the path that KIP-46 names).
 
-A task is written whole before anything is done for it, so that accepting it is one
-write; any controller finds it, and goes on with it. What is left to do follows from the
-intents. Tasks that are over are kept for a while, without their partitions.
+A task is written whole before anything is done for it, so accepting it is one write;
+any controller finds it and goes on with it. What is left to do follows from the intents.
+Tasks that are over are kept for a while, without their partitions.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import structlog
 
 from leadline_client.errors import NotFound, TaskIsOver
 from leadline_common import znodes
@@ -25,13 +26,18 @@ from leadline_common.tasks import (
     task_path,
 )
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
-from leadline_controller.runtime.engine.context import EventContext
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventQueue
+from leadline_controller.runtime.engine.publishing import AuditLog
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import ControllerStore
+from leadline_controller.runtime.reassignment.events import TasksDue
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 
-class Task:
-    """One task: its node's value and version."""
+class ReassignmentTask:
+    """One task: the value and the version of its node."""
 
     __slots__ = ("id", "node", "version")
 
@@ -42,34 +48,46 @@ class Task:
 
     @property
     def number(self) -> int:
-        """The place in the order of requests; a task with a name of its own comes first."""
+        """The number of the request; a task with another name than a number comes first (-1)."""
         return int(self.id) if self.id.isdecimal() else -1
 
     @property
-    def is_by_hand(self) -> bool:
-        """Whether somebody wrote the node in ZooKeeper: nobody has checked it."""
+    def is_unchecked(self) -> bool:
+        """Whether an operator wrote the node directly into ZooKeeper, so that no one checked it."""
         return not self.node.cause
 
 
+@dataclass(eq=False)
 class TaskStore:
-    """The tasks by id; `wake` is told when somebody has written one by hand."""
+    """The tasks by id."""
 
-    def __init__(self, desk: EventContext, wake: Callable[[], None]) -> None:
-        self._desk = desk
-        self._wake = wake
-        self._tasks: dict[str, Task] = {}
-        self._doubted: set[str] = set()
-        self._is_watched = False
+    store: ControllerStore
+    queue: EventQueue
+    configs: DynamicConfigs
+    writer: StateWriter
+    audit: AuditLog
+    _tasks: dict[str, ReassignmentTask] = field(default_factory=dict, init=False)
+    _invalidated: set[str] = field(default_factory=set, init=False)
+    _is_watched: bool = field(default=False, init=False)
+    _listeners: list[Callable[[ReassignmentTask], None]] = field(default_factory=list, init=False)
 
-    def __iter__(self) -> Iterator[Task]:
+    def subscribe(self, listener: Callable[[ReassignmentTask], None]) -> None:
+        """Call `listener` with each task that is added, changed or removed."""
+        self._listeners.append(listener)
+
+    def _publish(self, task: ReassignmentTask) -> None:
+        for listener in self._listeners:
+            listener(task)
+
+    def __iter__(self) -> Iterator[ReassignmentTask]:
         """Yield the tasks in the order of their requests."""
         return iter(sorted(self._tasks.values(), key=lambda task: (task.number, task.id)))
 
-    def get(self, task_id: str) -> Task | None:
+    def get(self, task_id: str) -> ReassignmentTask | None:
         """Return a task, if there is one of this id."""
         return self._tasks.get(task_id)
 
-    def find(self, task_id: str) -> Task:
+    def find(self, task_id: str) -> ReassignmentTask:
         """Return a task.
 
         Raises:
@@ -81,7 +99,7 @@ class TaskStore:
             raise NotFound(f"there is no task {task_id!r}; the latest ones are kept")
         return task
 
-    def find_open(self, task_id: str) -> Task:
+    def find_open(self, task_id: str) -> ReassignmentTask:
         """Return a task that is not over.
 
         Raises:
@@ -96,7 +114,7 @@ class TaskStore:
 
     @property
     def moving_bytes_per_s(self) -> int:
-        """The lowest throttle of the tasks that run; `NO_THROTTLE` where none has one."""
+        """The lowest throttle of the running tasks; `NO_THROTTLE` if none has one."""
         rates = [
             task.node.throttle_bytes_per_s
             for task in self._tasks.values()
@@ -106,29 +124,32 @@ class TaskStore:
 
     # -- reading ---------------------------------------------------------------
 
-    async def look(self, *, everything: bool) -> None:
-        """Read the tasks that are not known yet, or are doubted; forget those that are gone."""
-        if self._is_watched and not self._doubted and not everything:
+    async def read(self, *, everything: bool) -> None:
+        """Read new and invalidated tasks, and forget deleted ones.
+
+        Without `everything`, nothing is read unless a watch has fired or a write failed.
+        """
+        if self._is_watched and not self._invalidated and not everything:
             return
         self._is_watched = True
-        store = self._desk.office.store
-        names = await store.list_children(znodes.REASSIGN_PARTITIONS, self._changed) or []
+        names = await self.store.list_children(znodes.REASSIGN_PARTITIONS, self._changed) or []
         for task_id in self._tasks.keys() - set(names):
-            del self._tasks[task_id]
-        wanted = [name for name in names if name not in self._tasks or name in self._doubted]
-        nodes = await store.read_nodes([task_path(name) for name in wanted])
+            self._publish(self._tasks.pop(task_id))
+        wanted = [name for name in names if name not in self._tasks or name in self._invalidated]
+        nodes = await self.store.read_nodes([task_path(name) for name in wanted])
         for name, node in zip(wanted, nodes, strict=True):
             if node is not None:
-                self._tasks[name] = Task(name, _readable(name, node.data), node.version)
-        self._doubted.clear()
+                self._tasks[name] = ReassignmentTask(name, _decode(name, node.data), node.version)
+                self._publish(self._tasks[name])
+        self._invalidated.clear()
 
     def _changed(self) -> None:
         self._is_watched = False
-        self._wake()
+        self.queue.trigger(TasksDue)
 
     # -- writing ---------------------------------------------------------------
 
-    async def create(self, node: TaskNode) -> Task:
+    async def create(self, node: TaskNode) -> ReassignmentTask:
         """Write a task: from then on it is accepted.
 
         Raises:
@@ -137,40 +158,38 @@ class TaskStore:
         """
         op = CreateOp(TASK_PREFIX, encode_task(node), sequence=True)
         entry = self._entry("task_accepted", "", node, partitions=_by_topic(node))
-        (created,) = await self._desk.writer.commit([op], entry)
-        task = Task(str(created).rpartition("/")[2], node, 0)
+        (created,) = await self.writer.commit([op], entry)
+        task = ReassignmentTask(str(created).rpartition("/")[2], node, 0)
         self._tasks[task.id] = task
+        self._publish(task)
         return task
 
-    async def change(self, task: Task, kind: str, *, actor: str = "", **members: Any) -> None:
-        """Replace members of a task's node."""
+    async def change(
+        self, task: ReassignmentTask, kind: str, *, actor: str = "", **members: Any
+    ) -> None:
+        """Replace members of a task's node; `kind` is that of the audit entry."""
         await self.put(task, kind, msgspec.structs.replace(task.node, **members), actor=actor)
 
-    async def put(self, task: Task, kind: str, node: TaskNode, *, actor: str = "") -> None:
-        """Replace a task's node."""
+    async def put(
+        self, task: ReassignmentTask, kind: str, node: TaskNode, *, actor: str = ""
+    ) -> None:
+        """Replace a task's node; if the write fails, the node is read again."""
         entry = self._entry(kind, task.id, node, actor=actor)
-        ops = [self.set_op(task, node), *self._trim(node)]
-        results = await self._desk.writer.commit(ops, entry)
-        self.changed(task, node, results)
-
-    def set_op(self, task: Task, node: TaskNode) -> SetOp:
-        """Return the operation that replaces a task's node; without its outcome, it is doubted."""
-        self._doubted.add(task.id)
-        return SetOp(task_path(task.id), encode_task(node), task.version)
-
-    def changed(self, task: Task, node: TaskNode, results: Sequence[Any]) -> None:
-        """Note that a `set_op` was carried out, as the first operation of `results`."""
-        self._doubted.discard(task.id)
+        self._invalidated.add(task.id)
+        set_node = SetOp(task_path(task.id), encode_task(node), task.version)
+        results = await self.writer.commit([set_node, *self._trim(node)], entry)
+        self._invalidated.discard(task.id)
         if isinstance(results[0], Stat):
             task.version = results[0].version
         task.node = node
+        self._publish(task)
 
     def _trim(self, node: TaskNode) -> list[Op]:
-        """Return the operations that remove the oldest tasks that are over, if one more is so."""
+        """Return the operations that delete the oldest tasks if one more task is over."""
         if not node.state.is_over:
             return []
         over = [task.id for task in self if task.node.state.is_over]
-        surplus = over[: max(0, len(over) + 1 - self._desk.configs.current().tasks_kept)]
+        surplus = over[: max(0, len(over) + 1 - self.configs.current().tasks_kept)]
         for task_id in surplus:
             del self._tasks[task_id]
         return [DeleteOp(task_path(task_id), ANY_VERSION) for task_id in surplus]
@@ -178,7 +197,7 @@ class TaskStore:
     def _entry(
         self, kind: str, task_id: str, node: TaskNode, *, actor: str = "", **more: Any
     ) -> znodes.AuditEntry:
-        return self._desk.entry(
+        return self.audit.entry(
             kind,
             {"task": task_id, "kind": node.kind, **more},
             actor=actor,
@@ -203,10 +222,10 @@ def _by_topic(node: TaskNode) -> dict[str, list[int]]:
     return topics
 
 
-def _readable(name: str, data: bytes) -> TaskNode:
-    """Decode a task that a person may have written; what is none has failed."""
+def _decode(name: str, data: bytes) -> TaskNode:
+    """Decode a task that an operator may have written; an invalid one has failed."""
     try:
         return decode_task(data)
     except (msgspec.MsgspecError, ValueError) as problem:
-        _log.error("the task %s cannot be read: %s", name, problem)
+        logger.warning("invalid task", task=name, error=str(problem))
         return TaskNode(state=TaskState.FAILED, reason=f"cannot be read: {problem}")

@@ -1,31 +1,34 @@
-"""Tasks: accepted in one write, turned into intents, followed to their end, by any controller.
+"""Tasks: accepted in one write, turned into intents, and executed to the end by any controller.
 
-The one way into the reassignment agent: operators come here by events, other duties
-of the controller by `submit`, `prepare` and `launch`, within the one queue.
+Every reassignment begins as a task: operators send requests, other handlers of the
+controller call `submit`, `prepare` and `launch`.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import structlog
 
 from leadline_client.errors import LeadlineError, PolicyViolation
 from leadline_client.wire import TopicPartition
+from leadline_common.cause import current_cause
+from leadline_common.clock import Clock
 from leadline_common.tasks import Intent, TargetRow, TaskNode, TaskOutcome, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
+from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.reassignment.requests import (
     Submission,
     check_idle,
     check_submission,
     current_replicas,
 )
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.reassignment.agent import RETRY_PAUSE_S, ReassignmentAgent
 from leadline_controller.runtime.reassignment.events import (
     CancelTask,
@@ -33,13 +36,13 @@ from leadline_controller.runtime.reassignment.events import (
     TasksDue,
     ThrottleTask,
 )
-from leadline_controller.runtime.reassignment.task_store import Task, TaskStore
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, TaskStore
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 
-class Tally(msgspec.Struct, frozen=True):
-    """How many of a task's partitions are how far; `failed` ones will not reach their targets."""
+class TaskCounts(msgspec.Struct, frozen=True):
+    """A task's partitions by progress; `failed` ones will not reach their targets."""
 
     total: int
     done: int
@@ -48,50 +51,41 @@ class Tally(msgspec.Struct, frozen=True):
     waiting: int
 
 
+@dataclass(eq=False)
 class TaskManager(EventHandler):
-    """The handlers of tasks."""
+    """Handles tasks; `size_of` returns the bytes that a task has moved."""
 
-    def __init__(
-        self, desk: EventContext, agent: ReassignmentAgent, size_of: Callable[[str], int]
-    ) -> None:
-        self._desk = desk
-        self._size_of = size_of
-        self._image = desk.image
-        self._agent = agent
-        self.book = TaskStore(desk, self._look_again)
-        self._is_resting = False
+    store: TaskStore
+    image: ClusterImage
+    queue: EventQueue
+    clock: Clock
+    agent: ReassignmentAgent
+    brokers_ever: Callable[[], Awaitable[frozenset[int]]]
+    size_of: Callable[[str], int]
+    _is_retrying: bool = field(default=False, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {
-            TasksDue: self.on_due,
-            SubmitReassignment: self.on_submit,
-            CancelTask: self.on_cancel,
-            ThrottleTask: self.on_throttle,
-        }
+    def __post_init__(self) -> None:
+        self._reassignments = self.agent.reassignments
+        trigger_after_event = self.queue.after_event(self._trigger_if_due)
+        self._reassignments.subscribe(trigger_after_event)
+        self.store.subscribe(lambda _task: trigger_after_event())
 
-    async def take_over(self, _cause: str) -> None:
+    async def on_elected(self) -> None:
         """Go on with every task that is not over."""
-        await self.book.look(everything=True)
-        await self._go_on()
+        await self.reconcile()
 
-    async def reconcile(self, _event: events.Reconcile) -> None:
-        """Look for tasks written by hand."""
-        await self.book.look(everything=True)
-        await self._go_on()
+    async def reconcile(self) -> None:
+        """Read the tasks, and go on with them."""
+        await self.store.read(everything=True)
+        await self._advance_all()
 
-    def follow_up(self) -> None:
-        """Have tasks ended whose last partition has reached its target."""
-        if not self._is_resting and any(map(self._is_due, self.book)):
-            self._desk.hint(TasksDue)
+    def _trigger_if_due(self) -> None:
+        if not self._is_retrying and any(map(self._is_due, self.store)):
+            self.queue.trigger(TasksDue)
 
-    def _look_again(self) -> None:
-        self._desk.hint(TasksDue)
+    # -- called by other handlers ----------------------------------------------
 
-    # -- from other duties -----------------------------------------------------
-
-    async def submit(self, wanted: Submission) -> Task:
+    async def submit(self, wanted: Submission) -> ReassignmentTask:
         """Check and accept a reassignment, and begin it.
 
         Raises:
@@ -100,15 +94,15 @@ class TaskManager(EventHandler):
         """
         await self.check(wanted)
         task = await self._create(self._node(wanted, TaskState.ACCEPTED))
-        await self._go_on()
+        await self._advance_all()
         return task
 
-    async def prepare(self, wanted: Submission) -> Task:
-        """Accept a task whose partitions its owner names later, by `launch`."""
+    async def prepare(self, wanted: Submission) -> ReassignmentTask:
+        """Accept a task whose partitions are given later, to `launch`."""
         return await self._create(self._node(wanted, TaskState.PREPARING))
 
-    async def launch(self, task: Task, wanted: Submission) -> None:
-        """Name the partitions of a task that is `preparing`, and begin it.
+    async def launch(self, task: ReassignmentTask, wanted: Submission) -> None:
+        """Set the partitions of a task that is `preparing`, and begin it.
 
         Raises:
             Refused: as for `submit`.
@@ -117,7 +111,7 @@ class TaskManager(EventHandler):
         if wanted.partitions:
             await self.check(wanted)
         node = self._node(wanted, TaskState.ACCEPTED)
-        await self.book.change(
+        await self.store.change(
             task,
             "task_launched",
             state=node.state,
@@ -126,21 +120,21 @@ class TaskManager(EventHandler):
             total=node.total,
             details=node.details,
         )
-        await self._go_on()
+        await self._advance_all()
 
-    async def note(self, task: Task, kind: str, details: Mapping[str, Any]) -> None:
-        """Keep something in a task's node that its owner will want to know again."""
-        await self.book.change(task, kind, details={**task.node.details, **details})
+    async def note(self, task: ReassignmentTask, kind: str, details: Mapping[str, Any]) -> None:
+        """Add details to a task's node."""
+        await self.store.change(task, kind, details={**task.node.details, **details})
 
-    async def cancel(self, task: Task, actor: str) -> None:
-        """Send back what a task has moved, and begin nothing more of it."""
+    async def cancel(self, task: ReassignmentTask, actor: str) -> None:
+        """Return what a task has moved, and begin nothing more of it."""
         await self._begin_cancelling(task, actor)
-        await self._go_on()
+        await self._advance_all()
 
-    async def _begin_cancelling(self, task: Task, actor: str) -> None:
+    async def _begin_cancelling(self, task: ReassignmentTask, actor: str) -> None:
         if task.node.state is not TaskState.CANCELLING:
             state = TaskState.CANCELLING
-            await self.book.change(task, "task_cancelled", actor=actor, state=state)
+            await self.store.change(task, "task_cancelled", actor=actor, state=state)
 
     async def check(self, wanted: Submission) -> None:
         """Refuse what cannot be done.
@@ -149,62 +143,67 @@ class TaskManager(EventHandler):
             Refused: as `check_submission` and `check_idle` do.
 
         """
-        registered = await self._desk.office.store.brokers_ever()
-        check_submission(wanted, self._image, registered)
-        check_idle(wanted, self._agent.agenda)
+        registered = await self.brokers_ever()
+        check_submission(wanted, self.image, registered)
+        check_idle(wanted, self._reassignments)
 
-    # -- to be looked at -------------------------------------------------------
+    # -- counting --------------------------------------------------------------
 
-    def tally(self, task: Task) -> Tally:
-        """Count a task's partitions by how far they are."""
+    def count(self, task: ReassignmentTask) -> TaskCounts:
+        """Count a task's partitions by progress."""
         outcome = task.node.outcome if task.node.state.is_over else self._outcome(task)
-        agenda = self._agent.agenda
-        entries = [entry for name in agenda.of_task(task.id) if (entry := agenda.get(name))]
-        moving = sum(entry.is_running for entry in entries)
+        entries = map(self._reassignments.get, self._reassignments.of_task(task.id))
+        moving = sum(entry is not None and entry.is_running for entry in entries)
         failed = outcome.cancelled + outcome.superseded + outcome.gone
         total = task.node.total
         if task.node.state in (TaskState.PREPARING, TaskState.ACCEPTED):
-            return Tally(total, 0, 0, 0, total)
-        return Tally(total, outcome.done, failed, moving, total - outcome.done - failed - moving)
+            return TaskCounts(total, 0, 0, 0, total)
+        return TaskCounts(
+            total, outcome.done, failed, moving, total - outcome.done - failed - moving
+        )
 
-    # -- from operators --------------------------------------------------------
+    # -- requests --------------------------------------------------------------
 
-    async def on_submit(self, event: SubmitReassignment) -> None:
-        """Accept a reassignment; once it is durable, nothing that fails can refuse it."""
+    @SubmitReassignment.handler
+    async def on_submit(self, event: SubmitReassignment, reply: Reply[str]) -> None:
+        """Accept a reassignment; once it is durable, no later failure refuses it."""
         await self.check(event.wanted)
         if event.dry_run:
-            event.settle("")
+            reply.settle("")
             return
         task = await self._create(self._node(event.wanted, TaskState.ACCEPTED))
         try:
-            await self._go_on()
+            await self._advance_all()
         finally:
-            event.settle(task.id)
+            reply.settle(task.id)
 
-    async def on_cancel(self, event: CancelTask) -> None:
+    @CancelTask.handler
+    async def on_cancel(self, event: CancelTask, reply: Reply[None]) -> None:
         """Cancel what is left of a task."""
-        task = self.book.find_open(event.task)
+        task = self.store.find_open(event.task)
         await self._begin_cancelling(task, "operator")
         try:
-            await self._go_on()
+            await self._advance_all()
         finally:
-            event.settle(None)
+            reply.settle(None)
 
-    async def on_throttle(self, event: ThrottleTask) -> None:
-        """Change the throttle: brokers hear of it with the answers to their next heartbeats."""
-        task = self.book.find_open(event.task)
-        await self.book.change(
+    @ThrottleTask.handler
+    async def on_throttle(self, event: ThrottleTask, reply: Reply[None]) -> None:
+        """Change the throttle: brokers get it with the answer to their next heartbeat."""
+        task = self.store.find_open(event.task)
+        await self.store.change(
             task, "task_throttled", actor="operator", throttle_bytes_per_s=event.bytes_per_s
         )
-        event.settle(None)
+        reply.settle(None)
 
-    async def on_due(self, _event: TasksDue) -> None:
-        """Look for tasks written by hand, and go on with all."""
-        self._is_resting = False
-        await self.book.look(everything=False)
-        await self._go_on()
+    @TasksDue.handler
+    async def on_tasks_due(self) -> None:
+        """Read tasks that an operator wrote, and go on with all tasks."""
+        self._is_retrying = False
+        await self.store.read(everything=False)
+        await self._advance_all()
 
-    # -- the life of a task ----------------------------------------------------
+    # -- the life cycle of a task ----------------------------------------------
 
     def _node(self, wanted: Submission, state: TaskState) -> TaskNode:
         topics = {row.topic for row in wanted.partitions}
@@ -213,21 +212,21 @@ class TaskManager(EventHandler):
             kind=wanted.kind,
             state=state,
             is_auto_generated=wanted.is_auto_generated,
-            cause=self._desk.cause,
+            cause=current_cause(),
             actor=wanted.actor,
             algorithm=wanted.algorithm,
             throttle_bytes_per_s=wanted.throttle_bytes_per_s,
             retarget=wanted.retarget,
-            created_at=self._desk.office.clock.wall_ms(),
-            topic_ids={name: self._image.topics[name].topic_id for name in sorted(topics)},
+            created_at=self.clock.wall_ms(),
+            topic_ids={name: self.image.topics[name].topic_id for name in sorted(topics)},
             details=wanted.details,
             reason=wanted.reason,
             total=len(wanted.partitions),
         )
 
-    async def _create(self, node: TaskNode) -> Task:
+    async def _create(self, node: TaskNode) -> ReassignmentTask:
         try:
-            return await self.book.create(node)
+            return await self.store.create(node)
         except RequestTooLarge as problem:
             fits = max(1, len(node.partitions) * problem.limit // problem.size // 2)
             raise PolicyViolation(
@@ -235,39 +234,39 @@ class TaskManager(EventHandler):
                 f"in one ZooKeeper node: split it into requests of at most {fits}"
             ) from None
 
-    async def _go_on(self) -> None:
+    async def _advance_all(self) -> None:
         """Do for each task what is due."""
-        for task in self.book:
+        for task in self.store:
             try:
                 if task.node.state is TaskState.CANCELLING:
-                    left = self._agent.agenda.of_task(task.id)
-                    if not await self._agent.cancel(left):
-                        self._rest()
+                    left = self._reassignments.of_task(task.id)
+                    if not await self.agent.cancel(left):
+                        self._retry_later()
                 if self._is_due(task):
                     await self._advance(task)
             except (MultiFailed, RequestTooLarge) as failure:
-                # No reason to hold up the others, or a take-over.
-                _log.error("task %s cannot go on: %s", task.id, failure)
-                self._rest()
+                # It must not delay the other tasks, or an election.
+                logger.warning("task not advanced", task=task.id, error=str(failure))
+                self._retry_later()
 
-    def _rest(self) -> None:
+    def _retry_later(self) -> None:
         """Try again after a pause what ZooKeeper has refused."""
-        self._is_resting = True
-        self._agent.hint_in(RETRY_PAUSE_S, TasksDue)
+        self._is_retrying = True
+        self.queue.trigger_later(RETRY_PAUSE_S, TasksDue)
 
-    def _is_due(self, task: Task) -> bool:
+    def _is_due(self, task: ReassignmentTask) -> bool:
         match task.node.state:
             case TaskState.ACCEPTED:
                 return not self._must_queue(task)
             case TaskState.RUNNING | TaskState.CANCELLING:
-                return not self._agent.agenda.has_task(task.id)
+                return not self._reassignments.has_task(task.id)
             case _:
                 return False
 
-    def _must_queue(self, task: Task) -> bool:
-        """Tell whether a task waits for one before it: those of the controller run in a row.
+    def _must_queue(self, task: ReassignmentTask) -> bool:
+        """Return whether a task waits for an earlier one: the controller's own tasks run in turn.
 
-        One that gives partitions another target overtakes: the others wait for it.
+        A task that gives partitions another target does not wait: earlier ones depend on it.
         """
         return (
             task.node.is_auto_generated
@@ -276,105 +275,108 @@ class TaskManager(EventHandler):
                 other.node.is_auto_generated
                 and other.number < task.number
                 and not other.node.state.is_over
-                for other in self.book
+                for other in self.store
             )
         )
 
-    async def _advance(self, task: Task) -> None:
+    async def _advance(self, task: ReassignmentTask) -> None:
         if task.node.state is not TaskState.ACCEPTED:
             await self._end(task)
             return
-        if task.is_by_hand and (refusal := await self._refusal(task)) is not None:
-            await self.book.change(
+        if task.is_unchecked and (refusal := await self._refusal(task)) is not None:
+            await self.store.change(
                 task, "task_refused", state=TaskState.FAILED, reason=refusal.message
             )
             return
         await self._expand(task)
 
-    async def _refusal(self, task: Task) -> LeadlineError | None:
-        """Tell what is wrong with a task that nobody has checked yet."""
+    async def _refusal(self, task: ReassignmentTask) -> LeadlineError | None:
+        """Return the refusal of an unchecked task, if it is invalid."""
         node = task.node
         try:
             await self.check(Submission(node.partitions, retarget=node.retarget))
         except LeadlineError as refusal:
-            _log.warning("task %s is refused: %s", task.id, refusal.message)
+            logger.warning("task refused", task=task.id, reason=refusal.message)
             return refusal
         return None
 
-    async def _expand(self, task: Task) -> None:
+    async def _expand(self, task: ReassignmentTask) -> None:
         """Write the intents of a task, and then that it runs.
 
-        Repeated after a crash, it writes those that are missing: no step is taken before
-        all are there, or the partition is at its target already.
+        Repeated after a crash, it writes the missing intents: no step is taken before all are
+        written, except where a partition is at its target already.
         """
         node = msgspec.structs.replace(
             task.node,
             state=TaskState.RUNNING,
-            cause=task.node.cause or self._desk.cause,
-            created_at=task.node.created_at or self._desk.office.clock.wall_ms(),
+            cause=task.node.cause or current_cause(),
+            created_at=task.node.created_at or self.clock.wall_ms(),
             total=len(task.node.partitions),
         )
-        if not await self._agent.write_intents(self._intents_of(task), "reassignment_begun"):
-            self._rest()
+        if not await self.agent.write_intents(self._intents_of(task), "reassignment_begun"):
+            self._retry_later()
             return
-        await self.book.put(task, "task_begun", node)
+        await self.store.put(task, "task_begun", node)
         if self._is_due(task):
             await self._end(task)
 
-    def _intents_of(self, task: Task) -> dict[TopicPartition, Intent]:
-        """Return what is still to be done for a task that has just been accepted."""
+    def _intents_of(self, task: ReassignmentTask) -> dict[TopicPartition, Intent]:
+        """Return the intents that a task still needs."""
         intents = {}
         for row in task.node.partitions:
-            name = TopicPartition(row.topic, row.partition)
-            current = self._current(task, name)
-            known = self._agent.agenda.get(name)
+            topic_partition = TopicPartition(row.topic, row.partition)
+            current = self._current(task, topic_partition)
+            known = self._reassignments.get(topic_partition)
             if current is None or (known is None and current == row.replicas):
                 continue
             if known is not None and (known.intent.task == task.id or not task.node.retarget):
                 continue
-            intents[name] = Intent(
+            intents[topic_partition] = Intent(
                 target=row.replicas,
                 start=known.intent.start if known is not None else current,
                 task=task.id,
                 algorithm=task.node.algorithm,
-                topic_id=self._image.topics[name.topic].topic_id,
+                topic_id=self.image.topics[row.topic].topic_id,
             )
         return intents
 
-    def _current(self, task: Task, name: TopicPartition) -> tuple[int, ...] | None:
-        """Return where a partition is; None if it is not there, or is another topic's by now."""
-        topic = self._image.topics.get(name.topic)
-        meant = task.node.topic_ids.get(name.topic)
+    def _current(
+        self, task: ReassignmentTask, topic_partition: TopicPartition
+    ) -> tuple[int, ...] | None:
+        """Return a partition's replicas; None if its topic is not the one that was meant."""
+        topic = self.image.topics.get(topic_partition.topic)
+        meant = task.node.topic_ids.get(topic_partition.topic)
         if topic is None or topic.deleting or meant not in (None, topic.topic_id):
             return None
-        return current_replicas(self._image, name)
+        return current_replicas(self.image, topic_partition)
 
-    async def _end(self, task: Task) -> None:
-        """Write down what became of a task."""
+    async def _end(self, task: ReassignmentTask) -> None:
+        """Write the outcome of a task."""
         outcome = self._outcome(task)
         state = TaskState.DONE
         if outcome.done < max(1, task.node.total):
             is_cancelled = task.node.state is TaskState.CANCELLING
             state = TaskState.CANCELLED if is_cancelled else state
-        await self.book.change(
+        await self.store.change(
             task,
             "task_over",
             state=state,
-            finished_at=self._desk.office.clock.wall_ms(),
+            finished_at=self.clock.wall_ms(),
             partitions=(),
             topic_ids={},
-            outcome=msgspec.structs.replace(outcome, bytes=self._size_of(task.id)),
+            outcome=msgspec.structs.replace(outcome, bytes=self.size_of(task.id)),
         )
 
-    def _outcome(self, task: Task) -> TaskOutcome:
-        """Tell what has become of the partitions that a task has done with."""
-        counts = Counter(self._fate(task, row) for row in task.node.partitions)
+    def _outcome(self, task: ReassignmentTask) -> TaskOutcome:
+        """Count the partitions that a task has finished with, by result."""
+        counts = Counter(self._result(task, row) for row in task.node.partitions)
         del counts["open"]
         return TaskOutcome(**counts)
 
-    def _fate(self, task: Task, row: TargetRow) -> str:
-        name = TopicPartition(row.topic, row.partition)
-        current, entry = self._current(task, name), self._agent.agenda.get(name)
+    def _result(self, task: ReassignmentTask, row: TargetRow) -> str:
+        topic_partition = TopicPartition(row.topic, row.partition)
+        current = self._current(task, topic_partition)
+        entry = self._reassignments.get(topic_partition)
         if entry is not None:
             return "open" if entry.intent.task == task.id else "superseded"
         if current is None:

@@ -1,85 +1,88 @@
-"""Relieving a broker that is about to stop of what it leads (controlled shutdown).
+"""Controlled shutdown: moves leadership off a broker before it stops.
 
-That a broker is about to stop is known from the broker alone, and to this term
-alone: a new controller hears of it when the broker asks again. Repeating the
-request is harmless: only what is left to be moved is moved.
+Only the broker and the current term know that a broker is shutting down: after a
+change of controller the broker has to ask again. Repeating the request is safe.
 """
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from functools import partial
+
+import structlog
 
 from leadline_client.errors import BrokerFenced, StaleIncarnation
 from leadline_client.wire import TopicPartition
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.stopping import hand_over, hosted_names, led_by
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import Why
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    BrokersChanged,
+    ControllerRequest,
+    Reply,
+)
+from leadline_controller.runtime.engine.publishing import StatePublisher
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BrokerStops(events.Request[list[TopicPartition]]):
-    """A broker is about to stop; answered with what it leads still, when all else is written."""
+@dataclass(frozen=True, slots=True)
+class BrokerStops(ControllerRequest[list[TopicPartition]]):
+    """A broker is shutting down; the answer is what it still leads after the elections."""
 
     broker_id: int
     incarnation: int
 
 
+@dataclass(eq=False)
 class ControlledShutdownManager(EventHandler):
-    """The handler of controlled shutdowns."""
+    """Handles controlled shutdowns."""
 
-    def __init__(self, desk: EventContext) -> None:
-        self._desk = desk
+    image: ClusterImage
+    queue: EventQueue
+    publisher: StatePublisher
+    dispatcher: BrokerDispatcher
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {BrokerStops: self.on_controlled_shutdown}
-
-    @property
-    def _image(self) -> ClusterImage:
-        return self._desk.image
-
-    async def on_controlled_shutdown(self, event: BrokerStops) -> None:
-        """Move leadership off a broker, and give it nothing new until its next incarnation.
+    @BrokerStops.handler
+    async def on_controlled_shutdown(
+        self, event: BrokerStops, reply: Reply[list[TopicPartition]]
+    ) -> None:
+        """Move leadership off a broker, and give it no role until its next incarnation.
 
         Raises:
             StaleIncarnation: a later incarnation of the broker is live.
             BrokerFenced: this incarnation is not known yet.
 
         """
+        broker_id = event.broker_id
         self._check_known(event)
-        self._image.will_stop(event.broker_id)
-        decide = partial(hand_over, self._image)
-        decisions = decide(hosted_names(self._image, event.broker_id))
-        reason = f"broker {event.broker_id} is about to stop"
-        why = Why(event.cause, f"broker-{event.broker_id}", "controlled_shutdown", reason)
-        await self._desk.write(decisions, why, decide)
-        self._desk.delivery.halt(event.broker_id, event.cause)
-        remaining = led_by(self._image, event.broker_id)
-        _log.info(
-            "%s: %d states written, it leads %d partitions still",
-            reason,
-            len(decisions),
-            len(remaining),
+        self.image.will_stop(broker_id)
+        decide = partial(hand_over, self.image)
+        decisions = decide(hosted_names(self.image, broker_id))
+        reason, actor = f"broker {broker_id} is about to stop", f"broker-{broker_id}"
+        await self.publisher.write(
+            decisions, "controlled_shutdown", reason, actor=actor, decide=decide
         )
-        event.settle(remaining)
+        self.dispatcher.halt_replicas(broker_id)
+        remaining = led_by(self.image, broker_id)
+        logger.info(
+            "controlled shutdown",
+            broker=broker_id,
+            decisions=len(decisions),
+            remaining=len(remaining),
+        )
+        reply.settle(remaining)
 
     def _check_known(self, event: BrokerStops) -> None:
-        known = self._image.brokers.get(event.broker_id)
+        known = self.image.brokers.get(event.broker_id)
         if known is not None and known.incarnation == event.incarnation:
             return
         if known is not None and known.incarnation > event.incarnation:
             raise StaleIncarnation(
                 f"broker {event.broker_id} has registered as incarnation {known.incarnation} since"
             )
-        self._desk.hint(events.BrokersChanged)
+        self.queue.trigger(BrokersChanged)
         raise BrokerFenced(
             f"broker {event.broker_id} is not known as incarnation {event.incarnation} yet"
         )

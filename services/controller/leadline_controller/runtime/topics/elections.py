@@ -1,19 +1,20 @@
-"""Elections by order, by an order that stands in ZooKeeper, and for the balance of leaders."""
+"""Elections that no failure causes: requested, by an intent in ZooKeeper, or for leader balance."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
+import structlog
 
 from leadline_client.errors import UnknownPartition
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.clock import Clock
 from leadline_common.partition_intents import PreferredElection, decode_preferred
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import DeleteOp
@@ -27,168 +28,179 @@ from leadline_controller.domain.failover import (
 )
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.domain.topics import find_topic
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import Why
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    DryRunRequest,
+    Reply,
+    Trigger,
+    partitions_resource,
+)
+from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import ControllerStore
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-TICK_MS = 1_000
-"""How soon a changed interval of the balance takes effect."""
+POLL_MS = 1_000
+"""How soon a changed leader.imbalance.check.interval takes effect."""
 
 
 @dataclass(frozen=True, slots=True)
-class PreferredElectionOrdered(events.Hint):
-    """The watch on the order for a preferred election fired."""
+class ElectLeaders(DryRunRequest[list[StateDecision]]):
+    """Elect leaders; None means every partition. The answer is what was (or would be) written."""
+
+    unclean: bool
+    topic_partitions: tuple[TopicPartition, ...] | None
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The partitions, if they are named."""
+        return partitions_resource(self.topic_partitions or ())
 
 
 @dataclass(frozen=True, slots=True)
-class LeadersToBalance(events.Hint):
-    """It is time to see whether leaders are out of place."""
+class PreferredElectionChanged(Trigger):
+    """The watch on the intent for a preferred election fired."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeaderBalanceDue(Trigger):
+    """It is time to check whether leaders are balanced."""
+
+
+@dataclass(eq=False)
 class ElectionManager(EventHandler):
-    """The handlers of elections that no failure brings about."""
+    """Handles elections that no failure causes."""
 
-    def __init__(self, desk: EventContext) -> None:
-        self._desk = desk
-        self._store = desk.office.store
-        self._timer: asyncio.Task[None] | None = None
+    store: ControllerStore
+    image: ClusterImage
+    queue: EventQueue
+    configs: DynamicConfigs
+    writer: StateWriter
+    publisher: StatePublisher
+    audit: AuditLog
+    clock: Clock
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {
-            events.ElectLeaders: self.on_elect,
-            PreferredElectionOrdered: self.on_order,
-            LeadersToBalance: self.on_balance,
-        }
+    async def on_elected(self) -> None:
+        """Execute a pending intent, and begin to check the balance of leaders."""
+        await self.reconcile()
+        self.run_in_background(self._check_balance(), "leader-balance")
 
-    async def take_over(self, cause: str) -> None:
-        """Carry out the order that stands, and begin to watch the balance."""
-        await self._heed_order(cause)
-        self._timer = asyncio.create_task(self._tick(), name="leader-balance")
+    # -- requests --------------------------------------------------------------
 
-    async def reconcile(self, event: events.Reconcile) -> None:
-        """Look for an order whose watch was missed."""
-        await self._heed_order(event.cause)
-
-    async def close(self) -> None:
-        """End the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._timer
-
-    @property
-    def _image(self) -> ClusterImage:
-        return self._desk.image
-
-    # -- by request ------------------------------------------------------------
-
-    async def on_elect(self, event: events.ElectLeaders) -> None:
-        """Elect by an operator's order, and answer with what was (or would be) written."""
-        names = self._named(event)
-        decide = partial(elect_unclean if event.unclean else elect_preferred, self._image)
-        decisions = decide(names)
+    @ElectLeaders.handler
+    async def on_elect(self, event: ElectLeaders, reply: Reply[list[StateDecision]]) -> None:
+        """Elect leaders, and answer with what was (or would be) written."""
+        topic_partitions = self._requested(event.topic_partitions)
+        decide = partial(elect_unclean if event.unclean else elect_preferred, self.image)
+        decisions = decide(topic_partitions)
         if event.dry_run:
-            event.settle(decisions)
+            reply.settle(decisions)
             return
-        reason = _what_may_be_lost(decisions) if event.unclean else "preferred election"
-        why = Why(event.cause, "operator", "election", reason)
-        event.settle(await self._desk.write(decisions, why, decide))
+        reason = _possible_loss(decisions) if event.unclean else "preferred election"
+        written = await self.publisher.write(
+            decisions, "election", reason, actor="operator", decide=decide
+        )
+        reply.settle(written)
 
-    def _named(self, event: events.ElectLeaders) -> list[TopicPartition]:
-        """Return the partitions that an order means, each once."""
-        if event.names is None:
-            return [name for name, _ in self._image.partitions()]
-        for name in event.names:
-            if name.partition not in find_topic(self._image, name.topic).standing:
-                raise UnknownPartition(f"topic {name.topic!r} has no partition {name.partition}")
-        return list(dict.fromkeys(event.names))
+    def _requested(
+        self, topic_partitions: tuple[TopicPartition, ...] | None
+    ) -> list[TopicPartition]:
+        """Return the partitions of a request, each once."""
+        if topic_partitions is None:
+            return [topic_partition for topic_partition, _ in self.image.partitions()]
+        for topic, number in topic_partitions:
+            if number not in find_topic(self.image, topic).standing:
+                raise UnknownPartition(f"topic {topic!r} has no partition {number}")
+        return list(dict.fromkeys(topic_partitions))
 
-    # -- by an order in ZooKeeper ----------------------------------------------
+    # -- the intent in ZooKeeper -----------------------------------------------
 
-    async def on_order(self, event: PreferredElectionOrdered) -> None:
-        """Carry out the order, as Kafka's tools write it."""
-        await self._heed_order(event.cause)
+    @PreferredElectionChanged.handler
+    async def reconcile(self) -> None:
+        """Execute the intent that Kafka's tools write: elect, then delete the intent.
 
-    async def _heed_order(self, cause: str) -> None:
-        """Elect, then take the order away; a later controller may do all of it again."""
+        A later controller may repeat both.
+        """
         path = znodes.PREFERRED_ELECTION
-        order = await self._store.watched_node(path, self._look_again)
-        if order is None:
+        intent = await self.store.watched_node(path, self._read_again)
+        if intent is None:
             return
         refusal = ""
         try:
-            names = self._ordered(decode_preferred(order.data))
+            topic_partitions = self._intended(decode_preferred(intent.data))
         except msgspec.MsgspecError as problem:
             refusal = f"it cannot be read: {problem}"
         else:
-            await self._prefer(names, cause, f"ordered in {path}")
-        await self._take_away(order, refusal)
+            await self._elect_preferred(topic_partitions, f"ordered in {path}")
+        await self._delete_intent(intent, refusal)
 
-    def _ordered(self, order: PreferredElection) -> list[TopicPartition]:
-        """Return the partitions that an order means and that exist, each once."""
-        if order.partitions is None:
-            return [name for name, _ in self._image.partitions()]
-        names = dict.fromkeys(TopicPartition(one.topic, one.partition) for one in order.partitions)
-        unknown = [name for name in names if self._image.partition(name) is None]
-        if unknown:
-            _log.warning("a preferred election names %d unknown partitions", len(unknown))
-        return [name for name in names if self._image.partition(name) is not None]
+    def _intended(self, intent: PreferredElection) -> list[TopicPartition]:
+        """Return the partitions of an intent that exist, each once."""
+        if intent.partitions is None:
+            return [topic_partition for topic_partition, _ in self.image.partitions()]
+        named = dict.fromkeys(TopicPartition(row.topic, row.partition) for row in intent.partitions)
+        known = [one for one in named if self.image.partition(one) is not None]
+        if len(known) < len(named):
+            logger.warning("preferred election: unknown partitions", count=len(named) - len(known))
+        return known
 
-    async def _take_away(self, order: ReadNode, refusal: str) -> None:
-        """Delete the order that was read; another one that was written since stands."""
+    async def _delete_intent(self, intent: ReadNode, refusal: str) -> None:
+        """Delete the intent that was read, unless it was replaced since."""
         path = znodes.PREFERRED_ELECTION
         kind = "preferred_election_refused" if refusal else "preferred_election_done"
-        entry = self._desk.entry(kind, {"path": path}, reason=refusal)
+        entry = self.audit.entry(kind, {"path": path}, reason=refusal)
         if refusal:
-            _log.error("%s is refused: %s", path, refusal)
+            logger.error("intent refused", path=path, reason=refusal)
             entry = msgspec.structs.replace(entry, outcome="refused")
         try:
-            await self._desk.writer.commit([DeleteOp(path, order.version)], entry)
+            await self.writer.commit([DeleteOp(path, intent.version)], entry)
         except MultiFailed as failure:
-            _log.info("%s has changed meanwhile: %s", path, failure)
-            self._look_again()
+            logger.info("intent has changed meanwhile", path=path, error=str(failure))
+            self._read_again()
 
-    def _look_again(self) -> None:
-        self._desk.hint(PreferredElectionOrdered)
+    def _read_again(self) -> None:
+        self.queue.trigger(PreferredElectionChanged)
 
-    async def _prefer(self, names: Sequence[TopicPartition], cause: str, reason: str) -> None:
-        decide = partial(elect_preferred, self._image)
-        why = Why(cause, self._desk.office.actor, "election", f"preferred election {reason}")
-        await self._desk.write(decide(names), why, decide)
+    async def _elect_preferred(
+        self, topic_partitions: Sequence[TopicPartition], reason: str
+    ) -> None:
+        decide = partial(elect_preferred, self.image)
+        decisions = decide(topic_partitions)
+        reason = f"preferred election {reason}"
+        await self.publisher.write(decisions, "election", reason, decide=decide)
 
-    # -- for the balance -------------------------------------------------------
+    # -- leader balance --------------------------------------------------------
 
-    async def on_balance(self, event: LeadersToBalance) -> None:
-        """Put leaders back where a broker leads too few of those that prefer it."""
-        settings = self._desk.configs.current()
+    @LeaderBalanceDue.handler
+    async def on_balance(self) -> None:
+        """Elect preferred leaders of brokers with too many non-preferred ones."""
+        settings = self.configs.current()
         if not settings.auto_leader_rebalance_enable:
             return
-        names = non_preferred_leaders(self._image, settings.leader_imbalance_per_broker_percentage)
-        if names:
-            _log.info("%d leaders are out of place", len(names))
-            await self._prefer(names, event.cause, "to balance leaders")
+        non_preferred = non_preferred_leaders(
+            self.image, settings.leader_imbalance_per_broker_percentage
+        )
+        if non_preferred:
+            logger.info("leaders out of balance", partitions=len(non_preferred))
+            await self._elect_preferred(non_preferred, "to balance leaders")
 
-    async def _tick(self) -> None:
-        """Ask for a look at the balance now and then, as often as the setting says by then."""
-        clock = self._desk.office.clock
-        last_ms = clock.monotonic_ms()
+    async def _check_balance(self) -> None:
+        """Trigger the check at the interval that is set at the time."""
+        last_ms = self.clock.monotonic_ms()
         while True:
-            interval_ms = self._desk.configs.current().leader_imbalance_check_interval_ms
-            left_ms = last_ms + interval_ms - clock.monotonic_ms()
+            interval_ms = self.configs.current().leader_imbalance_check_interval_ms
+            left_ms = last_ms + interval_ms - self.clock.monotonic_ms()
             if left_ms > 0:
-                await asyncio.sleep(min(left_ms, TICK_MS) / 1000)
+                await asyncio.sleep(min(left_ms, POLL_MS) / 1000)
                 continue
-            last_ms = clock.monotonic_ms()
-            self._desk.hint(LeadersToBalance)
+            last_ms = self.clock.monotonic_ms()
+            self.queue.trigger(LeaderBalanceDue)
 
 
-def _what_may_be_lost(decisions: Sequence[StateDecision]) -> str:
-    """Say whose records are given up by unclean elections."""
+def _possible_loss(decisions: Sequence[StateDecision]) -> str:
+    """Say which brokers hold records that unclean elections may lose."""
     holders = sorted({broker for decision in decisions for broker in possible_loss(decision)})
     if not holders:
         return "unclean election: nothing that was committed is lost"

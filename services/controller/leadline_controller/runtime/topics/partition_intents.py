@@ -1,16 +1,17 @@
-"""Orders for single partitions that stand in ZooKeeper: read, checked, given, taken away.
+"""Partition intents: znodes that ask for partitions to be added or removed, and their events.
 
-People may write them by hand, and may write anything: an order that cannot be carried
-out is taken away, and the audit says why.
+Operators may write intents directly, and may write anything: an intent that cannot be
+executed is deleted, and the audit says why.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import msgspec
+import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common.partition_intents import (
@@ -22,78 +23,124 @@ from leadline_common.partition_intents import (
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import TopicImage
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.ports import Wake
+from leadline_controller.runtime.engine.events import ControllerEvent, DryRunRequest, Trigger
+from leadline_controller.runtime.engine.publishing import AuditLog
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import ControllerStore, Wake
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 _Intent = TypeVar("_Intent", AddIntent, RemoveIntent)
 
 
-class PartitionOrders(Generic[_Intent]):
-    """The orders of one kind, all below `root`; `decode` reads one."""
+@dataclass(frozen=True, slots=True)
+class PartitionIntentsChanged(Trigger):
+    """A watch on partition intents fired."""
 
-    def __init__(self, desk: EventContext, root: str, decode: Callable[[bytes], _Intent]) -> None:
-        self._desk = desk
-        self._store = desk.office.store
-        self._root = root
-        self._decode: Callable[[bytes], _Intent] = decode
+
+@dataclass(frozen=True, slots=True)
+class PartitionsStopped(ControllerEvent):
+    """Every live broker has stopped and deleted the leaving partitions of a topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions(DryRunRequest[Mapping[int, tuple[int, ...]]]):
+    """Raise the number of a topic's partitions to `total`; the answer is the new replicas.
+
+    With `replica_assignment` None the controller places them.
+    """
+
+    topic: str
+    total: int
+    replica_assignment: Mapping[int, tuple[int, ...]] | None
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.topic}
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePartitions(DryRunRequest[tuple[int, ...]]):
+    """Remove partitions; answered with them once the intents are durable."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.topic}
+
+
+@dataclass(eq=False)
+class PartitionIntentStore(Generic[_Intent]):
+    """The intents of one kind, all below `root`; `decode` reads one."""
+
+    root: str
+    decode_one: Callable[[bytes], _Intent]
+    store: ControllerStore
+    writer: StateWriter
+    audit: AuditLog
 
     async def read(self, wake: Wake) -> list[tuple[str, dict[int, bytes]]]:
-        """Return the orders by topic; `wake` is told of new ones."""
-        return sorted((await self._store.intents(self._root, wake)).items())
+        """Return the intents by topic, and call `wake` when there are new ones."""
+        return sorted((await self.store.intents(self.root, wake)).items())
 
     def path(self, topic: str, number: int) -> str:
-        """Return the node of an order."""
-        return intent_path(self._root, topic, number)
+        """Return the znode of an intent."""
+        return intent_path(self.root, topic, number)
 
-    def decoded(
-        self, topic: TopicImage, orders: Mapping[int, bytes]
+    def decode(
+        self, topic: TopicImage, intents: Mapping[int, bytes]
     ) -> tuple[dict[int, _Intent], dict[int, str]]:
-        """Return the orders for this very topic, and of the others why they are none."""
-        wanted: dict[int, _Intent] = {}
+        """Return the intents that are valid for this topic, and the reasons against the others."""
+        valid: dict[int, _Intent] = {}
         reasons: dict[int, str] = {}
-        for number, data in orders.items():
+        for number, data in intents.items():
             try:
-                intent = self._decode(data)
+                intent = self.decode_one(data)
             except msgspec.MsgspecError as problem:
                 reasons[number] = f"it cannot be read: {problem}"
                 continue
             if intent.topic_id in ("", topic.topic_id):
-                wanted[number] = intent
+                valid[number] = intent
             else:
                 reasons[number] = "it was meant for another topic of the same name"
-        return wanted, reasons
+        return valid, reasons
 
     async def refuse(self, topic: str, reasons: Mapping[int, str]) -> None:
-        """Take away orders that cannot be carried out, and say why in the audit."""
+        """Delete intents that cannot be executed, and record the reasons in the audit."""
         for number, reason in reasons.items():
             path = self.path(topic, number)
-            _log.error("%s is refused: %s", path, reason)
+            logger.error("intent refused", path=path, reason=reason)
             entry = self._refusal({"topic": topic, "partition": number}, reason)
-            await self._desk.writer.commit([DeleteOp(path, ANY_VERSION)], entry)
+            await self.writer.commit([DeleteOp(path, ANY_VERSION)], entry)
 
-    async def refuse_all(self, topic: str, orders: Iterable[int]) -> None:
-        """Take away the orders for a topic that does not exist, and their parent."""
-        paths = [*(self.path(topic, number) for number in orders), intents_path(self._root, topic)]
+    async def refuse_all(self, topic: str, numbers: Iterable[int]) -> None:
+        """Delete the intents for a topic that does not exist, and their parent."""
+        parent = intents_path(self.root, topic)
+        paths = [*(self.path(topic, number) for number in numbers), parent]
         entry = self._refusal({"topic": topic}, f"there is no topic {topic!r}")
-        await self._desk.writer.commit([DeleteOp(path, ANY_VERSION) for path in paths], entry)
+        await self.writer.commit([DeleteOp(path, ANY_VERSION) for path in paths], entry)
 
     def _refusal(self, resource: Mapping[str, str | int], reason: str) -> AuditEntry:
-        entry = self._desk.entry("partition_order_refused", resource, reason=reason)
+        entry = self.audit.entry("partition_order_refused", resource, reason=reason)
         return msgspec.structs.replace(entry, outcome="refused")
 
     async def creations(self, topic: str, numbers: Sequence[int], value: bytes) -> list[Op]:
-        """Return what writes orders that do not stand yet, in the order of `numbers`."""
-        parent = intents_path(self._root, topic)
+        """Return the operations that create missing intents, in the order of `numbers`."""
+        parent = intents_path(self.root, topic)
         paths = [parent, *(self.path(topic, number) for number in numbers)]
-        found = await self._store.read_nodes(paths)
+        found = await self.store.read_nodes(paths)
         missing = [path for path, node in zip(paths, found, strict=True) if node is None]
         return [CreateOp(path, b"" if path == parent else value) for path in missing]
 
-    async def deletions(self, names: Iterable[TopicPartition]) -> list[Op]:
-        """Return what takes away the orders for these partitions, as far as they stand."""
-        paths = [self.path(*name) for name in names]
-        found = await self._store.read_nodes(paths)
+    async def deletions(self, topic_partitions: Iterable[TopicPartition]) -> list[Op]:
+        """Return the operations that delete the existing intents for these partitions."""
+        paths = [self.path(*topic_partition) for topic_partition in topic_partitions]
+        found = await self.store.read_nodes(paths)
         return [
             DeleteOp(path, ANY_VERSION)
             for path, node in zip(paths, found, strict=True)

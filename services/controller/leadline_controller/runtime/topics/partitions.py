@@ -1,27 +1,29 @@
-"""What the active controller does when topics get partitions, or lose some (seed 1 H; R12).
+"""Handlers of added and removed partitions (Replication V3, section H; rule R12).
 
-Adding is one multi: the topic's node names the new partitions, and the orders for
-them go. A partition without a state is then given its first leader, by this
-controller or by any later one.
+Adding is one multi: it names the new partitions in the topic's node and deletes the
+intents for them. This controller or any later one then elects the first leader of each
+partition without a state.
 
-Removing is a list of steps, each of which any controller can repeat: the order
-stands; metadata without the partition and StopReplica go to every live broker
-until all have acknowledged; then one multi takes the partition's nodes, its place
-in the topic's node, the order, and the intent to reassign it. A broker that is away
-keeps its replica until it returns, and then finds that nobody knows it (stray), or
-that the partition of this number begins with a later leader epoch than its own.
+Removing is a list of steps, each of which any controller can repeat. The intent is in
+ZooKeeper; metadata without the partition and StopReplica go to every live broker until
+all have acknowledged; then one multi deletes the partition's nodes, its place in the
+topic's node, the intent, and the intent to reassign it. A broker that is down keeps its
+replica until it returns. It then finds that the partition is unknown (a stray replica),
+or that the partition of this number begins with a later leader epoch than its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import structlog
 
 from leadline_client.errors import LeadlineError, PolicyViolation, StaleVersion
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.cause import current_cause
 from leadline_common.partition_intents import (
     RemoveIntent,
     decode_addition,
@@ -43,155 +45,144 @@ from leadline_controller.domain.partitions import (
     without,
 )
 from leadline_controller.domain.topics import find_topic
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import StaleView, Why
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    BrokersChanged,
+    Reconcile,
+    Reply,
+)
+from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
+from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter
+from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.agent import ReassignmentAgent
-from leadline_controller.runtime.topics.partition_events import (
+from leadline_controller.runtime.topics.partition_intents import (
     AddPartitions,
     PartitionIntentsChanged,
+    PartitionIntentStore,
     PartitionsStopped,
     RemovePartitions,
 )
-from leadline_controller.runtime.topics.partition_intents import PartitionOrders
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 _OPS_PER_REMOVAL = 5
-"""Its orders, to go and to move, its node, and the children of that (there should be one)."""
+"""The intents to remove and to reassign it, its node, and the node's children (usually one)."""
 
 
+@dataclass(eq=False)
 class PartitionManager(EventHandler):
-    """The handlers of partitions that are added and removed, and the removals under way."""
+    """Handles partitions that are added and removed, and holds the removals in progress."""
 
-    def __init__(self, desk: EventContext, reassignments: ReassignmentAgent) -> None:
-        self._desk = desk
-        self._reassignments = reassignments
-        self._store = desk.office.store
-        self._additions = PartitionOrders(desk, znodes.PARTITIONS_ADD, decode_addition)
-        self._removals = PartitionOrders(desk, znodes.PARTITIONS_REMOVE, decode_removal)
-        self._stopping: dict[str, asyncio.Task[None]] = {}
+    store: ControllerStore
+    image: ClusterImage
+    queue: EventQueue
+    writer: StateWriter
+    publisher: StatePublisher
+    dispatcher: BrokerDispatcher
+    audit: AuditLog
+    agent: ReassignmentAgent
+    max_ops: int
+    _stopping: set[str] = field(default_factory=set, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {
-            PartitionIntentsChanged: self.on_intents,
-            PartitionsStopped: self.on_stopped,
-            AddPartitions: self.on_add,
-            RemovePartitions: self.on_remove,
-        }
+    def __post_init__(self) -> None:
+        self._additions = PartitionIntentStore(
+            znodes.PARTITIONS_ADD, decode_addition, self.store, self.writer, self.audit
+        )
+        self._removals = PartitionIntentStore(
+            znodes.PARTITIONS_REMOVE, decode_removal, self.store, self.writer, self.audit
+        )
 
-    async def take_over(self, cause: str) -> None:
+    async def on_elected(self) -> None:
         """Resume what an earlier controller began."""
-        await self._look(cause)
+        await self.reconcile()
 
-    async def reconcile(self, event: events.Reconcile) -> None:
-        """Look for orders whose watch was missed."""
-        await self._look(event.cause)
+    # -- intents in ZooKeeper --------------------------------------------------
 
-    async def close(self) -> None:
-        """End the waits for acknowledgements."""
-        for task in self._stopping.values():
-            task.cancel()
-        await asyncio.gather(*self._stopping.values(), return_exceptions=True)
+    @PartitionIntentsChanged.handler
+    async def reconcile(self) -> None:
+        """Read and execute all intents; the failure of one does not stop the others."""
+        for topic, intents in await self._additions.read(self._read_again):
+            await self._execute(topic, intents, adding=True)
+        for topic, intents in await self._removals.read(self._read_again):
+            await self._execute(topic, intents, adding=False)
 
-    @property
-    def _image(self) -> ClusterImage:
-        return self._desk.image
+    def _read_again(self) -> None:
+        self.queue.trigger(PartitionIntentsChanged)
 
-    # -- orders in ZooKeeper ---------------------------------------------------
-
-    async def on_intents(self, event: PartitionIntentsChanged) -> None:
-        """Take up every order that is not being carried out yet."""
-        await self._look(event.cause)
-
-    async def _look(self, cause: str) -> None:
-        """Read all orders; none holds up the others, or a take-over."""
-        for topic, orders in await self._additions.read(self._look_again):
-            await self._heed(topic, orders, cause, adding=True)
-        for topic, orders in await self._removals.read(self._look_again):
-            await self._heed(topic, orders, cause, adding=False)
-
-    def _look_again(self) -> None:
-        self._desk.hint(PartitionIntentsChanged)
-
-    async def _heed(
-        self, name: str, orders: Mapping[int, bytes], cause: str, *, adding: bool
-    ) -> None:
-        topic = self._image.topics.get(name)
+    async def _execute(self, name: str, intents: Mapping[int, bytes], *, adding: bool) -> None:
+        topic = self.image.topics.get(name)
         try:
             if topic is None:
-                await (self._additions if adding else self._removals).refuse_all(name, orders)
+                await (self._additions if adding else self._removals).refuse_all(name, intents)
             elif topic.deleting or not topic.topic_id:
                 return
             elif adding:
-                await self.on_partitions_add(topic, orders, cause)
+                await self.on_partitions_add(topic, intents)
             else:
-                await self.on_partitions_remove(topic, orders, cause)
-        except (MultiFailed, LeadlineError) as failure:
-            _log.warning("orders for partitions of %s have to wait: %s", name, failure)
-        except StaleView as moved:
-            _log.info("%s has changed meanwhile; looking again", moved)
-            self._desk.hint(events.BrokersChanged, cause)
-            self._desk.hint(events.Reconcile, cause)
+                await self.on_partitions_remove(topic, intents)
+        except (MultiFailed, LeadlineError) as error:
+            logger.warning("partition intents not executed yet", topic=name, error=str(error))
+        except StaleImage as error:
+            logger.info("broker has changed; reading again", path=str(error))
+            self.queue.trigger(BrokersChanged, current_cause())
+            self.queue.trigger(Reconcile, current_cause())
 
-    def _entry(self, kind: str, topic: TopicImage, **facts: Any) -> AuditEntry:
+    def _entry(self, kind: str, topic: TopicImage, **members: Any) -> AuditEntry:
         resource = {"topic": topic.name, "topic_id": topic.topic_id}
-        return self._desk.entry(kind, resource, **facts)
+        return self.audit.entry(kind, resource, **members)
 
     # -- adding ----------------------------------------------------------------
 
-    async def on_add(self, event: AddPartitions) -> None:
-        """Add partitions by an operator's request.
+    @AddPartitions.handler
+    async def on_add(
+        self, event: AddPartitions, reply: Reply[Mapping[int, tuple[int, ...]]]
+    ) -> None:
+        """Add partitions.
 
         Raises:
             Refused: the request is against the rules; nothing was written.
 
         """
-        topic = find_topic(self._image, event.topic)
+        topic = find_topic(self.image, event.topic)
         explicit = event.replica_assignment is not None
-        known = await self._store.brokers_ever() if explicit else self._image.live
-        added = plan_additions(topic, self._image, event.total, event.replica_assignment, known)
+        known = await self.store.brokers_ever() if explicit else self.image.live
+        added = plan_additions(topic, self.image, event.total, event.replica_assignment, known)
         if not event.dry_run:
             try:
-                await self._add(topic, added, (), event.cause, "operator")
+                await self._add(topic, added, (), "operator")
             except MultiFailed as failure:
                 raise StaleVersion(f"topic {topic.name!r} has just changed: ask again") from failure
-        event.settle(added)
+        reply.settle(added)
 
-    async def on_partitions_add(
-        self, topic: TopicImage, orders: Mapping[int, bytes], cause: str
-    ) -> None:
-        """Add the partitions that somebody ordered in ZooKeeper (seed 1 H)."""
-        if not orders:
+    async def on_partitions_add(self, topic: TopicImage, intents: Mapping[int, bytes]) -> None:
+        """Add the partitions that intents ask for (Replication V3, section H)."""
+        if not intents:
             return
-        wanted, refused = self._additions.decoded(topic, orders)
-        known = await self._store.brokers_ever()
-        replicas = {number: intent.replicas for number, intent in wanted.items()}
+        valid, refused = self._additions.decode(topic, intents)
+        known = await self.store.brokers_ever()
+        replicas = {number: intent.replicas for number, intent in valid.items()}
         found = sort_additions(topic, replicas, known)
         if found.possible:
             paths = [self._additions.path(topic.name, number) for number in found.possible]
-            await self._add(topic, found.possible, paths, cause)
+            await self._add(topic, found.possible, paths)
         await self._additions.refuse(topic.name, refused | found.refused)
 
     async def _add(
         self,
         topic: TopicImage,
         added: Mapping[int, tuple[int, ...]],
-        orders: Sequence[str],
-        cause: str,
+        intents: Sequence[str],
         actor: str = "",
     ) -> None:
         """Publish partitions in the topic's node, then their first leaders (init_leaders)."""
         entry = self._entry("partitions_added", topic, actor=actor, after={ASSIGNMENT: added})
-        done = [DeleteOp(path, ANY_VERSION) for path in orders]
-        await self._publish(topic, with_added(topic.assignment, added), done, entry)
-        names = [TopicPartition(topic.name, number) for number in added]
-        why = Why(cause, self._desk.office.actor, "leaders_initialised", "partitions added")
-        await self._desk.write(init_leaders(self._image, names), why)
-        self._desk.delivery.metadata()
+        executed = [DeleteOp(path, ANY_VERSION) for path in intents]
+        await self._publish(topic, with_added(topic.assignment, added), executed, entry)
+        topic_partitions = [TopicPartition(topic.name, number) for number in added]
+        decisions = init_leaders(self.image, topic_partitions)
+        await self.publisher.write(decisions, "leaders_initialised", "partitions added")
+        self.dispatcher.send_metadata()
 
     async def _publish(
         self,
@@ -200,129 +191,129 @@ class PartitionManager(EventHandler):
         others: Sequence[Op],
         entry: AuditEntry,
     ) -> None:
-        """Write a topic's node, and do `others` in the same multi.
+        """Write a topic's node, and apply the operations `others` in the same multi.
 
         Raises:
-            PolicyViolation: the node would be larger than ZooKeeper takes.
-            MultiFailed: somebody else has written one of the nodes; they are read anew.
+            PolicyViolation: the node would be larger than ZooKeeper accepts.
+            MultiFailed: somebody else has written one of the nodes; a reconciliation follows.
 
         """
         node = SetOp(znodes.topic_path(topic.name), znodes.encode_topic(assignment), topic.version)
         try:
-            written, *_ = await self._desk.writer.commit([node, *others], entry)
+            written, *_ = await self.writer.commit([node, *others], entry)
         except RequestTooLarge as problem:
             raise PolicyViolation(f"the topic has too many partitions: {problem}") from None
         except MultiFailed as failure:
             if isinstance(failure.error, BadVersion):
-                self._desk.hint(events.Reconcile)
+                self.queue.trigger(Reconcile)
             raise
         if isinstance(written, Stat):
             change = TopicSet(topic.name, assignment, written.version, written.mzxid)
-            self._image.apply([change])
+            self.image.apply([change])
 
     # -- removing --------------------------------------------------------------
 
-    async def on_remove(self, event: RemovePartitions) -> None:
-        """Write the orders; everything else follows from them.
+    @RemovePartitions.handler
+    async def on_remove(self, event: RemovePartitions, reply: Reply[tuple[int, ...]]) -> None:
+        """Write the intents to remove partitions, and begin.
 
         Raises:
             Refused: the request is against the rules; nothing was written.
 
         """
-        topic = find_topic(self._image, event.topic)
-        going = check_removal(topic, event.partitions)
+        topic = find_topic(self.image, event.topic)
+        numbers = check_removal(topic, event.partitions)
         if not event.dry_run:
             value = encode_removal(RemoveIntent(topic.topic_id))
-            orders = await self._removals.creations(topic.name, going, value)
-            facts = {"actor": "operator", "after": {"partitions": sorted(going)}}
-            entry = self._entry("partitions_removal_ordered", topic, **facts)
-            await self._desk.writer.fenced(orders, entry)
-            self._begin(topic, going, event.cause)
-        event.settle(going)
+            intents = await self._removals.creations(topic.name, numbers, value)
+            members = {"actor": "operator", "after": {"partitions": sorted(numbers)}}
+            entry = self._entry("partitions_removal_ordered", topic, **members)
+            await self.writer.commit_all(intents, entry)
+            self._begin_removal(topic, numbers)
+        reply.settle(numbers)
 
-    async def on_partitions_remove(
-        self, topic: TopicImage, orders: Mapping[int, bytes], cause: str
-    ) -> None:
-        """Begin, or resume, the removals that are ordered in ZooKeeper (seed 1 H)."""
-        wanted, refused = self._removals.decoded(topic, orders)
-        done = [number for number in wanted if number not in topic.partitions]
-        reasons = dict.fromkeys(done, "there is no such partition")
-        found = sort_removals(topic, wanted.keys() - reasons.keys())
-        going = {*found.possible, *(topic.leaving & wanted.keys())}
-        if going:
-            self._begin(topic, going, cause)
+    async def on_partitions_remove(self, topic: TopicImage, intents: Mapping[int, bytes]) -> None:
+        """Begin or resume the removals that intents ask for (Replication V3, section H)."""
+        valid, refused = self._removals.decode(topic, intents)
+        unknown = [number for number in valid if number not in topic.partitions]
+        reasons = dict.fromkeys(unknown, "there is no such partition")
+        found = sort_removals(topic, valid.keys() - reasons.keys())
+        numbers = {*found.possible, *(topic.leaving & valid.keys())}
+        if numbers:
+            self._begin_removal(topic, numbers)
         await self._removals.refuse(topic.name, refused | reasons | found.refused)
 
-    def _begin(self, topic: TopicImage, numbers: Collection[int], cause: str) -> None:
-        """Tell the brokers to stop, and wait beside the queue until all live ones have."""
-        fresh = frozenset(numbers) - topic.leaving
-        self._image.apply([RemovalPending(topic.name, fresh, self._image.zxid)])
-        if fresh:
-            self._desk.delivery.stop(topic.name, cause, fresh)
+    def _begin_removal(self, topic: TopicImage, numbers: Collection[int]) -> None:
+        """Have brokers delete the replicas, and wait beside the queue until they have."""
+        new = frozenset(numbers) - topic.leaving
+        self.image.apply([RemovalPending(topic.name, new, self.image.zxid)])
+        if new:
+            self.dispatcher.delete_replicas(topic.name, new)
         if topic.name not in self._stopping:
-            task = asyncio.create_task(self._await_stops(topic.name, cause))
-            self._stopping[topic.name] = task
+            self._stopping.add(topic.name)
+            self.run_in_background(self._await_stops(topic.name), "partition-stops")
 
-    async def _await_stops(self, name: str, cause: str) -> None:
-        delivery = self._desk.delivery
-
+    async def _await_stops(self, name: str) -> None:
         def stopped() -> bool:
-            topic = self._image.topics.get(name)
-            return topic is None or delivery.stopped(name, topic.leaving)
+            topic = self.image.topics.get(name)
+            return topic is None or self.dispatcher.is_stopped(name, topic.leaving)
 
-        await delivery.until(stopped)
-        now = self._desk.office.clock.monotonic_ms()
-        self._desk.post(PartitionsStopped(cause=cause, at_ms=now, topic=name))
+        await self.dispatcher.until(stopped)
+        self.queue.post(PartitionsStopped(name), current_cause())
 
+    @PartitionsStopped.handler
     async def on_stopped(self, event: PartitionsStopped) -> None:
-        """Remove the nodes of partitions that no live broker hosts any more."""
-        self._stopping.pop(event.topic, None)
-        topic = self._image.topics.get(event.topic)
+        """Delete the nodes of partitions that no live broker hosts any more."""
+        self._stopping.discard(event.topic)
+        topic = self.image.topics.get(event.topic)
         if topic is None or topic.deleting or not topic.leaving:
             return
-        if not self._desk.delivery.stopped(topic.name, topic.leaving):  # a broker came back
-            self._begin(topic, topic.leaving, event.cause)
+        if not self.dispatcher.is_stopped(topic.name, topic.leaving):  # a broker came back
+            self._begin_removal(topic, topic.leaving)
             return
         numbers = sorted(topic.leaving, reverse=True)
-        room = max(1, self._desk.office.settings.zookeeper_multi_max_ops // _OPS_PER_REMOVAL - 1)
+        room = max(1, self.max_ops // _OPS_PER_REMOVAL - 1)
         try:
             for start in range(0, len(numbers), room):
                 await self._remove(topic, numbers[start : start + room])
-        except MultiFailed as failure:  # the next reconciliation resumes it
-            _log.warning("partitions of %s are not removed yet: %s", topic.name, failure)
+        except MultiFailed as failure:  # The next reconciliation resumes it.
+            logger.warning("partitions not removed yet", topic=topic.name, error=str(failure))
 
     async def _remove(self, topic: TopicImage, numbers: Sequence[int]) -> None:
-        """Delete all that there is of some partitions, in one multi with all orders for them.
+        """Delete partitions and all intents for them in one multi.
 
-        A leader may have written its ISR until it stopped: states are read once more,
-        because the topic's node has to note an epoch that is above all of theirs.
+        The topic's node has to note an epoch above all of theirs, and a leader may have
+        written its ISR until it stopped: read the states once more.
         """
-        names = [TopicPartition(topic.name, number) for number in numbers]
-        self._desk.adopt(await self._store.read_states(names))
-        ops = [*await self._node_deletions(names), *await self._removals.deletions(names)]
-        ops += self._reassignments.removal_ops(names)
-        gone = dict.fromkeys(numbers)
+        topic_partitions = [TopicPartition(topic.name, number) for number in numbers]
+        self.publisher.apply_read(await self.store.read_states(topic_partitions))
+        ops = [
+            *await self._node_deletions(topic_partitions),
+            *await self._removals.deletions(topic_partitions),
+            *self.agent.removal_ops(topic_partitions),
+        ]
+        after = {ASSIGNMENT: dict.fromkeys(numbers)}
         before = {ASSIGNMENT: {n: topic.partitions[n].replicas for n in numbers}}
-        entry = self._entry("partitions_removed", topic, before=before, after={ASSIGNMENT: gone})
+        entry = self._entry("partitions_removed", topic, before=before, after=after)
         await self._publish(topic, without(topic, numbers), ops, entry)
-        self._reassignments.removed(names)
-        self._desk.delivery.forget(names)
-        self._desk.delivery.metadata()
+        self.agent.removed(topic_partitions)
+        self.dispatcher.forget(topic_partitions)
+        self.dispatcher.send_metadata()
 
-    async def _node_deletions(self, names: Sequence[TopicPartition]) -> list[Op]:
-        """Return what deletes partitions' nodes and all below them, states as they were read."""
-        parents = [znodes.partition_path(*name) for name in names]
+    async def _node_deletions(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
+        """Return the deletions of partitions' nodes and children; states at known versions."""
+        parents = [znodes.partition_path(*topic_partition) for topic_partition in topic_partitions]
         ops: list[Op] = []
-        for name, parent, kids in zip(
-            names, parents, await self._store.children(parents), strict=True
+        for topic_partition, parent, children in zip(
+            topic_partitions, parents, await self.store.children(parents), strict=True
         ):
-            if kids is None:
+            if children is None:
                 continue
-            partition = self._image.partition(name)
+            partition = self.image.partition(topic_partition)
             version = partition.version if partition and partition.state else ANY_VERSION
-            for kid in kids:
-                path = f"{parent}/{kid}"
-                exact = path == znodes.state_path(*name)
-                ops.append(DeleteOp(path, version if exact else ANY_VERSION))
+            for child in children:
+                path = f"{parent}/{child}"
+                is_state = path == znodes.state_path(*topic_partition)
+                ops.append(DeleteOp(path, version if is_state else ANY_VERSION))
             ops.append(DeleteOp(parent, ANY_VERSION))
         return ops

@@ -1,23 +1,25 @@
-"""What the active controller does when topics are created, found, or deleted (seed 1 B; R12).
+"""Handlers of topics that are created, found or deleted (Replication V3, section B; rule R12).
 
-A deletion is a list of steps, each of which any controller can repeat: the
-tombstone stands; metadata without the topic and StopReplica go to every live
-broker until all have acknowledged; then the nodes go, children first, and the
-tombstone with the topic's own node in the last multi. A broker that is away keeps
-its replica until it returns, and then finds that nobody knows it (stray).
+A deletion is a list of steps, each of which any controller can repeat. The tombstone is
+in ZooKeeper; metadata without the topic and StopReplica go to every live broker until all
+have acknowledged; then the nodes are deleted, children first, and the tombstone with the
+topic's own node in the last multi. A broker that is down keeps its replicas until it
+returns, and then finds that the topic is unknown (stray replicas).
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import msgspec
+import structlog
 
 from leadline_client.errors import PolicyViolation, TopicDeletionPending
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
+from leadline_common.cause import current_cause
 from leadline_common.settings import validate_topic_configs
 from leadline_common.zk.errors import MultiFailed, NodeExists, RequestTooLarge
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
@@ -40,54 +42,91 @@ from leadline_controller.domain.topics import (
     find_topic,
     plan_assignment,
 )
-from leadline_controller.runtime.engine import events
-from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import Why
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
+from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
+from leadline_controller.runtime.engine.events import (
+    ControllerEvent,
+    ControllerRequest,
+    DryRunRequest,
+    Reply,
+    Trigger,
+)
+from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
+from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.ports import ControllerStore
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
+
+Assignment: TypeAlias = Mapping[int, tuple[int, ...]]
+"""Partition number to replicas."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicsChanged(Trigger):
+    """The watch on the list of topics fired."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionsChanged(Trigger):
+    """The watch on the tombstones fired."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStopped(ControllerEvent):
+    """Every live broker has stopped and deleted its replicas of a topic."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(DryRunRequest[Assignment]):
+    """Create a topic; answered with its replicas once the partition states are written."""
+
+    new: NewTopic
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.new.name}
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(ControllerRequest[str]):
+    """Delete a topic; answered with the topic id once the tombstone is written."""
+
+    topic: str
+
+    @property
+    def resource(self) -> Mapping[str, Any]:
+        """The topic."""
+        return {"topic": self.topic}
+
+
+@dataclass(eq=False)
 class TopicManager(EventHandler):
-    """The handlers of topic events, and the deletions under way."""
+    """Handles topic events, and holds the deletions in progress."""
 
-    def __init__(self, desk: EventContext) -> None:
-        self._desk = desk
-        self._store = desk.office.store
-        self._stopping: dict[str, asyncio.Task[None]] = {}
+    store: ControllerStore
+    image: ClusterImage
+    queue: EventQueue
+    configs: DynamicConfigs
+    writer: StateWriter
+    publisher: StatePublisher
+    dispatcher: BrokerDispatcher
+    audit: AuditLog
+    new_id: Callable[[], str]
+    random_index: Callable[[int], int]
+    _stopping: set[str] = field(default_factory=set, init=False)
 
-    @property
-    def handlers(self) -> Handlers:
-        """Return who handles what."""
-        return {
-            events.TopicsChanged: self.on_topic_change,
-            events.DeletionsChanged: self.on_deletions,
-            events.TopicStopped: self.on_stopped,
-            events.CreateTopic: self.on_create,
-            events.DeleteTopic: self.on_delete,
-        }
-
-    async def take_over(self, cause: str) -> None:
+    async def on_elected(self) -> None:
         """Resume the deletions that an earlier controller began."""
-        await self.look_for_deletions(cause)
-
-    async def reconcile(self, event: events.Reconcile) -> None:
-        """Look for tombstones whose watch was missed."""
-        await self.look_for_deletions(event.cause)
-
-    @property
-    def _image(self) -> ClusterImage:
-        return self._desk.image
-
-    async def close(self) -> None:
-        """End what runs beside the queue."""
-        for task in self._stopping.values():
-            task.cancel()
-        await asyncio.gather(*self._stopping.values(), return_exceptions=True)
+        await self.reconcile()
 
     # -- creation --------------------------------------------------------------
 
-    async def on_create(self, event: events.CreateTopic) -> None:
+    @CreateTopic.handler
+    async def on_create(self, event: CreateTopic, reply: Reply[Assignment]) -> None:
         """Create a topic and its first leaders.
 
         Raises:
@@ -96,36 +135,35 @@ class TopicManager(EventHandler):
         """
         new = event.new
         check_topic_name(new.name)
-        check_may_create(self._image, new.name)
+        check_may_create(self.image, new.name)
         configs = validate_topic_configs(new.configs)
         assignment = await self._plan(new)
         if not event.dry_run:
-            await self._create(new.name, assignment, configs, event.cause)
-        event.settle(assignment)
+            await self._create(new.name, assignment, configs)
+        reply.settle(assignment)
 
-    async def _plan(self, new: NewTopic) -> dict[int, tuple[int, ...]]:
-        settings, chance = self._desk.configs.current(), self._desk.office.random_index
+    async def _plan(self, new: NewTopic) -> Assignment:
+        settings = self.configs.current()
         explicit = new.replica_assignment is not None
-        known = await self._store.brokers_ever() if explicit else self._image.live
-        count = max(1, len(self._image.brokers))
+        known = await self.store.brokers_ever() if explicit else self.image.live
+        count = max(1, len(self.image.brokers))
         return plan_assignment(
             new,
-            self._image,
+            self.image,
             known,
             default_partitions=settings.num_partitions,
             default_replication_factor=settings.default_replication_factor,
-            start_index=chance(count),
-            shift=chance(count),
+            start_index=self.random_index(count),
+            shift=self.random_index(count),
         )
 
     async def _create(
         self,
         name: str,
-        partitions: Mapping[int, tuple[int, ...]],
+        partitions: Assignment,
         configs: dict[str, str],
-        cause: str,
     ) -> None:
-        assignment = TopicAssignment(self._desk.office.new_id(), partitions)
+        assignment = TopicAssignment(self.new_id(), partitions)
         ops: list[Op] = [
             CreateOp(znodes.topic_path(name), znodes.encode_topic(assignment)),
             CreateOp(znodes.partitions_path(name)),
@@ -133,195 +171,193 @@ class TopicManager(EventHandler):
         if configs:
             ops.append(CreateOp(znodes.topic_config_path(name), znodes.encode_configs(configs)))
         entry = self._entry("topic_created", name, assignment.topic_id, actor="operator")
-        told = {ASSIGNMENT: assignment.partitions, "configs": configs}
-        entry = msgspec.structs.replace(entry, after=told)
+        after = {ASSIGNMENT: assignment.partitions, "configs": configs}
+        entry = msgspec.structs.replace(entry, after=after)
         try:
-            zxid = (await self._desk.writer.commit(ops, entry)).zxid
+            zxid = (await self.writer.commit(ops, entry)).zxid
         except RequestTooLarge as problem:
             raise PolicyViolation(f"the topic has too many partitions: {problem}") from None
         except MultiFailed as failure:
             if isinstance(failure.error, NodeExists):
-                self._desk.hint(events.TopicsChanged)
+                self.queue.trigger(TopicsChanged)
                 raise PolicyViolation(f"{failure.error.path} exists already") from None
             raise
         configs_set = ConfigsSet(name, configs, zxid, 0 if configs else NO_NODE)
-        self._image.apply([TopicSet(name, assignment, 0, zxid), configs_set])
-        self._desk.writer.rooted(name)
-        await self._lead([name], "first leaders", cause)
+        self.image.apply([TopicSet(name, assignment, 0, zxid), configs_set])
+        self.writer.parent_exists(name)
+        await self._init_leaders([name], "first leaders")
 
-    async def _lead(self, names: list[str], reason: str, cause: str) -> None:
-        """Publish the first leaders of topics (seed 1: init_leaders)."""
-        why = Why(cause, self._desk.office.actor, "leaders_initialised", reason)
-        await self._desk.write(on_topic_change(self._image, names), why)
-        self._desk.delivery.metadata()
+    async def _init_leaders(self, names: list[str], reason: str) -> None:
+        """Publish the first leaders of topics (Replication V3, init_leaders)."""
+        decisions = on_topic_change(self.image, names)
+        await self.publisher.write(decisions, "leaders_initialised", reason)
+        self.dispatcher.send_metadata()
 
     def _entry(self, kind: str, topic: str, topic_id: str, actor: str = "") -> AuditEntry:
-        return self._desk.entry(kind, {"topic": topic, "topic_id": topic_id}, actor=actor)
+        return self.audit.entry(kind, {"topic": topic, "topic_id": topic_id}, actor=actor)
 
-    # -- what others did -------------------------------------------------------
+    # -- changes in ZooKeeper --------------------------------------------------
 
-    async def on_topic_change(self, event: events.TopicsChanged | events.Reconcile) -> None:
-        """Take in topics that were created, changed or removed in ZooKeeper directly."""
-        names = await self._store.topic_names(self._look_again)
-        vanished = self._image.topics.keys() - set(names)
-        for name in sorted(vanished):
+    @TopicsChanged.handler
+    async def on_topics_changed(self) -> None:
+        """Read new topics, and forget those that have gone."""
+        await self.read_topics(everything=False)
+
+    async def read_topics(self, *, everything: bool) -> None:
+        """Apply topics that were created or removed in ZooKeeper; with `everything`, changed too.
+
+        (Replication V3, on_topic_change.)
+        """
+        names = await self.store.topic_names(self._read_again)
+        for name in sorted(self.image.topics.keys() - set(names)):
             self._forget(name)
-        known = {t.name: t.zxid for t in self._image.topics.values()}
-        wanted = (
-            names
-            if isinstance(event, events.Reconcile)
-            else [name for name in names if name not in known]
-        )
-        changes = await self._store.read_topics(wanted, known)
-        fresh = [c.topic for c in changes if isinstance(c, TopicSet)]
-        if self._image.apply(changes):
-            self._desk.delivery.metadata()
-        if fresh:
-            await self._take_up(fresh, event.cause)
+        known = {t.name: t.zxid for t in self.image.topics.values()}
+        wanted = names if everything else [name for name in names if name not in known]
+        changes = await self.store.read_topics(wanted, known)
+        found = [c.topic for c in changes if isinstance(c, TopicSet)]
+        if self.image.apply(changes):
+            self.dispatcher.send_metadata()
+        if found:
+            await self._initialise(found)
 
-    async def _take_up(self, names: list[str], cause: str) -> None:
-        """Give found topics an id and, where they have no state, first leaders."""
+    async def _initialise(self, names: list[str]) -> None:
+        """Give found topics an id, and their partitions without a state a first leader."""
         for name in names:
-            topic = self._image.topics[name]
+            topic = self.image.topics[name]
             if not topic.topic_id:
-                await self._name(topic)
+                await self._assign_id(topic)
         partitions = [
             TopicPartition(name, number)
             for name in names
-            for number, partition in self._image.topics[name].partitions.items()
+            for number, partition in self.image.topics[name].partitions.items()
             if partition.state is None
         ]
-        self._desk.adopt(await self._store.read_states(partitions))
-        await self._lead(names, "topic found", cause)
+        self.publisher.apply_read(await self.store.read_states(partitions))
+        await self._init_leaders(names, "topic found")
 
-    async def _name(self, topic: TopicImage) -> None:
-        """Give a topic that was written by hand its id."""
-        topic_id = self._desk.office.new_id()
+    async def _assign_id(self, topic: TopicImage) -> None:
+        """Assign an id to a topic that an operator wrote into ZooKeeper."""
+        topic_id = self.new_id()
         assignment = msgspec.structs.replace(topic.assignment, topic_id=topic_id)
         path = znodes.topic_path(topic.name)
         entry = self._entry("topic_named", topic.name, topic_id)
         entry = msgspec.structs.replace(entry, after={ASSIGNMENT: assignment.partitions})
-        (result,) = await self._desk.writer.commit(
+        (result,) = await self.writer.commit(
             [SetOp(path, znodes.encode_topic(assignment), topic.version)], entry
         )
         if isinstance(result, Stat):
-            self._image.apply([TopicSet(topic.name, assignment, result.version, result.mzxid)])
+            self.image.apply([TopicSet(topic.name, assignment, result.version, result.mzxid)])
 
     def _forget(self, name: str, zxid: int = 0) -> None:
-        """Let go of a topic whose node is gone without a tombstone: no replica is deleted."""
-        topic = self._image.topics[name]
+        """Forget a topic whose node is gone; without a tombstone no replica is deleted."""
+        topic = self.image.topics[name]
         if not topic.deleting:
-            _log.error("topic %s vanished from ZooKeeper without a tombstone", name)
-        names = [TopicPartition(name, number) for number in topic.partitions]
-        self._image.apply([TopicGone(name, zxid)])
-        self._desk.delivery.forget(names)
-        self._desk.delivery.metadata()
+            logger.error("topic node gone without a tombstone", topic=name)
+        topic_partitions = [TopicPartition(name, number) for number in topic.partitions]
+        self.image.apply([TopicGone(name, zxid)])
+        self.dispatcher.forget(topic_partitions)
+        self.dispatcher.send_metadata()
 
-    def _look_again(self) -> None:
-        self._desk.hint(events.TopicsChanged)
+    def _read_again(self) -> None:
+        self.queue.trigger(TopicsChanged)
 
     # -- deletion --------------------------------------------------------------
 
-    async def on_delete(self, event: events.DeleteTopic) -> None:
-        """Write the tombstone; everything else follows from it.
+    @DeleteTopic.handler
+    async def on_delete(self, event: DeleteTopic, reply: Reply[str]) -> None:
+        """Write the tombstone, and begin the deletion.
 
         Raises:
             UnknownTopic: there is no such topic.
-            TopicDeletionPending: somebody else has just ordered it.
+            TopicDeletionPending: somebody else has just written the tombstone.
 
         """
-        topic = find_topic(self._image, event.topic)
+        topic = find_topic(self.image, event.topic)
         path, kind = znodes.delete_topic_path(topic.name), "topic_deletion_ordered"
         entry = self._entry(kind, topic.name, topic.topic_id, actor="operator")
         try:
-            ordered = await self._desk.writer.commit(
-                [CreateOp(path, topic.topic_id.encode())], entry
-            )
+            written = await self.writer.commit([CreateOp(path, topic.topic_id.encode())], entry)
         except MultiFailed as failure:
             if not isinstance(failure.error, NodeExists):
                 raise
-            self._look_for_tombstones()
+            self._tombstones_changed()
             raise TopicDeletionPending(f"topic {topic.name!r} is being deleted already") from None
-        event.settle(topic.topic_id)
-        self._begin(topic, event.cause, ordered.zxid)
+        reply.settle(topic.topic_id)
+        self._begin_deletion(topic, written.zxid)
 
-    async def on_deletions(self, event: events.DeletionsChanged) -> None:
-        """Take up every tombstone that is not being acted on yet."""
-        await self.look_for_deletions(event.cause)
-
-    async def look_for_deletions(self, cause: str) -> None:
-        """Read the tombstones; begin or resume each deletion, and clear stale ones."""
-        for stone in await self._store.tombstones(self._look_for_tombstones):
+    @DeletionsChanged.handler
+    async def reconcile(self) -> None:
+        """Read the tombstones; begin or resume each deletion, and delete stale tombstones."""
+        for tombstone in await self.store.tombstones(self._tombstones_changed):
             try:
-                await self._heed(stone, cause)
-            except MultiFailed as failure:  # no reason to hold up the others, or a take-over
-                _log.error("the deletion of %s cannot go on: %s", stone.topic, failure)
+                await self._resume(tombstone)
+            except MultiFailed as failure:  # It must not delay the others, or an election.
+                logger.warning("deletion failed", topic=tombstone.topic, error=str(failure))
 
-    async def _heed(self, stone: Tombstone, cause: str) -> None:
-        topic = self._image.topics.get(stone.topic)
+    async def _resume(self, tombstone: Tombstone) -> None:
+        topic = self.image.topics.get(tombstone.topic)
         if topic is None:
-            await self._delete_nodes(stone.topic, stone.topic_id)
-        elif stone.topic_id in ("", topic.topic_id):
-            self._begin(topic, cause)
+            await self._delete_nodes(tombstone.topic, tombstone.topic_id)
+        elif tombstone.topic_id in ("", topic.topic_id):
+            self._begin_deletion(topic)
         else:
-            _log.warning("the tombstone of %s is for another topic id", stone.topic)
-            await self._desk.writer.commit(
-                [DeleteOp(znodes.delete_topic_path(stone.topic), ANY_VERSION)],
-                self._entry("tombstone_dropped", stone.topic, stone.topic_id),
+            logger.warning("tombstone is for another topic id", topic=tombstone.topic)
+            await self.writer.commit(
+                [DeleteOp(znodes.delete_topic_path(tombstone.topic), ANY_VERSION)],
+                self._entry("tombstone_dropped", tombstone.topic, tombstone.topic_id),
             )
 
-    def _look_for_tombstones(self) -> None:
-        self._desk.hint(events.DeletionsChanged)
+    def _tombstones_changed(self) -> None:
+        self.queue.trigger(DeletionsChanged)
 
-    def _begin(self, topic: TopicImage, cause: str, zxid: int = 0) -> None:
-        """Tell the brokers to stop, and wait beside the queue until all live ones have."""
+    def _begin_deletion(self, topic: TopicImage, zxid: int = 0) -> None:
+        """Have brokers delete the replicas, and wait beside the queue until they have."""
         if topic.name in self._stopping:
             return
-        self._image.apply([DeletionPending(topic.name, zxid)])
-        self._desk.delivery.stop(topic.name, cause)
-        task = asyncio.create_task(self._await_stops(topic.name, cause))
-        self._stopping[topic.name] = task
+        self.image.apply([DeletionPending(topic.name, zxid)])
+        self.dispatcher.delete_replicas(topic.name)
+        self._stopping.add(topic.name)
+        self.run_in_background(self._await_stops(topic.name), "topic-stops")
 
-    async def _await_stops(self, name: str, cause: str) -> None:
-        delivery = self._desk.delivery
-        await delivery.until(lambda: delivery.stopped(name))
-        now = self._desk.office.clock.monotonic_ms()
-        self._desk.post(events.TopicStopped(cause=cause, at_ms=now, topic=name))
+    async def _await_stops(self, name: str) -> None:
+        await self.dispatcher.until(lambda: self.dispatcher.is_stopped(name))
+        self.queue.post(TopicStopped(name), current_cause())
 
-    async def on_stopped(self, event: events.TopicStopped) -> None:
-        """Remove the nodes of a topic that no live broker hosts any more."""
-        self._stopping.pop(event.topic, None)
-        topic = self._image.topics.get(event.topic)
+    @TopicStopped.handler
+    async def on_stopped(self, event: TopicStopped) -> None:
+        """Delete the nodes of a topic that no live broker hosts any more."""
+        self._stopping.discard(event.topic)
+        topic = self.image.topics.get(event.topic)
         if topic is None:
             return
-        if not self._desk.delivery.stopped(event.topic):  # a broker has come back meanwhile
-            self._begin(topic, event.cause)
+        if not self.dispatcher.is_stopped(event.topic):  # a broker came back
+            self._begin_deletion(topic)
             return
         zxid = await self._delete_nodes(topic.name, topic.topic_id)
         self._forget(topic.name, zxid)
 
     async def _delete_nodes(self, name: str, topic_id: str) -> int:
-        """Delete what there is of a topic, the tombstone last; return that transaction."""
-        (numbers,) = await self._store.children([znodes.partitions_path(name)])
+        """Delete all nodes of a topic, the tombstone last; return the zxid of that multi."""
+        (numbers,) = await self.store.children([znodes.partitions_path(name)])
         parents = [f"{znodes.partitions_path(name)}/{number}" for number in numbers or ()]
         nodes = [
             DeleteOp(path, ANY_VERSION)
-            for parent, kids in zip(parents, await self._store.children(parents), strict=True)
-            for path in (*(f"{parent}/{kid}" for kid in kids or ()), parent)
+            for parent, children in zip(parents, await self.store.children(parents), strict=True)
+            for path in (*(f"{parent}/{child}" for child in children or ()), parent)
         ]
         entry = self._entry("topic_states_deleted", name, topic_id)
-        await self._desk.writer.fenced(nodes, entry)
+        await self.writer.commit_all(nodes, entry)
         last = (
             znodes.partitions_path(name),
             znodes.topic_path(name),
             znodes.topic_config_path(name),
             znodes.delete_topic_path(name),
         )
-        found = await self._store.read_nodes(last)
+        found = await self.store.read_nodes(last)
         ops = [
             DeleteOp(path, ANY_VERSION)
             for path, node in zip(last, found, strict=True)
             if node is not None
         ]
         entry = self._entry("topic_deleted", name, topic_id)
-        return (await self._desk.writer.commit(ops, entry)).zxid
+        return (await self.writer.commit(ops, entry)).zxid

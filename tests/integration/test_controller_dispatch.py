@@ -1,4 +1,4 @@
-"""What brokers are told when one of them refuses, disagrees or is slow."""
+"""What brokers receive when one of them refuses, disagrees or is slow."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ async def test_a_disagreement_that_grants_do_not_settle_costs_ever_fewer_of_them
 async def test_talk_of_a_later_controller_makes_a_controller_look(rig: Rig) -> None:
     """R11: it goes by what ZooKeeper says, not by what anybody claims."""
     controller = await rig.up(brokers=1)
-    reign, term = controller.service.reign(), controller.epoch
+    elected, term = controller.service.active_controller(), controller.epoch
     await beat(controller, rig.brokers[1], controller_epoch=term + 1)
     await create(controller, partitions=1, replication_factor=1)
-    assert controller.service.reign() is reign, "the office is its own"
+    assert controller.service.active_controller() is elected, "it holds the leadership"
     store = controller.stores[-1]
     held = await store.holder()
     assert held is not None
     store.holder = partial(_held_by_another, held)  # type: ignore[method-assign]  # what it reads
     await beat(controller, rig.brokers[1], controller_epoch=term + 1)
-    await until(lambda: controller.is_active and controller.epoch > term, "it contends anew")
+    await until(lambda: controller.is_active and controller.epoch > term, "it is elected again")
 
 
 async def _held_by_another(held: Holder, _wake: object = None) -> Holder:

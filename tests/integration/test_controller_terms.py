@@ -1,4 +1,4 @@
-"""Who rules: races, zombies, standbys, and controllers that die between any two writes."""
+"""Leadership terms: races, zombies, standbys, and controllers that die between two writes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tests.support.controllers import MortalStore, RunningController, active
 from tests.support.zookeeper import until
 
 
-async def usurp(session: ZkSession) -> int:
-    """Take the office away, as a candidate does once the holder's session has expired."""
+async def take_over(session: ZkSession) -> int:
+    """Become the controller, as a candidate does once the holder's session has expired."""
     data, stat = await session.get(znodes.CONTROLLER_EPOCH)
-    usurper = ControllerRegistration(99, "http://127.0.0.1:9", 0)
+    successor = ControllerRegistration(99, "http://127.0.0.1:9", 0)
     await session.multi(
         [
             DeleteOp(znodes.CONTROLLER, ANY_VERSION),
-            CreateOp(znodes.CONTROLLER, znodes.encode_controller(usurper), ephemeral=True),
+            CreateOp(znodes.CONTROLLER, znodes.encode_controller(successor), ephemeral=True),
             SetOp(znodes.CONTROLLER_EPOCH, str(int(data) + 1).encode(), stat.version),
         ]
     )
@@ -39,25 +39,25 @@ async def usurp(session: ZkSession) -> int:
 
 async def test_of_several_candidates_one_rules(rig: Rig, zk_session: ZkSession) -> None:
     controllers = [await rig.controller() for _ in range(3)]
-    ruler = await active(controllers)
-    others = [c for c in controllers if c is not ruler]
-    await until(lambda: all(c.epoch == 1 for c in controllers), "the others know who rules")
+    leader = await active(controllers)
+    others = [c for c in controllers if c is not leader]
+    await until(lambda: all(c.epoch == 1 for c in controllers), "the others know the active one")
     assert not any(c.is_active for c in others)
     data, _ = await zk_session.get(znodes.CONTROLLER)
-    assert znodes.decode_controller(data).id == ruler.settings.controller_id
-    await ruler.retire()
+    assert znodes.decode_controller(data).id == leader.settings.controller_id
+    await leader.retire()
     successor = await active(others)
     assert successor.epoch == 2
     assert (await zk_session.get(znodes.CONTROLLER_EPOCH))[0] == b"2"
 
 
 async def test_a_standby_forwards_what_it_cannot_answer(rig: Rig) -> None:
-    ruler = await rig.up(brokers=1)
+    leader = await rig.up(brokers=1)
     standby = await rig.controller()
-    await until(lambda: standby.epoch == 1, "the standby knows who rules")
+    await until(lambda: standby.epoch == 1, "the standby knows the active one")
     await create(standby, partitions=2, replication_factor=1)
     for path in ("/v1/metadata", "/v1/topics/orders", "/v1/brokers", "/v1/cluster"):
-        here, there = await asyncio.gather(standby.http.get(path), ruler.http.get(path))
+        here, there = await asyncio.gather(standby.http.get(path), leader.http.get(path))
         assert (here.status_code, here.json()) == (200, there.json())
     own = (await standby.http.get("/v1/controller")).json()
     assert (own["id"], own["active"], own["controller"]["id"]) == (2, False, 1)
@@ -67,24 +67,24 @@ async def test_a_standby_forwards_what_it_cannot_answer(rig: Rig) -> None:
 
 
 async def test_a_zombie_cannot_write_and_resigns(rig: Rig, zk_session: ZkSession) -> None:
-    """R11: another session took over while this one still believes that it rules."""
+    """R11: another session took over while this one still believes that it is active."""
     zombie = await rig.up(brokers=1, store_type=BlindStore)
-    reign, store = zombie.leadership.reign, zombie.stores[-1]
+    elected, store = zombie.leadership.active_controller, zombie.stores[-1]
     assert isinstance(store, BlindStore)
     store.seen = await store.holder()
-    epoch = await usurp(zk_session)
+    epoch = await take_over(zk_session)
     with pytest.raises(LeadlineError) as failure:
         await zombie.service.create_topic(NewTopic("late", 1, 1), dry_run=False)
     # Where another write of its own was refused before this one came, nothing was begun.
     assert failure.value.outcome == "unknown" or isinstance(failure.value, NoController)
     assert await zk_session.exists(znodes.topic_path("late")) is None
-    await until(lambda: zombie.leadership.reign is not reign, "it resigns")
+    await until(lambda: zombie.leadership.active_controller is not elected, "it resigns")
     await until(lambda: zombie.epoch == epoch, "it knows its successor")
     assert not zombie.is_active
 
 
 class BlindStore(ZkStore):
-    """A store that goes on seeing the holder of the office that it has once `seen`."""
+    """A store that goes on seeing the controller that it has once `seen`."""
 
     seen: Holder | None = None
 
@@ -95,15 +95,15 @@ class BlindStore(ZkStore):
 async def test_a_controller_that_is_replaced_notices_without_writing(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    ruler = await rig.up(brokers=1)
-    await usurp(zk_session)
-    await until(lambda: not ruler.is_active, "it resigns")
-    answer = await ruler.http.get("/v1/metadata")
+    leader = await rig.up(brokers=1)
+    await take_over(zk_session)
+    await until(lambda: not leader.is_active, "it resigns")
+    answer = await leader.http.get("/v1/metadata")
     assert answer.json()["error_code"] == 50350
 
 
 class CutOffStore(ZkStore):
-    """A store that may be cut off without being told so."""
+    """A store that may be cut off without a notification."""
 
     is_cut_off = False
 
@@ -113,12 +113,12 @@ class CutOffStore(ZkStore):
 
 async def test_a_controller_without_a_lease_resigns(rig: Rig) -> None:
     """R10: no connection state ever says that the session may have expired."""
-    ruler = await rig.up(brokers=1, store_type=CutOffStore)
-    store = ruler.stores[-1]
+    leader = await rig.up(brokers=1, store_type=CutOffStore)
+    store = leader.stores[-1]
     assert isinstance(store, CutOffStore)
     store.is_cut_off = True
-    await until(lambda: ruler.is_active and ruler.epoch == 2, "it rules again, newly elected")
-    assert ruler.stores[-1] is not store
+    await until(lambda: leader.is_active and leader.epoch == 2, "it is elected again")
+    assert leader.stores[-1] is not store
 
 
 class LateStore(ZkStore):
@@ -134,19 +134,19 @@ class LateStore(ZkStore):
 
 
 async def test_a_candidate_never_gives_up(rig: Rig) -> None:
-    """It would go on answering, without ever standing for office again."""
+    """It would go on answering without ever taking part in an election again."""
     candidate = await rig.controller(store_type=LateStore)
-    await until(lambda: candidate.is_active, "it rules at last")
+    await until(lambda: candidate.is_active, "it is elected at last")
 
 
 async def test_an_operator_may_force_an_election(rig: Rig, zk_session: ZkSession) -> None:
-    ruler = await rig.up(brokers=1)
+    leader = await rig.up(brokers=1)
     await zk_session.delete(znodes.CONTROLLER, ANY_VERSION)
-    await until(lambda: ruler.is_active and ruler.epoch == 2, "somebody rules again")
+    await until(lambda: leader.is_active and leader.epoch == 2, "it is elected again")
 
 
 async def is_whole(session: ZkSession, topic: str) -> bool:
-    """Tell whether each partition of a topic has its state."""
+    """Return whether each partition of a topic has its state."""
     data, _ = await session.get(znodes.topic_path(topic))
     partitions = znodes.decode_topic(data).partitions
     paths = [znodes.state_path(topic, partition) for partition in partitions]
@@ -191,8 +191,8 @@ async def test_creation_survives_death_at_any_write(
 
 
 def is_over(controller: RunningController, image: ClusterImage, topic: str) -> bool:
-    """Tell whether a controller lost its office, or has deleted a topic."""
-    return controller.leadership.reign is None or topic not in image.topics
+    """Return whether a controller lost its leadership, or has deleted a topic."""
+    return controller.leadership.active_controller is None or topic not in image.topics
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
@@ -207,11 +207,11 @@ async def test_deletion_survives_death_at_any_write(
         await create(maker, name, partitions=3, replication_factor=2)
         await maker.retire()
         doomed = await mortal(rig, k, after=after)
-        reign = doomed.leadership.reign
-        assert reign is not None
+        elected = doomed.leadership.active_controller
+        assert elected is not None
         with suppress(LeadlineError):
             await doomed.service.delete_topic(name, 0)
-        await until(partial(is_over, doomed, reign.image, name), "it dies, or is done")
+        await until(partial(is_over, doomed, elected.image, name), "it dies, or is done")
         await doomed.retire()
         ordered = await zk_session.exists(znodes.delete_topic_path(name))
         successor = await rig.controller()

@@ -1,0 +1,146 @@
+"""Publishing partition states and audit entries: into ZooKeeper first, then to the brokers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import structlog
+
+from leadline_client.wire import TopicPartition
+from leadline_common.cause import current_cause
+from leadline_common.clock import Clock
+from leadline_common.zk.errors import ZkError
+from leadline_common.znodes import AuditEntry
+from leadline_controller.domain.cluster import ClusterImage, StateSet
+from leadline_controller.domain.failover import StateDecision, decide_all, registered_since
+from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
+from leadline_controller.runtime.engine.event_queue import EventQueue
+from leadline_controller.runtime.engine.events import ControllerRequest
+from leadline_controller.runtime.engine.metrics import ControllerMetrics
+from leadline_controller.runtime.engine.state_writer import AuditHeader, Decide, StateWriter
+
+logger = structlog.get_logger(__name__)
+_WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+@dataclass(eq=False)
+class AuditLog:
+    """Builds audit entries about the event being handled, and writes those without a change.
+
+    `actor` is the controller: the actor where no other is named.
+    """
+
+    writer: StateWriter
+    clock: Clock
+    actor: str
+
+    def entry(
+        self,
+        kind: str,
+        resource: Mapping[str, Any],
+        *,
+        actor: str = "",
+        reason: str = "",
+        before: Any = None,
+        after: Any = None,
+    ) -> AuditEntry:
+        """Return an audit entry, to be written together with the change that it is about."""
+        return AuditEntry(
+            time=self.clock.wall_ms(),
+            cause=current_cause(),
+            actor=actor or self.actor,
+            kind=kind,
+            reason=reason,
+            resource=resource,
+            before=before,
+            after=after,
+        )
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Write an audit entry alone."""
+        await self.writer.commit([], entry)
+
+    async def record_request(
+        self, request: ControllerRequest[Any], outcome: str, reason: str = ""
+    ) -> None:
+        """Record a request that has changed nothing; a failure to do so is only logged."""
+        kind = _WORD_STARTS.sub("_", type(request).__name__).lower()
+        entry = self.entry(kind, request.resource, actor="operator", reason=reason)
+        try:
+            await self.record(msgspec.structs.replace(entry, outcome=outcome))
+        except ZkError as error:
+            logger.info("audit entry not written", kind=kind, outcome=outcome, error=str(error))
+
+
+@dataclass(eq=False)
+class StatePublisher:
+    """Writes decisions into ZooKeeper and sends them to the brokers."""
+
+    image: ClusterImage
+    queue: EventQueue
+    writer: StateWriter
+    dispatcher: BrokerDispatcher
+    metrics: ControllerMetrics
+    actor: str
+
+    def decide(self, topic_partitions: Sequence[TopicPartition]) -> list[StateDecision]:
+        """Decide for partitions from the image alone, as the reconciliation does."""
+        image = self.image
+        return decide_all(image, topic_partitions, image.live, registered_since(image))
+
+    async def write(
+        self,
+        decisions: list[StateDecision],
+        kind: str,
+        reason: str = "",
+        *,
+        actor: str = "",
+        decide: Decide | None = None,
+    ) -> list[StateDecision]:
+        """Publish decisions, and return those that were written.
+
+        `kind`, `reason` and `actor` go into the audit entries. `decide` decides again for
+        partitions whose state was not the expected one. Roles are sent as they are written,
+        metadata when all are.
+
+        Raises:
+            TermEnded: another controller was elected, or the lease has run out.
+            StaleImage: the live brokers are not those that were decided with.
+
+        """
+        if not decisions:
+            return []
+        header = AuditHeader(
+            current_cause(), actor or self.actor, kind, reason, self.queue.noticed_at
+        )
+        with self.dispatcher.metadata_held():
+            written = await self.writer.write(decisions, header, decide or self.decide)
+        # One increment for each reason: ten thousand of them cost as much as the decisions.
+        for cause, number in Counter(decision.reason for decision in written).items():
+            self.metrics.elections.labels(cause.value).inc(number)
+        return written
+
+    def apply_read(self, states: Sequence[StateSet]) -> None:
+        """Apply states that were read, and send those with a new leader epoch to the replicas."""
+        epochs = {}
+        for change in states:
+            topic_partition = TopicPartition(change.topic, change.partition)
+            partition = self.image.partition(topic_partition)
+            if partition is not None and partition.state is not None:
+                epochs[topic_partition] = partition.state.leader_epoch
+        applied = [one for one in self.image.apply(states) if isinstance(one, StateSet)]
+        elected = [
+            change
+            for change in applied
+            if epochs.get(TopicPartition(change.topic, change.partition))
+            != change.state.leader_epoch
+        ]
+        if elected:
+            self.dispatcher.send_roles(elected)
+        elif applied:
+            self.dispatcher.send_metadata()
