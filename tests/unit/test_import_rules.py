@@ -76,6 +76,26 @@ PLANTS = [
         "leadline_common.planted_impure",
         evidence="No cycles are allowed in leadline_common.",
     ),
+    Plant(
+        "controller-runtime",
+        "leadline_controller.runtime.engine.planted_upwards",
+        "leadline_controller.runtime.topics",
+    ),
+    Plant(
+        "controller-runtime",
+        "leadline_controller.runtime.channel.planted_upwards",
+        "leadline_controller.runtime.engine",
+    ),
+    Plant(
+        "controller-runtime",
+        "leadline_controller.runtime.audit.planted_neighbour",
+        "leadline_controller.runtime.reassignment",
+    ),
+    Plant(
+        "controller-runtime",
+        "leadline_controller.runtime.topics.planted_upwards",
+        "leadline_controller.runtime.active_controller",
+    ),
 ]
 
 
