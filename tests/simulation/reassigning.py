@@ -11,7 +11,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.tasks import Intent, intent_path
 from leadline_common.znodes import CONTROLLER_EPOCH, topic_path
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
-from leadline_controller.domain.failover import registered_since
+from leadline_controller.domain.failover import stale_finder
 from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait, next_action
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
 from leadline_controller.domain.reassignment.queue import Due, Entry, gather_facts
@@ -64,7 +64,7 @@ def next_movement(image: ClusterImage, intent: Znode | None, rules: Rules) -> Mo
     if intent is None:
         return None
     entry = Entry(NAME, intent.value, intent.version, 0)
-    facts = gather_facts(image, entry, image.electable, registered_since(image), None)
+    facts = gather_facts(image, entry, image.electable, stale_finder(image), None)
     if facts is None:
         return None
     action = next_action(facts)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import DatabaseError
 
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.database import open_database
-from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.history.store import Archive
 from leadline_controller.adapters.history.tables import metadata
 from leadline_controller.domain.history import AuditQuery, AuditRecord, replay

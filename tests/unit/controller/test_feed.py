@@ -59,7 +59,7 @@ class Reader:
 
 def truth(image: ClusterImage) -> dict[str, TopicNow]:
     return {
-        topic.name: TopicNow(topic.name, topic.topic_id, topic.configs, dict(topic.standing))
+        topic.name: TopicNow(topic.name, topic.topic_id, topic.configs, dict(topic.active_partitions))
         for topic in image.topics.values()
         if not topic.deleting
     }

@@ -18,9 +18,9 @@ from leadline_controller.domain.failover import init_leaders, on_broker_change
 from leadline_controller.domain.partitions import (
     check_removal,
     plan_additions,
-    sort_additions,
-    sort_removals,
-    with_added,
+    check_addition_intents,
+    check_removal_intents,
+    assignment_with,
     without,
 )
 from leadline_controller.domain.placement import assign_replicas
@@ -54,7 +54,7 @@ def test_growth_regards_racks_and_passes_over_the_dead_and_those_that_stop() -> 
     image = cluster((), {0: (2, 3)})
     for broker_id in range(1, 6):
         image.apply([BrokerUp(broker(broker_id, rack="ab"[broker_id % 2]), zxid=1)])
-    image.will_stop(5)
+    image.mark_stopping(5)
     added = plan_additions(topic_of(image), image, 9, None, ())
     assert {b for replicas in added.values() for b in replicas} == {1, 2, 3, 4}
     assert all(one % 2 != other % 2 for one, other in added.values())
@@ -101,10 +101,10 @@ def test_orders_by_hand_leave_no_gap_and_no_empty_topic(
 ) -> None:
     image = cluster(AR, FOUR)
     topic = topic_of(image)
-    grown = sort_additions(topic, dict.fromkeys(adding, AR), AR)
+    grown = check_addition_intents(topic, dict.fromkeys(adding, AR), AR)
     assert sorted({*FOUR, *grown.possible}) == list(range(4 + len(grown.possible)))
     assert grown.possible.keys() | grown.refused.keys() == adding
-    shrunk = sort_removals(topic, removing)
+    shrunk = check_removal_intents(topic, removing)
     left = sorted(FOUR.keys() - shrunk.possible.keys())
     assert left == list(range(len(left)))
     assert left
@@ -117,7 +117,7 @@ def test_a_partition_that_is_added_again_begins_above_every_epoch_of_the_removed
     removed = without(topic, [1])
     assert (removed.partitions, removed.first_epochs) == ({0: AR}, {1: 10})
     image.apply([TopicSet(TOPIC, removed, 1)])
-    image.apply([TopicSet(TOPIC, with_added(removed, {1: AR}), 2)])
+    image.apply([TopicSet(TOPIC, assignment_with(removed, {1: AR}), 2)])
     (decision,) = (d for d in init_leaders(image, [NAME._replace(partition=1)]))
     assert (decision.before, decision.after.leader_epoch) == (None, 10)
 

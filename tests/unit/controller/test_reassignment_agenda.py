@@ -84,7 +84,7 @@ def catch_up(image: ClusterImage, agenda: ReassignmentQueue, *numbers: int) -> N
             1,
         )
         image.apply([StateSet(TOPIC, number, grown, partition.version + 1, 60)])
-    agenda.touch(name(number) for number in numbers)
+    agenda.mark_changed(name(number) for number in numbers)
 
 
 def test_a_reassignment_expands_elects_shrinks() -> None:
@@ -95,14 +95,14 @@ def test_a_reassignment_expands_elects_shrinks() -> None:
     assert change.assignment is not None
     assert (change.assignment.adding, change.assignment.removing) == ({0: (3,)}, {0: (1,)})
     assert change.decisions[0].after.leader_epoch == 5
-    agenda.touch([NAME])
+    agenda.mark_changed([NAME])
     assert agenda.due(image, NO_LIMITS) == []
     catch_up(image, agenda, 0)
     (due,) = agenda.due(image, NO_LIMITS)
     assert isinstance(due.action, Elect)
     change = write(image, [due])
     assert (change.assignment, change.drops) == (None, {})
-    agenda.touch([NAME])
+    agenda.mark_changed([NAME])
     (due,) = agenda.due(image, NO_LIMITS)
     assert isinstance(due.action, Shrink)
     change = write(image, [due])
@@ -120,7 +120,7 @@ def test_who_is_dropped_is_eligible_no_more() -> None:
     write(image, agenda.due(image, NO_LIMITS))
     grown = PartitionState(1, 5, (1, 3), 7, eligible=(2, 4))
     image.apply([StateSet(TOPIC, 0, grown, 6, 30)])
-    agenda.touch([NAME])
+    agenda.mark_changed([NAME])
     change = write(image, agenda.due(image, NO_LIMITS))
     assert (change.drops, change.decisions[0].after.eligible) == ({0: (4,)}, (2,))
 
@@ -132,13 +132,13 @@ def test_a_drained_broker_is_not_made_the_leader_on_the_way() -> None:
     half = PartitionState(1, 5, (1, 2, 3), 7)
     image.apply([StateSet(TOPIC, 0, half, 5, 60)])
     image.draining = frozenset({3})
-    agenda.touch([NAME])
+    agenda.mark_changed([NAME])
     assert agenda.due(image, NO_LIMITS) == [], "4 is waited for, and 3 leads nothing meanwhile"
     catch_up(image, agenda, 0)
     (due,) = agenda.due(image, NO_LIMITS)
     assert due.action == Elect(4)
     image.draining = frozenset()
-    assert agenda.is_behind(image, NO_LIMITS), "who is drained is news"
+    assert agenda.has_changes(image, NO_LIMITS), "who is drained is news"
     assert agenda.due(image, NO_LIMITS)[0].action == Elect(3)
 
 
@@ -185,14 +185,14 @@ def test_places_are_taken_in_order_and_given_free_by_the_end_of_a_step() -> None
     due = agenda.due(image, limits)
     assert [one.name.partition for one in due] == [0, 1]
     write(image, due)
-    agenda.touch([name(0), name(1)])
+    agenda.mark_changed([name(0), name(1)])
     assert agenda.due(image, limits) == []
     assert agenda.in_flight == 2
     catch_up(image, agenda, 1)
     (due_now,) = agenda.due(image, limits)
     change = write(image, [due_now])
     agenda.drop(change.finished[0])
-    assert agenda.is_behind(image, limits)
+    assert agenda.has_changes(image, limits)
     assert [one.name.partition for one in agenda.due(image, limits)] == [2]
 
 
@@ -208,11 +208,11 @@ def test_a_step_that_has_moved_its_leader_counts_until_it_ends() -> None:
     write(image, agenda.due(image, limits))
     grown = PartitionState(1, 5, (1, 2, 3), 7)
     image.apply([StateSet(TOPIC, 0, grown, 5, 55)])
-    agenda.touch([NAME])
+    agenda.mark_changed([NAME])
     (elect,) = agenda.due(image, limits)
     assert isinstance(elect.action, Elect)
     write(image, [elect])
-    agenda.touch([NAME])
+    agenda.mark_changed([NAME])
     assert agenda.due(image, limits) == []
 
 
@@ -222,23 +222,23 @@ def test_running_steps_beyond_a_lowered_leader_limit_hold_their_elections() -> N
     catch_up(image, agenda, 0, 1)
     limits = ReassignmentLimits(leader_movements=1)
     assert [one.name.partition for one in agenda.due(image, limits)] == [0]
-    assert agenda.held_up(limits) == {name(1)}
+    assert agenda.blocked_by_leader_limit(limits) == {name(1)}
 
 
 def test_news_is_what_has_changed_since_the_last_decision() -> None:
     image, agenda = world(((1,), (2,)))
-    assert agenda.is_behind(image, NO_LIMITS)
+    assert agenda.has_changes(image, NO_LIMITS)
     agenda.due(image, NO_LIMITS)
-    assert not agenda.is_behind(image, NO_LIMITS)
-    agenda.touch([name(9)])
-    assert not agenda.is_behind(image, NO_LIMITS)
-    assert agenda.is_behind(image, ReassignmentLimits(replica_movements=1))
+    assert not agenda.has_changes(image, NO_LIMITS)
+    agenda.mark_changed([name(9)])
+    assert not agenda.has_changes(image, NO_LIMITS)
+    assert agenda.has_changes(image, ReassignmentLimits(replica_movements=1))
     image.apply([BrokerDown(9, 70)])
-    assert agenda.is_behind(image, NO_LIMITS)
+    assert agenda.has_changes(image, NO_LIMITS)
     agenda.refresh(image, NO_LIMITS)
-    assert agenda.is_behind(image, NO_LIMITS), "to look is not to decide"
+    assert agenda.has_changes(image, NO_LIMITS), "to look is not to decide"
     agenda.due(image, NO_LIMITS)
-    assert not agenda.is_behind(image, NO_LIMITS)
+    assert not agenda.has_changes(image, NO_LIMITS)
 
 
 def test_a_partition_that_is_gone_is_never_due() -> None:

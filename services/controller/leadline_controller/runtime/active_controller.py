@@ -242,7 +242,7 @@ class ActiveController:
         now_ms = self.context.clock.monotonic_ms()
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
-            self.image.see_version(beat.metadata_version)
+            self.image.advance_version(beat.metadata_version)
             self.dispatcher.send_metadata()
         if beat.isr_changes:
             self.queue.invalidate([TopicPartition(*one) for one in beat.isr_changes])

@@ -20,11 +20,11 @@ from leadline_common.clock import Clock
 from leadline_common.zk.errors import ConnectionLoss, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.domain.idempotency import (
-    KeptAnswer,
+    StoredResponse,
     KeyRecord,
     decode_record,
     encode_record,
-    judge,
+    resolve,
 )
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
@@ -46,7 +46,7 @@ MAX_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class TakeKey(ControllerRequest[Mark | KeptAnswer]):
+class TakeKey(ControllerRequest[Mark | StoredResponse]):
     """A request with a key begins; answered with its mark, or with the earlier answer.
 
     `request` is a digest of the request, `what` its method and path.
@@ -67,7 +67,7 @@ class KeepAnswer(ControllerRequest[None]):
     """A request with a key has succeeded; `answer` is None if it is too large to be kept."""
 
     key: str
-    answer: KeptAnswer | None
+    answer: StoredResponse | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +97,11 @@ class IdempotencyManager(EventHandler):
     _cleaned_ms: int | None = field(default=None, init=False)
 
     @TakeKey.handler
-    async def on_take(self, event: TakeKey, reply: Reply[Mark | KeptAnswer]) -> None:
+    async def on_take(self, event: TakeKey, reply: Reply[Mark | StoredResponse]) -> None:
         """Begin a request, unless its key was used before.
 
         Raises:
-            LeadlineError: as `domain.idempotency.judge` says.
+            LeadlineError: as `domain.idempotency.resolve` says.
             NoController: ZooKeeper was lost before the request was begun.
 
         """
@@ -132,14 +132,14 @@ class IdempotencyManager(EventHandler):
         mark = encode_record(msgspec.structs.replace(record, state="changed"))
         reply.settle(Mark(SetOp(path, mark, ANY_VERSION), self.epoch))
 
-    def _judge(self, event: TakeKey, node: ReadNode | None) -> KeptAnswer | None:
+    def _judge(self, event: TakeKey, node: ReadNode | None) -> StoredResponse | None:
         if node is None:
             return None
         try:
             record = decode_record(node.data)
         except msgspec.MsgspecError:
             raise RequestInDoubt("the record of this Idempotency-Key cannot be read") from None
-        return judge(record, event.request, self.epoch, under_way=event.key in self._in_progress)
+        return resolve(record, event.request, self.epoch, under_way=event.key in self._in_progress)
 
     @KeepAnswer.handler
     async def on_keep(self, event: KeepAnswer, reply: Reply[None]) -> None:

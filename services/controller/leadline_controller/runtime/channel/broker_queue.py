@@ -151,8 +151,8 @@ class BrokerRequestQueue:
 
     @property
     def _metadata_pending(self) -> bool:
-        is_behind = self._acked_version != self.image.version
-        return is_behind and not self.listener.holds_metadata()
+        has_changes = self._acked_version != self.image.version
+        return has_changes and not self.listener.holds_metadata()
 
     def topic_pending(self, topic: str) -> bool:
         """Return whether a role in a topic, or a stop of it, is not acknowledged."""

@@ -63,7 +63,7 @@ class BrokerDispatcher:
         queue.cause = current_cause()
         queue.add_grant()
         for topic in self._image.topics.values():
-            leaving = topic.partitions if topic.deleting else topic.leaving
+            leaving = topic.partitions if topic.deleting else topic.pending_removal
             hosted = _hosted(topic, broker.id, leaving)
             if hosted:
                 queue.add_stop(topic.name, hosted)
@@ -296,7 +296,7 @@ class _Digests:
     def _fingerprint(self, topic_partition: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
         number = topic_partition.partition
         topic = self._image.topics.get(topic_partition.topic)
-        partition = topic.stands(number) if topic else None
+        partition = topic.active_partition(number) if topic else None
         if topic is None or partition is None or partition.state is None or not is_visible(topic):
             return None
         epoch = partition.state.leader_epoch

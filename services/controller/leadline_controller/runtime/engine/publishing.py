@@ -17,7 +17,7 @@ from leadline_common.clock import Clock
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import ClusterImage, StateSet
-from leadline_controller.domain.failover import StateDecision, decide_all, registered_since
+from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.engine.events import ControllerRequest
@@ -91,7 +91,7 @@ class StatePublisher:
     def decide(self, topic_partitions: Sequence[TopicPartition]) -> list[StateDecision]:
         """Decide for partitions from the image alone, as the reconciliation does."""
         image = self.image
-        return decide_all(image, topic_partitions, image.live, registered_since(image))
+        return decide_all(image, topic_partitions, image.live, stale_finder(image))
 
     async def write(
         self,

@@ -91,13 +91,13 @@ class ReassignmentAgent(EventHandler):
     async def reconcile(self) -> None:
         """Read all intents, and examine every reassignment again."""
         await self._read(everything=True)
-        self.reassignments.touch_all()
+        self.reassignments.mark_all_changed()
 
     async def _wake_up_periodically(self) -> None:
         while True:
             interval_ms = self.configs.current().reassignment_agent_interval_ms
             await asyncio.sleep(interval_ms / 1000)
-            self.reassignments.touch_all()
+            self.reassignments.mark_all_changed()
             self.queue.trigger(StepsDue)
 
     # -- changes ---------------------------------------------------------------
@@ -106,7 +106,7 @@ class ReassignmentAgent(EventHandler):
         """Note which reassignments the changes concern."""
         if not len(self.reassignments):
             return
-        self.reassignments.touch(
+        self.reassignments.mark_changed(
             TopicPartition(change.topic, change.partition)
             for change in changes
             if isinstance(change, StateSet)
@@ -116,7 +116,7 @@ class ReassignmentAgent(EventHandler):
         self._wake_up_after_event()
 
     def _wake_up(self) -> None:
-        if not self._is_retrying and self.reassignments.is_behind(self.image, self.limits):
+        if not self._is_retrying and self.reassignments.has_changes(self.image, self.limits):
             self.queue.trigger(StepsDue)
 
     def _read_soon(self) -> None:
@@ -197,7 +197,7 @@ class ReassignmentAgent(EventHandler):
         for (topic, topic_partitions), node in zip(by_topic.items(), nodes, strict=True):
             if node is None or topic in self.image.topics:
                 await self._delete_intents(topic, topic_partitions)
-            elif topic in self.image.gone:
+            elif topic in self.image.deleted_at:
                 self._read_soon()
 
     def _obsolete(self) -> list[TopicPartition]:

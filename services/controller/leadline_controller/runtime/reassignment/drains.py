@@ -24,13 +24,13 @@ from leadline_common.tasks import TargetRow, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_controller.domain.cluster import Change, ClusterImage
 from leadline_controller.domain.draining import (
-    DrainQuestion,
+    DrainPlanInput,
     move_leaders_off,
-    question_of_drain,
+    drain_plan_input,
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.domain.stopping import hosted_names
+from leadline_controller.domain.controlled_shutdown import partitions_hosted_by
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
     ControllerEvent,
@@ -78,7 +78,7 @@ class DrainPlanned(ControllerEvent):
     """The plan for a task's replicas was computed; `rows` are the targets, or the refusal."""
 
     task: str
-    question: DrainQuestion
+    question: DrainPlanInput
     rows: tuple[TargetRow, ...] | LeadlineError
 
 
@@ -92,7 +92,7 @@ class DrainManager(EventHandler):
     tasks: TaskManager
     reassignments: ReassignmentQueue
     _planning: set[str] = field(default_factory=set, init=False)
-    _refused: dict[str, DrainQuestion] = field(default_factory=dict, init=False)
+    _refused: dict[str, DrainPlanInput] = field(default_factory=dict, init=False)
     _has_drains: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class DrainManager(EventHandler):
             if task.node.kind == DRAIN and not task.node.state.is_over:
                 yield task
 
-    def question(self, broker_id: int) -> DrainQuestion:
+    def question(self, broker_id: int) -> DrainPlanInput:
         """Return the question how to empty a broker, as it is asked now.
 
         Raises:
@@ -164,8 +164,8 @@ class DrainManager(EventHandler):
                 )
         return self._question(broker_id)
 
-    def _question(self, broker_id: int) -> DrainQuestion:
-        return question_of_drain(self.image, broker_id, self._target)
+    def _question(self, broker_id: int) -> DrainPlanInput:
+        return drain_plan_input(self.image, broker_id, self._target)
 
     def _target(self, topic_partition: TopicPartition) -> tuple[int, ...] | None:
         entry = self.reassignments.get(topic_partition)
@@ -199,7 +199,7 @@ class DrainManager(EventHandler):
 
     async def _move_leaders(self) -> None:
         drained = self.image.draining & self.image.live
-        hosted = [one for broker in sorted(drained) for one in hosted_names(self.image, broker)]
+        hosted = [one for broker in sorted(drained) for one in partitions_hosted_by(self.image, broker)]
         decide = partial(move_leaders_off, self.image, drained=drained)
         reason = f"brokers {sorted(drained)} are being drained"
         await self.publisher.write(decide(hosted), "drain", reason, decide=decide)
@@ -215,7 +215,7 @@ class DrainManager(EventHandler):
             self._planning.add(task.id)
             self.run_in_background(self._make_plan(task.id, question), "drain-plan")
 
-    async def _make_plan(self, task_id: str, question: DrainQuestion) -> None:
+    async def _make_plan(self, task_id: str, question: DrainPlanInput) -> None:
         rows: tuple[TargetRow, ...] | LeadlineError
         try:
             rows = await asyncio.to_thread(question.plan)

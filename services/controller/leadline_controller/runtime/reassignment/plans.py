@@ -34,7 +34,7 @@ from leadline_controller.domain.planning.requests import (
     check_fresh,
     make_plan,
     split_targets,
-    take_basis,
+    plan_basis,
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
@@ -156,8 +156,8 @@ class PlanManager(EventHandler):
             ReassignmentInProgress: replicas of the topics are being moved.
 
         """
-        basis = take_basis(self.image, event.wanted.topics)
-        busy = sum(entry.name.topic in basis.topics for entry in self.reassignments)
+        basis = plan_basis(self.image, event.wanted.topics)
+        busy = sum(entry.topic_partition.topic in basis.topics for entry in self.reassignments)
         if busy:
             raise ReassignmentInProgress(
                 f"{busy} partitions are being reassigned: plan when they have arrived, or for "
@@ -238,7 +238,7 @@ class PlanManager(EventHandler):
         if known.tasks:
             raise StalePlan(f"plan {known.id} was applied already, by task {known.tasks[0]}")
         try:
-            now = take_basis(self.image, known.wanted.topics)
+            now = plan_basis(self.image, known.wanted.topics)
         except UnknownTopic as gone:
             raise StalePlan(f"{gone.message} any more: plan again") from None
         check_fresh(known.basis, now)

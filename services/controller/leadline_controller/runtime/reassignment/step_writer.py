@@ -24,7 +24,7 @@ from leadline_common.zk.ops import CheckOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
-from leadline_controller.domain.reassignment.queue import Due, ReassignmentQueue
+from leadline_controller.domain.reassignment.queue import DueAction, ReassignmentQueue
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
@@ -63,7 +63,7 @@ class StepWriter:
         spare = self.max_ops - len(self.image.brokers) - 4
         self._room = max(1, min(MAX_PARTITIONS, spare // 2))
 
-    async def write(self, due: Sequence[Due]) -> bool:
+    async def write(self, due: Sequence[DueAction]) -> bool:
         """Write due steps, as many of each topic as fit; return whether anything was written.
 
         A refused transaction writes nothing. Its nodes are read, and the next call decides
@@ -75,9 +75,9 @@ class StepWriter:
             ConnectionLoss: the outcome of some writes is unknown.
 
         """
-        by_topic: dict[str, list[Due]] = {}
+        by_topic: dict[str, list[DueAction]] = {}
         for step in due:
-            rows = by_topic.setdefault(step.name.topic, [])
+            rows = by_topic.setdefault(step.topic_partition.topic, [])
             if len(rows) < self._room:
                 rows.append(step)
         epoch = self.image.controller_epoch

@@ -14,7 +14,7 @@ import structlog
 from leadline_client.errors import BrokerFenced, StaleIncarnation
 from leadline_client.wire import TopicPartition
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.stopping import hand_over, hosted_names, led_by
+from leadline_controller.domain.controlled_shutdown import decide_controlled_shutdown, partitions_hosted_by, partitions_led_by
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
@@ -57,15 +57,15 @@ class ControlledShutdownManager(EventHandler):
         """
         broker_id = event.broker_id
         self._check_known(event)
-        self.image.will_stop(broker_id)
-        decide = partial(hand_over, self.image)
-        decisions = decide(hosted_names(self.image, broker_id))
+        self.image.mark_stopping(broker_id)
+        decide = partial(decide_controlled_shutdown, self.image)
+        decisions = decide(partitions_hosted_by(self.image, broker_id))
         reason, actor = f"broker {broker_id} is about to stop", f"broker-{broker_id}"
         await self.publisher.write(
             decisions, "controlled_shutdown", reason, actor=actor, decide=decide
         )
         self.dispatcher.halt_replicas(broker_id)
-        remaining = led_by(self.image, broker_id)
+        remaining = partitions_led_by(self.image, broker_id)
         logger.info(
             "controlled shutdown",
             broker=broker_id,

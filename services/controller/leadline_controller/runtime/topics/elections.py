@@ -18,7 +18,7 @@ from leadline_common.clock import Clock
 from leadline_common.partition_intents import PreferredElection, decode_preferred
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import DeleteOp
-from leadline_controller.domain.balance import non_preferred_leaders
+from leadline_controller.domain.failover import non_preferred_leaders
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import (
     StateDecision,
@@ -111,7 +111,7 @@ class ElectionManager(EventHandler):
         if topic_partitions is None:
             return [topic_partition for topic_partition, _ in self.image.partitions()]
         for topic, number in topic_partitions:
-            if number not in find_topic(self.image, topic).standing:
+            if number not in find_topic(self.image, topic).active_partitions:
                 raise UnknownPartition(f"topic {topic!r} has no partition {number}")
         return list(dict.fromkeys(topic_partitions))
 

@@ -39,10 +39,10 @@ from leadline_controller.domain.history import ASSIGNMENT
 from leadline_controller.domain.partitions import (
     check_removal,
     plan_additions,
-    sort_additions,
-    sort_removals,
-    with_added,
-    without,
+    check_addition_intents,
+    check_removal_intents,
+    assignment_with,
+    assignment_without,
 )
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
@@ -162,10 +162,10 @@ class PartitionManager(EventHandler):
         valid, refused = self._additions.decode(topic, intents)
         known = await self.store.brokers_ever()
         replicas = {number: intent.replicas for number, intent in valid.items()}
-        found = sort_additions(topic, replicas, known)
-        if found.possible:
-            paths = [self._additions.path(topic.name, number) for number in found.possible]
-            await self._add(topic, found.possible, paths)
+        found = check_addition_intents(topic, replicas, known)
+        if found.accepted:
+            paths = [self._additions.path(topic.name, number) for number in found.accepted]
+            await self._add(topic, found.accepted, paths)
         await self._additions.refuse(topic.name, refused | found.refused)
 
     async def _add(
@@ -178,7 +178,7 @@ class PartitionManager(EventHandler):
         """Publish partitions in the topic's node, then their first leaders (init_leaders)."""
         entry = self._entry("partitions_added", topic, actor=actor, after={ASSIGNMENT: added})
         executed = [DeleteOp(path, ANY_VERSION) for path in intents]
-        await self._publish(topic, with_added(topic.assignment, added), executed, entry)
+        await self._publish(topic, assignment_with(topic.assignment, added), executed, entry)
         topic_partitions = [TopicPartition(topic.name, number) for number in added]
         decisions = init_leaders(self.image, topic_partitions)
         await self.publisher.write(decisions, "leaders_initialised", "partitions added")
@@ -237,15 +237,15 @@ class PartitionManager(EventHandler):
         valid, refused = self._removals.decode(topic, intents)
         unknown = [number for number in valid if number not in topic.partitions]
         reasons = dict.fromkeys(unknown, "there is no such partition")
-        found = sort_removals(topic, valid.keys() - reasons.keys())
-        numbers = {*found.possible, *(topic.leaving & valid.keys())}
+        found = check_removal_intents(topic, valid.keys() - reasons.keys())
+        numbers = {*found.accepted, *(topic.pending_removal & valid.keys())}
         if numbers:
             self._begin_removal(topic, numbers)
         await self._removals.refuse(topic.name, refused | reasons | found.refused)
 
     def _begin_removal(self, topic: TopicImage, numbers: Collection[int]) -> None:
         """Have brokers delete the replicas, and wait beside the queue until they have."""
-        new = frozenset(numbers) - topic.leaving
+        new = frozenset(numbers) - topic.pending_removal
         self.image.apply([RemovalPending(topic.name, new, self.image.zxid)])
         if new:
             self.dispatcher.delete_replicas(topic.name, new)
@@ -256,7 +256,7 @@ class PartitionManager(EventHandler):
     async def _await_stops(self, name: str) -> None:
         def stopped() -> bool:
             topic = self.image.topics.get(name)
-            return topic is None or self.dispatcher.is_stopped(name, topic.leaving)
+            return topic is None or self.dispatcher.is_stopped(name, topic.pending_removal)
 
         await self.dispatcher.until(stopped)
         self.queue.post(PartitionsStopped(name), current_cause())
@@ -266,12 +266,12 @@ class PartitionManager(EventHandler):
         """Delete the nodes of partitions that no live broker hosts any more."""
         self._stopping.discard(event.topic)
         topic = self.image.topics.get(event.topic)
-        if topic is None or topic.deleting or not topic.leaving:
+        if topic is None or topic.deleting or not topic.pending_removal:
             return
-        if not self.dispatcher.is_stopped(topic.name, topic.leaving):  # a broker came back
-            self._begin_removal(topic, topic.leaving)
+        if not self.dispatcher.is_stopped(topic.name, topic.pending_removal):  # a broker came back
+            self._begin_removal(topic, topic.pending_removal)
             return
-        numbers = sorted(topic.leaving, reverse=True)
+        numbers = sorted(topic.pending_removal, reverse=True)
         room = max(1, self.max_ops // _OPS_PER_REMOVAL - 1)
         try:
             for start in range(0, len(numbers), room):
@@ -295,7 +295,7 @@ class PartitionManager(EventHandler):
         after = {ASSIGNMENT: dict.fromkeys(numbers)}
         before = {ASSIGNMENT: {n: topic.partitions[n].replicas for n in numbers}}
         entry = self._entry("partitions_removed", topic, before=before, after=after)
-        await self._publish(topic, without(topic, numbers), ops, entry)
+        await self._publish(topic, assignment_without(topic, numbers), ops, entry)
         self.agent.removed(topic_partitions)
         self.dispatcher.forget(topic_partitions)
         self.dispatcher.send_metadata()
