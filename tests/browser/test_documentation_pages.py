@@ -5,9 +5,9 @@ import importlib
 import pytest
 from playwright.async_api import expect
 
-from tests.support.browser import open_page
-from tests.support.http_service import running
-from tests.support.openapi import operations_of
+from tests.support.browser.page import open_page
+from tests.support.openapi.document import operations_of
+from tests.support.services.http_service import running
 
 SERVICES = ("controller", "broker")
 

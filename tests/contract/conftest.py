@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.support.cluster import Cluster
+from tests.support.services.cluster import Cluster
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

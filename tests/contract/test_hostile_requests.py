@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from leadline_client.errors import ERRORS_BY_CODE
 from leadline_common.cause import HEADER as CAUSE
-from tests.support.cluster import Cluster
-from tests.support.openapi import JSON, TOPIC, Call, Described, end_tasks, operations_of
+from tests.support.openapi.document import JSON, TOPIC, Call, Described, end_tasks, operations_of
+from tests.support.services.cluster import Cluster
 
 EACH = 30
 """Requests for each operation."""

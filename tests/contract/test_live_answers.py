@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.support.cluster import DEADLINE_S, Cluster
-from tests.support.openapi import (
+from tests.support.openapi.document import (
     Call,
     Described,
     as_a_story,
@@ -22,6 +21,7 @@ from tests.support.openapi import (
     end_tasks,
     operations_of,
 )
+from tests.support.services.cluster import DEADLINE_S, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 

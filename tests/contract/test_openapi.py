@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from leadline_client.errors import ERRORS_BY_CODE
-from tests.support.contract import METHODS, problems_of
+from tests.support.openapi.conventions import METHODS, problems_of
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("controller", "broker", "coordinator")

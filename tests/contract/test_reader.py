@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.openapi import Call, Described, operations_of
+from tests.support.openapi.document import Call, Described, operations_of
 
 DOCUMENT: dict[str, Any] = {
     "paths": {

@@ -11,10 +11,10 @@ import pytest
 
 from leadline_common.znodes import StateChange
 from leadline_controller.domain.history import broken_chains, replay
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import expired, kill
-from tests.support.invariants import stored_history
-from tests.support.scenario import TOPIC, Scenario, scenario
+from tests.support.checks.invariants import stored_history
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.scenario import TOPIC, Scenario, scenario
+from tests.support.services.cluster import Cluster, wait_until
 
 SEED = 7
 

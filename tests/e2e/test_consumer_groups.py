@@ -17,10 +17,10 @@ import pytest
 import pytest_asyncio
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.group_log import Partition, given_up
-from tests.support.groups import LoadedGroup, loaded_group
-from tests.support.load import IMPATIENT
+from tests.support.faults.load import IMPATIENT
+from tests.support.groups.group import LoadedGroup, loaded_group
+from tests.support.groups.log import Partition, given_up
+from tests.support.services.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

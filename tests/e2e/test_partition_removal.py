@@ -8,10 +8,10 @@ import pytest
 
 from leadline_client.errors import UnknownPartition
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import expired, kill
-from tests.support.load import Load
-from tests.support.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.load import Load
+from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 PATH = f"/v1/topics/{TOPIC}/partitions"
 LAST = 2

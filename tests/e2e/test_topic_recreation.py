@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster
-from tests.support.faults import kill
-from tests.support.scenario import TOPIC, loaded, running_cluster
+from tests.support.faults.faults import kill
+from tests.support.faults.scenario import TOPIC, loaded, running_cluster
+from tests.support.services.cluster import Cluster
 
 
 def topic_ids_on_disk(cluster: Cluster, broker: str) -> set[str]:

@@ -19,11 +19,11 @@ from leadline_spark.read.offset_fetcher import OffsetFetcher
 from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition
 from leadline_spark.read.planning import Range
 from leadline_spark.read.subscription import Subscription
-from tests.support.cluster import wait_until
-from tests.support.faults import expired, kill
-from tests.support.history import AnomalyKind
-from tests.support.invariants import examine
-from tests.support.scenario import Scenario, loaded, running_cluster
+from tests.support.checks.history import AnomalyKind
+from tests.support.checks.invariants import examine
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.scenario import Scenario, loaded, running_cluster
+from tests.support.services.cluster import wait_until
 
 IN_SYNC, STALE = ("broker-1", "broker-2"), "broker-3"
 ASSIGNMENT = {0: (1, 2, 3), 1: (1, 2, 3)}

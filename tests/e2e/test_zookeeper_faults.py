@@ -7,9 +7,9 @@ import time
 from urllib.parse import urlsplit
 
 from leadline_cli.embedded_zookeeper import server_mode
-from tests.support.cluster import wait_until
-from tests.support.faults import kill
-from tests.support.scenario import SESSION_MS, Scenario, scenario
+from tests.support.faults.faults import kill
+from tests.support.faults.scenario import SESSION_MS, Scenario, scenario
+from tests.support.services.cluster import wait_until
 
 
 async def mode_of(running: Scenario, name: str) -> str | None:

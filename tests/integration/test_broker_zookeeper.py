@@ -17,7 +17,7 @@ from leadline_common.clock import ManualClock
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import PartitionState, StateChange, TopicAssignment
-from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 NAME = ("t", "id-1", 0)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import is_alive
-from tests.support.up import DEADLINE_S, Up, command_line, running, until
+from tests.support.services.cluster import is_alive
+from tests.support.services.up import DEADLINE_S, Up, command_line, running, until
 
 SESSION = ("--set", "zookeeper.session.timeout.ms=2000")
 UP = ("up", "--brokers", "3", "--controllers", "1", "--coordinators", "1", *SESSION)

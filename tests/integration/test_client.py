@@ -9,7 +9,7 @@ from leadline_client.consumer import AsyncConsumer
 from leadline_client.producer import AsyncProducer, ProducerSettings
 from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster
+from tests.support.services.cluster import Cluster
 
 SETTINGS = ProducerSettings(linger_ms=5, batch_bytes=4_000, delivery_timeout_s=60)
 COUNT = 6_000

@@ -18,9 +18,9 @@ from leadline_common.znodes import ControllerRegistration, TopicAssignment
 from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.state import Holder
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController, active
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController, active
+from tests.support.services.zookeeper import until
 
 
 async def usurp(session: ZkSession) -> int:

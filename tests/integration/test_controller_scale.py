@@ -10,8 +10,8 @@ from leadline_controller.adapters.zk_store import ZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.state import Term
 from leadline_controller.runtime.loader import load_image
-from tests.support.controller_rig import Rig, create
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.zookeeper import until
 
 TOPICS = 10
 PARTITIONS = 1000

@@ -12,8 +12,8 @@ from leadline_client.errors import NoController, StorageFailed
 from leadline_client.wire import NewTopic
 from leadline_controller.domain.state import Holder
 from tests.integration.test_controller_spine import beat
-from tests.support.controller_rig import Rig, create
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.zookeeper import until
 
 
 async def test_a_role_that_is_refused_for_ever_keeps_nothing_else_waiting(rig: Rig) -> None:

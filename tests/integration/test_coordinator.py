@@ -23,14 +23,14 @@ from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.domain.states import GroupState
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
-from tests.support.coordinators import (
+from tests.support.services.coordinators import (
     CoordinatorRig,
     FrameConsumer,
     all_of,
     coordinator,
     make_topic,
 )
-from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 PARTITIONS = 6
 

@@ -18,10 +18,10 @@ from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.reassignment import drains as drain_module
 from tests.integration.test_controlled_shutdown import relieve
 from tests.integration.test_controller_spine import audit, beat
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController, read_state
 from tests.support.reassigning import Followers, get, over
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController, read_state
+from tests.support.services.zookeeper import until
 
 AR = {str(p): [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(6)}
 

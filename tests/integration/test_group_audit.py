@@ -12,9 +12,14 @@ from leadline_common.zk.session import ZkSession
 from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
-from tests.support.coordinators import CoordinatorRig, FrameConsumer, coordinator, make_topic
 from tests.support.reassigning import audit_records
-from tests.support.zookeeper import until
+from tests.support.services.coordinators import (
+    CoordinatorRig,
+    FrameConsumer,
+    coordinator,
+    make_topic,
+)
+from tests.support.services.zookeeper import until
 
 CAUSE = {"X-Leadline-Cause": "asked-for"}
 

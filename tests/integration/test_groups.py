@@ -22,8 +22,8 @@ from leadline_client.groups import ResetTo
 from leadline_client.membership import TopicPartition
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from tests.support.cluster import wait_until
-from tests.support.up import DEADLINE_S, Up, command_line, running, until
+from tests.support.services.cluster import wait_until
+from tests.support.services.up import DEADLINE_S, Up, command_line, running, until
 
 WORDS = (
     *("up", "--brokers", "1", "--controllers", "1", "--coordinators", "2"),

@@ -12,11 +12,11 @@ from leadline_common import znodes
 from leadline_common.failed_brokers import decode_failed_broker, failed_broker_path
 from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
-from tests.support.cluster import wait_until
-from tests.support.controller_rig import Rig, create, rig
-from tests.support.controllers import MortalStore, RunningController, active
 from tests.support.reassigning import Followers, audit_records
-from tests.support.zookeeper import until
+from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controllers import MortalStore, RunningController, active
+from tests.support.services.zookeeper import until
 
 __all__ = ["rig"]
 

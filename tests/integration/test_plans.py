@@ -10,10 +10,10 @@ import pytest
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.planning import requests
 from tests.integration.test_controller_spine import audit
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RunningController
 from tests.support.reassigning import Followers, agenda_of, get, over, post_reassignment, read_topic
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RunningController
+from tests.support.services.zookeeper import until
 
 THREE = {str(p): [1 + p % 3, 1 + (p + 1) % 3] for p in range(12)}
 

@@ -13,8 +13,8 @@ import pytest_asyncio
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.scenario import rounds, running_cluster
+from tests.support.faults.scenario import rounds, running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -36,7 +36,7 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SEND_WINDOW, SessionState
-from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 
 class Owner:

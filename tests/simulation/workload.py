@@ -9,7 +9,7 @@ from tests.simulation.broker_shell import BrokerProcess
 from tests.simulation.messages import PARTITION, TOPIC, ProduceReply
 from tests.simulation.network import Answer
 from tests.simulation.world import Process
-from tests.support.history import History
+from tests.support.checks.history import History
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster

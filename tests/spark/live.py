@@ -13,7 +13,7 @@ from leadline_client.client import AsyncLeadlineClient
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.producer import AsyncProducer, ProducerSettings
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
+from tests.support.services.cluster import Cluster, wait_until
 
 T = TypeVar("T")
 DEADLINE_S = 60.0

@@ -17,7 +17,7 @@ from leadline_spark.jobs import balance
 from leadline_spark.jobs.balancing.cluster_view import View
 from leadline_spark.jobs.balancing.cluster_view import look as really_look
 from tests.spark.live import Live, live_cluster
-from tests.support.cluster import wait_until
+from tests.support.services.cluster import wait_until
 
 PARTITIONS = 3
 

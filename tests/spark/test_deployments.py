@@ -27,7 +27,7 @@ import leadline_spark
 from leadline_client.payloads import OutgoingRecord
 from leadline_common.ports import free_port
 from tests.spark.live import Live
-from tests.support.up import until
+from tests.support.services.up import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PROGRAM = Path(__file__).with_name("submitted.py")

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from tests.spark.live import Live
-from tests.support.cluster import wait_until
+from tests.support.services.cluster import wait_until
 
 pytestmark = pytest.mark.soak
 LEADER, STALE = "broker-1", "broker-2"

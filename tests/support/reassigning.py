@@ -21,9 +21,9 @@ from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
 from leadline_controller.domain.history import AuditRecord
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.runtime.engine.state_writer import audit_op
-from tests.support.controller_rig import Rig
-from tests.support.controllers import RunningController
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig
+from tests.support.services.controllers import RunningController
+from tests.support.services.zookeeper import until
 
 
 async def post_reassignment(

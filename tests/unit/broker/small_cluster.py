@@ -37,7 +37,7 @@ from leadline_common.staged_copies import (
     StagedRecords,
 )
 from leadline_common.zk.errors import ConnectionLoss
-from tests.support.zookeeper import until
+from tests.support.services.zookeeper import until
 
 TOPIC = "t"
 TOPIC_ID = "1" * 32

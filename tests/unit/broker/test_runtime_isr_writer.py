@@ -16,7 +16,7 @@ from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
-from tests.support.zookeeper import until
+from tests.support.services.zookeeper import until
 from tests.unit.broker.log_support import batch, open_log
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, NodeStore, StateNodes
 

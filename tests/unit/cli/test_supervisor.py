@@ -12,7 +12,7 @@ import pytest
 from leadline_cli.plan import ClusterOptions, plan_cluster
 from leadline_cli.processes import STOP_DEADLINE_S, Child
 from leadline_cli.supervisor import ClusterProblem, Supervisor
-from tests.support.cluster import wait_until
+from tests.support.services.cluster import wait_until
 
 DEAF = """
 import signal, time

@@ -7,7 +7,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from leadline_common.http import OCTETS, Body, Operation, Parameter, create_app
-from tests.support.contract import problems_of
+from tests.support.openapi.conventions import problems_of
 from tests.unit.common.http_app import BulkRow, build, client_of
 
 

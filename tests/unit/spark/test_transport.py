@@ -16,7 +16,7 @@ from leadline_spark.cluster.routing import Route
 from leadline_spark.cluster.transport import Answer, Refusal, Unreachable, request
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offsets import TopicPartition
-from tests.support.up import until
+from tests.support.services.up import until
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
 PLACE = TopicPartition("t", 0)
