@@ -23,14 +23,14 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.membership import TopicPartition
 from leadline_client.reading import ReadLimits
+from leadline_client.wire import TopicPartition
 from tests.unit.client.standin import Partition, StandInCluster
 from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
 from tests.unit.client.test_consumer import fill, numbers
 
 NO_WAIT = ReadLimits(wait_ms=0)
-A, B, C = ("t", 0), ("t", 1), ("t", 2)
+A, B, C = (TopicPartition("t", number) for number in range(3))
 SETTINGS = ConsumerSettings(auto_commit_ms=3_600_000)
 
 
@@ -174,7 +174,7 @@ async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
     async with started(cluster, {A: 0}) as (member, channel, _):
         assert await member.consumer.poll(0) == []
         await channel.stop(A)
-        notice = await member.consumer.turn(time.monotonic() + 10)
+        notice = await member.consumer.poll_step(time.monotonic() + 10)
         assert isinstance(notice, Notice)
         member.skew_s = 55.0
         await channel.ping(acknowledged=1)
@@ -183,7 +183,7 @@ async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
         begun = await channel.start({A: 4})
         await channel.expect(Started)
         await channel.ping(acknowledged=begun)
-        member.consumer.told(notice)
+        member.consumer.notice_handled(notice)
         assert numbers([one.record for one in await member.records(6)]) == list(range(4, 10))
         assert member.consumer.assignment == (A,)
 
@@ -213,10 +213,10 @@ async def test_what_a_successor_starts_while_it_is_given_up_is_assigned_anew(
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
         await channel.stop(A)
-        notice = await member.consumer.turn(time.monotonic() + 10)
+        notice = await member.consumer.poll_step(time.monotonic() + 10)
         assert isinstance(notice, Notice)
         await succeed(channel, coordinator, {A: 0})
-        member.consumer.told(notice)
+        member.consumer.notice_handled(notice)
         fill(cluster, 0, range(10, 20))
         found = await member.records(10)
         assert numbers([one.record for one in found]) == list(range(10, 20))

@@ -26,7 +26,7 @@ def outcome(*failures: LeadlineError, repeatable: bool, now_s: float = 0.0) -> L
     attempts = Attempts(POLICY, started_s=0, timeout_s=10)
     for failure in failures:
         try:
-            attempts.pause_after(failure, repeatable=repeatable, now_s=now_s, chance=0.5)
+            attempts.pause_after(failure, repeatable=repeatable, now_s=now_s, random=0.5)
         except LeadlineError as told:
             return told
     return None
@@ -60,9 +60,9 @@ def test_a_refusal_after_an_unknown_attempt_leaves_the_whole_unknown() -> None:
 
 def test_a_read_leaves_nothing_in_doubt() -> None:
     attempts = Attempts(POLICY, started_s=0, timeout_s=10, reads=True)
-    attempts.pause_after(ConnectionLost(""), repeatable=True, now_s=0, chance=0.5)
+    attempts.pause_after(ConnectionLost(""), repeatable=True, now_s=0, random=0.5)
     with pytest.raises(Unreachable):
-        attempts.pause_after(Unreachable(""), repeatable=True, now_s=10, chance=0.5)
+        attempts.pause_after(Unreachable(""), repeatable=True, now_s=10, random=0.5)
 
 
 def test_the_deadline_ends_retries() -> None:
@@ -77,17 +77,17 @@ def test_an_unknown_topic_is_not_waited_for_as_long() -> None:
     assert outcome(failure, repeatable=True, now_s=1.0) is failure
 
 
-@pytest.mark.parametrize("met", [True, False])
-def test_a_cluster_that_never_answered_is_not_waited_for_as_long(met: bool) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_cluster_that_never_answered_is_not_waited_for_as_long(answered: bool) -> None:
     nobody = AllKnownBrokersNotAvailable("")
     attempts = Attempts(RetryPolicy(first_contact_s=2), started_s=0, timeout_s=10)
-    attempts.pause_after(nobody, repeatable=True, now_s=1, chance=0, met=met)
-    if met:
-        attempts.pause_after(nobody, repeatable=True, now_s=3, chance=0, met=met)
+    attempts.pause_after(nobody, repeatable=True, now_s=1, random=0, answered=answered)
+    if answered:
+        attempts.pause_after(nobody, repeatable=True, now_s=3, random=0, answered=answered)
     else:
-        attempts.pause_after(Unreachable(""), repeatable=True, now_s=3, chance=0, met=met)
+        attempts.pause_after(Unreachable(""), repeatable=True, now_s=3, random=0, answered=answered)
         with pytest.raises(AllKnownBrokersNotAvailable):
-            attempts.pause_after(nobody, repeatable=True, now_s=3, chance=0, met=met)
+            attempts.pause_after(nobody, repeatable=True, now_s=3, random=0, answered=answered)
 
 
 def test_pauses_grow_to_the_longest_and_keep_half_to_chance() -> None:

@@ -7,7 +7,7 @@ from leadline_client.errors import (
     CoordinatorNotAvailable,
     NotCoordinator,
 )
-from leadline_client.targets import Coordinator
+from leadline_client.targets import GroupCoordinator
 
 
 def named(epoch: int, url: str = "http://c") -> dict[str, object]:
@@ -15,20 +15,20 @@ def named(epoch: int, url: str = "http://c") -> dict[str, object]:
 
 
 def test_no_broker_and_no_coordinator_are_told_apart() -> None:
-    target = Coordinator()
-    target.found(None)
-    assert isinstance(target.missing(), AllKnownBrokersNotAvailable)
-    target.found({"brokers": [], "coordinator": None})
-    assert isinstance(target.missing(), CoordinatorNotAvailable)
+    target = GroupCoordinator()
+    target.apply_lookup(None)
+    assert isinstance(target.unavailable(), AllKnownBrokersNotAvailable)
+    target.apply_lookup({"brokers": [], "coordinator": None})
+    assert isinstance(target.unavailable(), CoordinatorNotAvailable)
 
 
 def test_a_coordinator_that_was_succeeded_is_not_gone_back_to() -> None:
-    target = Coordinator()
-    target.found(named(2, "http://two"))
-    target.found(named(1, "http://one"))
+    target = GroupCoordinator()
+    target.apply_lookup(named(2, "http://two"))
+    target.apply_lookup(named(1, "http://one"))
     assert target.address() == "http://two"
-    assert not target.learn(NotCoordinator("elsewhere"))
-    target.found(named(1, "http://one"))
+    assert not target.on_error(NotCoordinator("elsewhere"))
+    target.apply_lookup(named(1, "http://one"))
     assert target.address() is None
-    target.found(named(3, "http://three"))
+    target.apply_lookup(named(3, "http://three"))
     assert target.address() == "http://three"

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from leadline_client.accumulator import (
     MAX_SEQUENCE,
-    Lane,
-    Numbering,
+    ProducerSequence,
+    RecordAccumulator,
     estimated_size,
-    spoils_numbering,
+    needs_new_producer_id,
 )
 from leadline_client.errors import (
     ConnectionLost,
@@ -27,12 +27,12 @@ from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 def test_batches_hold_every_record_once_in_order_and_within_their_size(
     sizes: list[int], limit: int
 ) -> None:
-    lane: Lane[int] = Lane(batch_bytes=limit, linger_s=1)
+    accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=limit, linger_s=1)
     for token, size in enumerate(sizes):
-        lane.add(OutgoingRecord(b"x" * size), token, now_s=0)
+        accumulator.add(OutgoingRecord(b"x" * size), token, now_s=0)
     tokens = []
-    while lane:
-        batch = lane.take()
+    while accumulator:
+        batch = accumulator.take()
         assert len(batch.records) == 1 or batch.size <= limit
         assert batch.size == sum(map(estimated_size, batch.records))
         tokens += batch.tokens
@@ -40,27 +40,27 @@ def test_batches_hold_every_record_once_in_order_and_within_their_size(
 
 
 def test_a_batch_waits_for_company_until_it_lingered_or_is_full_or_flushed() -> None:
-    lane: Lane[int] = Lane(batch_bytes=100, linger_s=2)
-    lane.add(OutgoingRecord(b"a"), 0, now_s=10)
-    assert lane.due_in(10.5) == 1.5
-    assert lane.due_in(12.5) == 0
-    lane.flush()
-    assert lane.due_in(10.5) == 0
-    lane.take()
-    lane.add(OutgoingRecord(b"b"), 1, now_s=20)
-    assert lane.due_in(20) == 2
-    assert lane.add(OutgoingRecord(b"c" * 90), 2, now_s=20)
-    assert lane.due_in(20) == 0
+    accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=100, linger_s=2)
+    accumulator.add(OutgoingRecord(b"a"), 0, now_s=10)
+    assert accumulator.due_in(10.5) == 1.5
+    assert accumulator.due_in(12.5) == 0
+    accumulator.flush()
+    assert accumulator.due_in(10.5) == 0
+    accumulator.take()
+    accumulator.add(OutgoingRecord(b"b"), 1, now_s=20)
+    assert accumulator.due_in(20) == 2
+    assert accumulator.add(OutgoingRecord(b"c" * 90), 2, now_s=20)
+    assert accumulator.due_in(20) == 0
 
 
 def test_sequence_numbers_wrap() -> None:
-    numbering = Numbering(ProducerIdentity(1, 0), MAX_SEQUENCE)
-    numbering.advance(2)
-    assert numbering.next_sequence == 1
+    sequence = ProducerSequence(ProducerIdentity(1, 0), MAX_SEQUENCE)
+    sequence.advance(2)
+    assert sequence.next_sequence == 1
 
 
 @pytest.mark.parametrize(
-    ("error", "spoilt"),
+    ("error", "new_id"),
     [
         (ConnectionLost(""), True),
         (OutOfOrderSequence(""), True),
@@ -68,5 +68,5 @@ def test_sequence_numbers_wrap() -> None:
         (NotEnoughReplicas(""), False),
     ],
 )
-def test_a_refused_batch_leaves_its_numbers_free(error: LeadlineError, spoilt: bool) -> None:
-    assert spoils_numbering(error) is spoilt
+def test_a_refused_batch_leaves_its_numbers_free(error: LeadlineError, new_id: bool) -> None:
+    assert needs_new_producer_id(error) is new_id
