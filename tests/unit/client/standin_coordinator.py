@@ -1,4 +1,4 @@
-"""A coordinator that a test plays by hand: a real WebSocket, and what came over HTTP."""
+"""A coordinator that the test controls: a real WebSocket, and the requests that came over HTTP."""
 
 from __future__ import annotations
 

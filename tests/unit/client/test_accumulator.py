@@ -39,7 +39,7 @@ def test_batches_hold_every_record_once_in_order_and_within_their_size(
     assert tokens == list(range(len(sizes)))
 
 
-def test_a_batch_waits_for_company_until_it_lingered_or_is_full_or_flushed() -> None:
+def test_a_batch_waits_until_it_has_lingered_or_is_full_or_flushed() -> None:
     accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=100, linger_s=2)
     accumulator.add(OutgoingRecord(b"a"), 0, now_s=10)
     assert accumulator.due_in(10.5) == 1.5
@@ -68,5 +68,7 @@ def test_sequence_numbers_wrap() -> None:
         (NotEnoughReplicas(""), False),
     ],
 )
-def test_a_refused_batch_leaves_its_numbers_free(error: LeadlineError, new_id: bool) -> None:
+def test_the_next_batch_reuses_the_numbers_of_a_refused_batch(
+    error: LeadlineError, new_id: bool
+) -> None:
     assert needs_new_producer_id(error) is new_id

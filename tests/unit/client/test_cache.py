@@ -22,7 +22,7 @@ def document(
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10), st.booleans()), min_size=1))
-def test_the_highest_leader_epoch_ever_heard_of_stays(
+def test_the_highest_known_leader_epoch_never_falls(
     heard: list[tuple[int, int, bool]],
 ) -> None:
     cache, highest = MetadataCache(), -1

@@ -176,7 +176,7 @@ def test_what_a_stop_names_is_answered_when_the_application_has_given_it_up() ->
     assert member.may_consume(1.2), "what the Stop does not name goes on"
 
 
-def test_an_application_that_does_not_come_back_in_time_loses_what_the_stop_names() -> None:
+def test_an_application_that_does_not_poll_in_time_loses_the_partitions_of_the_stop() -> None:
     member = joined(A, C)
     member.on_frame(stop(2, A), 1.0)
     due = member.deadline_s()
@@ -255,7 +255,7 @@ def test_a_new_member_id_means_that_everything_was_lost() -> None:
     assert member.owned == frozenset()
 
 
-def test_a_group_that_was_deleted_meanwhile_begins_anew_and_so_does_its_member() -> None:
+def test_after_the_deletion_of_a_group_its_member_starts_again() -> None:
     member = joined(A)
     member.on_frame(stop(2, B, generation=8), 0.1)
     member.on_closed()
@@ -275,7 +275,7 @@ def test_an_older_coordinator_is_left() -> None:
     assert member.member == "m"
 
 
-def test_errors_say_whether_to_come_back_and_as_whom() -> None:
+def test_errors_decide_whether_a_member_rejoins_and_with_which_id() -> None:
     member = joined(A)
     again = member.on_frame(Error.of(NotCoordinator("elsewhere")), 0.1)
     assert [type(one) for one in again] == [CloseChannel]

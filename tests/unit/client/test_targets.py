@@ -1,4 +1,4 @@
-"""Where the coordinator is, by what brokers say of it."""
+"""The address of the group coordinator, as brokers give it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def named(epoch: int, url: str = "http://c") -> dict[str, object]:
     return {"brokers": [], "coordinator": {"id": 1, "url": url, "epoch": epoch}}
 
 
-def test_no_broker_and_no_coordinator_are_told_apart() -> None:
+def test_the_errors_for_no_broker_and_no_coordinator_differ() -> None:
     target = GroupCoordinator()
     target.apply_lookup(None)
     assert isinstance(target.unavailable(), AllKnownBrokersNotAvailable)
@@ -22,7 +22,7 @@ def test_no_broker_and_no_coordinator_are_told_apart() -> None:
     assert isinstance(target.unavailable(), CoordinatorNotAvailable)
 
 
-def test_a_coordinator_that_was_succeeded_is_not_gone_back_to() -> None:
+def test_a_former_coordinator_is_not_used_again() -> None:
     target = GroupCoordinator()
     target.apply_lookup(named(2, "http://two"))
     target.apply_lookup(named(1, "http://one"))
