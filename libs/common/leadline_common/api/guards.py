@@ -20,8 +20,7 @@ from leadline_client.errors import (
     RequestUnderWay,
     StaleVersion,
 )
-from leadline_common.http.document import ERROR_SCHEMA
-from leadline_common.http.errors import error_responses, is_read_only
+from leadline_common.http.errors import error_responses, is_read_only, merge_error_responses
 
 IF_MATCH: Final = "If-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -114,7 +113,9 @@ def _document_change(route: APIRoute, resource: Resource | None) -> None:
     extra = dict(route.openapi_extra or {})
     extra["parameters"] = [*extra.get("parameters", []), *parameters]
     route.openapi_extra = extra
-    route.responses = _with_errors(deepcopy(route.responses), errors)
+    responses = deepcopy(route.responses)
+    merge_error_responses(responses, error_responses(*errors))
+    route.responses = responses
 
 
 def _parameter(name: str, words: str) -> dict[str, Any]:
@@ -126,20 +127,3 @@ def _parameter(name: str, words: str) -> dict[str, Any]:
         "description": words,
         "schema": {"type": "string"},
     }
-
-
-def _with_errors(
-    responses: dict[int | str, dict[str, Any]], errors: list[type[LeadlineError]]
-) -> dict[int | str, dict[str, Any]]:
-    """Add errors to the documented answers of a route, beside those of the same status."""
-    for status, more in error_responses(*errors).items():
-        known = responses.get(status)
-        if known is None:
-            del more["model"]
-            more["content"]["application/json"]["schema"] = ERROR_SCHEMA
-            responses[status] = more
-            continue
-        examples = known["content"]["application/json"]["examples"]
-        examples |= more["content"]["application/json"]["examples"]
-        known["description"] = ", ".join(examples)
-    return responses

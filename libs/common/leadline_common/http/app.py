@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Scope
 
 from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
-from leadline_common.http.document import add_any_other_error, in_house_style
+from leadline_common.http.document import apply_error_format, share_error_responses
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
 from leadline_common.http.middleware import Edge
@@ -70,10 +70,10 @@ class ServiceApp(FastAPI):
         parsed = super().openapi()
         if self._parsed is not parsed:
             document = deepcopy(parsed)
-            in_house_style(document)
+            apply_error_format(document)
             for operation in self._operations:
                 add_operation(document, operation)
-            add_any_other_error(document)
+            share_error_responses(document)
             document["paths"] = dict(sorted(document["paths"].items()))
             self._parsed, self._document = parsed, document
         return self._document

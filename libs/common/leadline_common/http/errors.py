@@ -9,8 +9,8 @@ place that turns exceptions into answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
@@ -38,6 +38,8 @@ from leadline_client.errors import (
 
 RETRY_AFTER_S = 1
 """What `Retry-After` says on a refusal that is worth repeating."""
+
+ERROR_SCHEMA: Final = {"$ref": "#/components/schemas/ErrorBody"}
 
 _BY_STATUS: dict[int, type[LeadlineError]] = {
     400: InvalidRequest,
@@ -191,34 +193,46 @@ _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
 def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route that may answer with these errors.
 
-    Each error shows as an example with its code and its meaning, under its
-    HTTP status.
+    Each error is an example, with its code and its meaning, under its HTTP status.
     """
     responses: dict[int | str, dict[str, Any]] = {}
     for error in errors:
         status = error("").status
-        entry = responses.setdefault(status, _documented(status))
-        meaning = (error.__doc__ or "").strip().partition("\n")[0].replace("`", "")
-        example = {"summary": meaning, "value": error(meaning, **_DETAILS.get(error, {})).body()}
-        entry["content"]["application/json"]["examples"][error.__name__] = example
-        names = entry["content"]["application/json"]["examples"]
-        entry["description"] = ", ".join(names)
+        merge_error_responses(responses, {status: _documented(error, status)})
     return responses
 
 
-def _documented(status: int) -> dict[str, Any]:
-    headers = {}
-    if status == 503:
-        headers["Retry-After"] = {
-            "description": "Seconds to wait before the same request may succeed",
-            "schema": {"type": "integer"},
-        }
-    return {
-        "model": ErrorBody,
-        "description": "",
-        "content": {"application/json": {"examples": {}}},
-        **({"headers": headers} if headers else {}),
+def merge_error_responses(known: dict[Any, Any], more: Mapping[Any, Any]) -> None:
+    """Add documented errors to the responses of a route, in place.
+
+    Errors of one status become examples of one response.
+    """
+    for status, response in more.items():
+        if status not in known:
+            known[status] = response
+            continue
+        examples = known[status]["content"]["application/json"]["examples"]
+        examples |= response["content"]["application/json"]["examples"]
+        known[status]["description"] = ", ".join(examples)
+
+
+def _documented(error: type[LeadlineError], status: int) -> dict[str, Any]:
+    meaning = (error.__doc__ or "").strip().partition("\n")[0].replace("`", "")
+    example = {"summary": meaning, "value": error(meaning, **_DETAILS.get(error, {})).body()}
+    response: dict[str, Any] = {
+        "description": error.__name__,
+        "content": {
+            "application/json": {"schema": ERROR_SCHEMA, "examples": {error.__name__: example}}
+        },
     }
+    if status == 503:
+        response["headers"] = {
+            "Retry-After": {
+                "description": "Seconds to wait before the same request may succeed",
+                "schema": {"type": "integer"},
+            }
+        }
+    return response
 
 
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {

@@ -16,13 +16,13 @@ import msgspec
 from pydantic import BaseModel
 
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_common.http.errors import ErrorBody, error_responses
+from leadline_common.http.document import SCHEMA_REF, add_components
+from leadline_common.http.errors import error_responses
 
 OCTETS = "application/octet-stream"
 INTERNAL = "internal"
 """The tag of operations that only services call."""
 REF = "#/components/schemas/{name}"
-_PYDANTIC_REF = "#/components/schemas/{model}"
 
 Schemas = dict[str, Any]
 
@@ -90,16 +90,7 @@ def add_operation(document: dict[str, Any], operation: Operation) -> None:
         described["requestBody"] = {"required": True, "content": content}
     described["responses"] = _responses(operation, schemas)
     document["paths"].setdefault(operation.path, {})[operation.method.lower()] = described
-    add_schemas(document, schemas)
-
-
-def add_schemas(document: dict[str, Any], schemas: Schemas) -> None:
-    """Add schemas to the document; raises ValueError when one name means two things."""
-    known = document.setdefault("components", {}).setdefault("schemas", {})
-    for name, schema in schemas.items():
-        if known.setdefault(name, schema) != schema:
-            raise ValueError(f"two schemas are named {name}")
-    document["components"]["schemas"] = dict(sorted(known.items()))
+    add_components(document, "schemas", schemas)
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
@@ -124,10 +115,8 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             for one in operation.answer_headers
         }
     answers: dict[str, Any] = {str(operation.status): success}
-    for status, refused in error_responses(InvalidRequest, *operation.errors).items():
-        del refused["model"]
-        refused["content"]["application/json"]["schema"] = _schema(ErrorBody, schemas)
-        answers[str(status)] = refused
+    for status, error in error_responses(InvalidRequest, *operation.errors).items():
+        answers[str(status)] = error
     return answers
 
 
@@ -145,7 +134,7 @@ def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
 
 def _schema(kind: Any, schemas: Schemas) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        schema = kind.model_json_schema(ref_template=_PYDANTIC_REF)
+        schema = kind.model_json_schema(ref_template=SCHEMA_REF)
         schemas.update(schema.pop("$defs", {}))
         schemas[kind.__name__] = schema
         return {"$ref": REF.format(name=kind.__name__)}
