@@ -1,7 +1,7 @@
-"""The HTTP house style that every service shares (see the modules for each part).
+"""HTTP as every service does it: the application, its errors, documentation and server.
 
-`create_app` makes the application; FastAPI routes serve people and admin calls,
-`bulk_route` serves other services, and `serve` runs it all.
+`create_app` makes the application and `serve` runs it. FastAPI routes serve clients, and
+`bulk_route` serves other services.
 """
 
 from leadline_common.http.app import DEFAULT_MAX_BODY_BYTES, ServiceApp, create_app

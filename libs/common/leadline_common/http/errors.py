@@ -1,9 +1,9 @@
-"""Errors on the wire: every failure of every service has one body and one table of codes.
+"""Leadline's error format: one body and one table of codes for every failure of every service.
 
     {"error_code": 42150, "message": "...", "outcome": "refused", "retriable": true, ...details}
 
-The codes are the error tree of `leadline_client.errors`; this module is the one
-place that turns exceptions into answers.
+The codes come from the error tree of `leadline_client.errors`. Only this module turns
+exceptions into responses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from leadline_client.errors import (
 )
 
 RETRY_AFTER_S = 1
-"""What `Retry-After` says on a refusal that is worth repeating."""
+"""The value of `Retry-After` on a retriable 503."""
 
 ERROR_SCHEMA: Final = {"$ref": "#/components/schemas/ErrorBody"}
 
@@ -57,7 +57,7 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 class LeaderBody(BaseModel):
-    """Where the leader is, as far as the refusing server knows; id -1 when there is none."""
+    """The leader that the refusing server knows; its id is -1 if there is none."""
 
     id: int
     url: str
@@ -67,41 +67,44 @@ class LeaderBody(BaseModel):
 class FieldProblem(BaseModel):
     """One field that was refused."""
 
-    field: str = Field(description="Where: `body.`, `query.` or `path.`, then the names on the way")
+    field: str = Field(description="`body.`, `query.` or `path.`, and the path of the field")
     message: str
 
 
 class ErrorBody(BaseModel):
-    """The body of every refusal and failure."""
+    """The body of every error response."""
 
     model_config = ConfigDict(
         extra="allow",
         json_schema_extra={"example": InternalError("internal error").body()},
     )
 
-    error_code: int = Field(description="Stable code; its first three digits are the HTTP status")
+    error_code: int = Field(description="A stable code; its first three digits are the HTTP status")
     message: str
     outcome: Literal["refused", "unknown"] = Field(
-        description="`refused`: nothing was or will be changed. `unknown`: it may have been"
+        description="`refused`: nothing was or will be changed. `unknown`: the change may or may "
+        "not have been made"
     )
-    retriable: bool = Field(description="Whether the same request may succeed a little later")
-    leader: LeaderBody | None = Field(default=None, description="Whom to ask instead")
-    fields: list[FieldProblem] | None = Field(default=None, description="Which fields were refused")
+    retriable: bool = Field(description="True if the same request may succeed later")
+    leader: LeaderBody | None = Field(
+        default=None, description="The leader, which accepts the request"
+    )
+    fields: list[FieldProblem] | None = Field(default=None, description="The refused fields")
 
 
 def read_only(endpoint: Endpoint) -> Endpoint:
-    """Declare that a POST endpoint changes nothing, so that its faults are refusals."""
+    """Declare that a POST endpoint changes nothing: its internal errors are refusals."""
     setattr(endpoint, _READ_ONLY, True)
     return endpoint
 
 
 def is_read_only(endpoint: Callable[..., Any] | None) -> bool:
-    """Tell whether an endpoint was declared to change nothing."""
+    """Return whether an endpoint was declared to change nothing."""
     return getattr(endpoint, _READ_ONLY, False)
 
 
 def error_response(error: LeadlineError, headers: dict[str, str] | None = None) -> Response:
-    """Return the answer that carries an error."""
+    """Return the response for an error."""
     answer = Response(
         json.dumps(error.body(), ensure_ascii=False).encode(),
         status_code=error.status,
@@ -114,11 +117,10 @@ def error_response(error: LeadlineError, headers: dict[str, str] | None = None) 
 
 
 def fault(scope: Scope, what: str) -> LeadlineError:
-    """Return the error for a fault of this server, with nothing of its insides.
+    """Return the error for an unexpected failure, without internal details.
 
-    A read has no effect, so its fault is a refusal. A write may have come any
-    distance before the fault: its outcome is unknown, and saying anything else
-    could make a client repeat or drop what was done.
+    A failed read is a refusal, as it has no effect. A failed write may have taken effect, so
+    its outcome is unknown: any other outcome could make a client repeat or drop the change.
     """
     safe = scope["method"] in _SAFE_METHODS or is_read_only(scope.get("endpoint"))
     if safe:
@@ -127,13 +129,13 @@ def fault(scope: Scope, what: str) -> LeadlineError:
 
 
 async def on_leadline_error(request: Request, error: LeadlineError) -> Response:
-    """Answer an error of the tree."""
+    """Return the response for an error of the tree."""
     del request
     return error_response(error)
 
 
 async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
-    """Answer 400 with each refused field, or 415 where the body was not even meant as JSON."""
+    """Return 400 with each refused field, or 415 if the body has another type than JSON."""
     problems = [_problem(problem) for problem in error.errors()]
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type and "json" not in media_type and any(p["field"] == "body" for p in problems):
@@ -145,15 +147,15 @@ async def on_validation_error(request: Request, error: RequestValidationError) -
 
 
 def _problem(problem: dict[str, Any]) -> dict[str, str]:
-    place = problem["loc"]
+    location = problem["loc"]
     if problem["type"] == "json_invalid":
-        place = place[:1]  # The rest is a position in the text, not a field.
-        return {"field": str(place[0]), "message": f"not JSON: {problem['ctx']['error']}"}
-    return {"field": ".".join(str(part) for part in place), "message": problem["msg"]}
+        # The rest of the location is a position in the text, not a field.
+        return {"field": str(location[0]), "message": f"not JSON: {problem['ctx']['error']}"}
+    return {"field": ".".join(map(str, location)), "message": problem["msg"]}
 
 
 async def on_http_exception(request: Request, error: HTTPException) -> Response:
-    """Answer what the framework itself refuses: no such route, wrong method, body too large."""
+    """Return the response for an error of the framework, such as an unknown route or method."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(allowed_methods(request))
@@ -165,14 +167,14 @@ async def on_http_exception(request: Request, error: HTTPException) -> Response:
 
 def _message(request: Request, error: HTTPException) -> str:
     if error.status_code == 404:
-        return f"there is no {request.url.path}; see /docs for what there is"
+        return f"there is no {request.url.path}; /docs lists all routes"
     if error.status_code == 405:
-        return f"{request.url.path} does not take {request.method}"
+        return f"{request.url.path} does not support {request.method}"
     return str(error.detail)
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """Return the methods that some route takes at the path of the request."""
+    """Return the methods that the routes at the request's path support."""
     scope = request.scope
     found = []
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
@@ -187,7 +189,7 @@ _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
     NotLeader: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
     FencedLeaderEpoch: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
 }
-"""What the examples of some errors carry besides."""
+"""Further members of the examples of some errors."""
 
 
 def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, Any]]:
@@ -240,4 +242,4 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     RequestValidationError: on_validation_error,
     HTTPException: on_http_exception,
 }
-"""What turns each kind of exception into an answer; anything else is a fault (`Edge`)."""
+"""The handler of each kind of exception; the request middleware handles all others."""

@@ -1,8 +1,8 @@
 """OpenAPI for routes that the web framework does not parse: bulk RPC and raw record batches.
 
-Such a route states its `Operation`, and the application merges it into the
-document of all the others. Bodies are msgspec structs, dataclasses or pydantic
-models (documented by schema), or octets (documented in words).
+Such a route declares its `Operation`, and the application adds it to the document. Bodies
+are msgspec structs, dataclasses or pydantic models, which have schemas, or octets, which
+have a description only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Schemas = dict[str, Any]
 class Body:
     """A request or response body in one media type.
 
-    `type` is None for octets. `example` is the body as JSON would show it.
+    `type` is None for octets. `example` is an example of the body, which JSON can represent.
     """
 
     media_type: str
@@ -42,7 +42,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the path or the query, or a header of the answer."""
+    """A parameter of the path or the query, or a header of the response."""
 
     name: str
     description: str
@@ -54,10 +54,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What OpenAPI says of one method of one path.
+    """The documentation of one method of one path.
 
-    `requests` and `responses` list one body per media type; `errors` are those
-    that the route raises besides InvalidRequest, which every route may.
+    `requests` and `responses` list one body per media type. `errors` are those of the route
+    besides InvalidRequest, which every route may raise.
     """
 
     method: str
@@ -123,7 +123,8 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
     content = {}
     for body in bodies:
-        # In OpenAPI 3.1 octets have a media type and no schema; the words go into an empty one.
+        # In OpenAPI 3.1 octets have a media type and no schema, so an otherwise empty schema
+        # holds the description.
         described = {"description": body.description}
         schema = described if body.type is None else _schema(body.type, schemas)
         content[body.media_type] = {"schema": schema}
