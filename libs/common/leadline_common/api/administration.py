@@ -41,13 +41,13 @@ from leadline_common.api.models import example_of
 from leadline_common.api.past import PastClusterBody
 from leadline_common.api.routes import (
     BrokerId,
-    Responses,
     TopicName,
     get_administration,
     read_errors,
     success_response,
     write_errors,
 )
+from leadline_common.http.errors import Responses
 from leadline_common.settings.fields import INT64_MAX
 
 CLUSTER_TAG = "cluster"
@@ -151,11 +151,9 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     """
     router = APIRouter(prefix="/v1", route_class=kind)
     _add_cluster(router)
-    _add_brokers(router)
     brokers.add_routes(router, CLUSTER_TAG)
     _add_topics(router)
-    _add_create(router)
-    _add_delete(router)
+    _add_topic_changes(router)
     partitions.add_routes(router, TOPICS_TAG)
     _add_elections(router)
     plans.add_routes(router)
@@ -213,8 +211,6 @@ def _add_cluster(router: APIRouter) -> None:
             return controller.cluster()
         return await controller.past_cluster(at, version)
 
-
-def _add_brokers(router: APIRouter) -> None:
     @router.get(
         "/brokers",
         tags=[CLUSTER_TAG],
@@ -263,7 +259,7 @@ def _add_topics(router: APIRouter) -> None:
         return controller.partitions(topic)
 
 
-def _add_create(router: APIRouter) -> None:
+def _add_topic_changes(router: APIRouter) -> None:
     @router.post(
         "/topics",
         tags=[TOPICS_TAG],
@@ -286,8 +282,6 @@ def _add_create(router: APIRouter) -> None:
             response.status_code = 200
         return created
 
-
-def _add_delete(router: APIRouter) -> None:
     @router.delete(
         "/topics/{topic}",
         tags=[TOPICS_TAG],

@@ -263,7 +263,6 @@ def export_answer(request: Request, export: Export) -> Response:
 def add_routes(router: APIRouter) -> None:
     """Add the routes of the audit."""
     _add_entries(router)
-    _add_export(router)
     _add_past(router)
 
 
@@ -286,8 +285,6 @@ def _add_entries(router: APIRouter) -> None:
         position = None if cursor is None else int(cursor)
         return await controller.audit(wanted, position, order, page_size)
 
-
-def _add_export(router: APIRouter) -> None:
     @router.get(
         "/audit/export",
         tags=[TAG],

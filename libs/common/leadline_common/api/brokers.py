@@ -102,11 +102,7 @@ _PLANNED = TaskBody.model_validate(_DRY_RUN)
 
 def add_routes(router: APIRouter, tag: str) -> None:
     """Add the routes under `tag`."""
-    _add_can_stop(router, tag)
-    _add_drain(router, tag)
 
-
-def _add_can_stop(router: APIRouter, tag: str) -> None:
     @router.get(
         "/brokers/{broker_id}/can-stop",
         tags=[tag],
@@ -124,8 +120,6 @@ def _add_can_stop(router: APIRouter, tag: str) -> None:
         """
         return controller.can_stop(broker_id)
 
-
-def _add_drain(router: APIRouter, tag: str) -> None:
     @router.post(
         "/brokers/{broker_id}/drain",
         tags=[tag],

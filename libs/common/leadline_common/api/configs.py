@@ -156,8 +156,7 @@ Controller = Annotated[ConfigAdministration, Depends(get_administration)]
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of dynamic configuration."""
-    _add_cluster(router)
-    _add_brokers(router)
+    _add_cluster_and_brokers(router)
     _add_topics(router)
 
 
@@ -176,7 +175,7 @@ def _with_etag(response: Response, answer: tuple[_Body, str]) -> _Body:
     return body
 
 
-def _add_cluster(router: APIRouter) -> None:
+def _add_cluster_and_brokers(router: APIRouter) -> None:
     @router.get(
         "/configs", tags=[TAG], summary="Get the cluster's settings", responses=read_errors()
     )
@@ -201,8 +200,6 @@ def _add_cluster(router: APIRouter) -> None:
         """
         return _with_etag(response, await controller.alter_configs("cluster", "", body))
 
-
-def _add_brokers(router: APIRouter) -> None:
     @router.get(
         "/brokers/{broker_id}/configs",
         tags=[TAG],

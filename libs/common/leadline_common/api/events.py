@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from leadline_common.api.metadata import DURATION, MetadataBroker, milliseconds
 from leadline_common.api.models import example
-from leadline_common.api.routes import Responses, get_administration, read_errors
+from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
 
 TAG = "events"

@@ -20,7 +20,12 @@ from leadline_client.errors import (
     RequestUnderWay,
     StaleVersion,
 )
-from leadline_common.http.errors import error_responses, is_read_only, merge_error_responses
+from leadline_common.http.errors import (
+    Responses,
+    error_responses,
+    is_read_only,
+    merge_error_responses,
+)
 
 IF_MATCH: Final = "If-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -98,7 +103,7 @@ def document_guards(router: APIRouter) -> None:
 def _document_etag(route: APIRoute, resource: GuardedResource) -> None:
     description = f"The version of {_RESOURCE_DESCRIPTIONS[resource.kind]}, for `{IF_MATCH}`"
     headers = {"ETag": {"description": description, "schema": {"type": "string"}}}
-    responses: dict[int | str, dict[str, Any]] = deepcopy(route.responses)
+    responses: Responses = deepcopy(route.responses)
     responses.setdefault(200, {}).setdefault("headers", {}).update(headers)
     route.responses = responses
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from leadline_client.errors import LeadlineError
 from leadline_common.api.models import ControllerBody
 from leadline_common.http.caching import Document
-from leadline_common.http.errors import error_responses
+from leadline_common.http.errors import Responses, error_responses
 
 Read = Callable[[int | None, int, list[str] | None], Awaitable[Document]]
 """Returns the document: (newer than this version, after at most so many ms, topics or all)."""
@@ -73,7 +73,7 @@ class MetadataBody(BaseModel):
 def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRouter:
     """Return the route that serves the document of `read`, which may raise `errors`."""
     router = APIRouter(prefix="/v1", tags=[tag])
-    unchanged: dict[int | str, dict[str, Any]] = {
+    unchanged: Responses = {
         304: {"description": "Not modified: the caller has this version (`If-None-Match`)"}
     }
 

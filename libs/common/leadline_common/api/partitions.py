@@ -117,11 +117,7 @@ _REMOVE_ERRORS = write_errors(
 
 def add_routes(router: APIRouter, tag: str) -> None:
     """Add the routes under `tag`."""
-    _add_addition(router, tag)
-    _add_removal(router, tag)
 
-
-def _add_addition(router: APIRouter, tag: str) -> None:
     @router.post(
         "/topics/{topic}/partitions",
         tags=[tag],
@@ -145,8 +141,6 @@ def _add_addition(router: APIRouter, tag: str) -> None:
             response.status_code = 200
         return added
 
-
-def _add_removal(router: APIRouter, tag: str) -> None:
     @router.delete(
         "/topics/{topic}/partitions",
         tags=[tag],

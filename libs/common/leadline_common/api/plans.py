@@ -170,11 +170,7 @@ Controller = Annotated[PlanAdministration, Depends(get_administration)]
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of plans."""
-    _add_making(router)
-    _add_applying(router)
 
-
-def _add_making(router: APIRouter) -> None:
     @router.post(
         "/plans",
         tags=[TAG],
@@ -205,8 +201,6 @@ def _add_making(router: APIRouter) -> None:
         """Return a plan, and whether it can still be applied."""
         return controller.plan(plan_id)
 
-
-def _add_applying(router: APIRouter) -> None:
     @router.post(
         "/plans/{plan_id}/apply",
         tags=[TAG],

@@ -186,12 +186,7 @@ _DRY_RUN = tasks.TaskBody.model_validate(
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of reassignments."""
-    _add_reading(router)
-    _add_starting(router)
-    _add_cancelling(router)
 
-
-def _add_reading(router: APIRouter) -> None:
     @router.get(
         "/reassignments",
         tags=[TAG],
@@ -202,8 +197,6 @@ def _add_reading(router: APIRouter) -> None:
         """List the running reassignments of partitions, and the steps of the current batch."""
         return controller.reassignments(topic)
 
-
-def _add_starting(router: APIRouter) -> None:
     @router.post(
         "/reassignments",
         tags=[TAG],
@@ -228,8 +221,6 @@ def _add_starting(router: APIRouter) -> None:
             response.status_code = 200
         return accepted
 
-
-def _add_cancelling(router: APIRouter) -> None:
     @router.delete(
         "/reassignments/{topic}/{partition}",
         tags=[TAG],

@@ -17,10 +17,7 @@ from leadline_client.errors import (
     NoController,
     StoreOutcomeUnknown,
 )
-from leadline_common.http.errors import error_responses
-
-Responses = dict[int | str, dict[str, Any]]
-"""The `responses` of a route, by status."""
+from leadline_common.http.errors import Responses, error_responses
 
 TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
 BrokerId = Annotated[int, Path(ge=0, description="The broker's id", examples=[1])]

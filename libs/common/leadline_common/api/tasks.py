@@ -117,11 +117,7 @@ Controller = Annotated[TaskAdministration, Depends(get_administration)]
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of tasks."""
-    _add_reading(router)
-    _add_changing(router)
 
-
-def _add_reading(router: APIRouter) -> None:
     @router.get("/tasks", tags=[TAG], summary="List tasks", responses=read_errors())
     async def list_tasks(controller: Controller) -> TasksBody:
         """List the running tasks and the latest finished ones."""
@@ -137,8 +133,6 @@ def _add_reading(router: APIRouter) -> None:
         """Return the progress of a task: partitions, bytes, rate, and estimated time left."""
         return controller.task(task_id)
 
-
-def _add_changing(router: APIRouter) -> None:
     @router.patch(
         "/tasks/{task_id}",
         tags=[TAG],

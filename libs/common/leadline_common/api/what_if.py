@@ -249,11 +249,7 @@ Controller = Annotated[WhatIfAdministration, Depends(get_administration)]
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of the simulations."""
-    _add_elections(router)
-    _add_reassignment(router)
 
-
-def _add_elections(router: APIRouter) -> None:
     @router.post(
         "/what-if/election",
         tags=[TAG],
@@ -276,8 +272,6 @@ def _add_elections(router: APIRouter) -> None:
         """Simulate Kafka's rack-aware round robin placement, from the request alone."""
         return controller.what_if_placement(body)
 
-
-def _add_reassignment(router: APIRouter) -> None:
     @router.post(
         "/what-if/reassignment",
         tags=[TAG],

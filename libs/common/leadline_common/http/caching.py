@@ -1,7 +1,7 @@
 """Documents that change rarely and are read often: strong ETags, 304, compression.
 
-The parsing of conditional headers stays here. werkzeug accepts unquoted and malformed ETags,
-which must not match, and Starlette compares ETags only for static files.
+The headers are parsed here, because werkzeug's parser also accepts unquoted ETags, which must
+not match, and Starlette compares ETags for static files only.
 """
 
 from __future__ import annotations

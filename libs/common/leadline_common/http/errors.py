@@ -53,6 +53,9 @@ _BY_STATUS: dict[int, type[LeadlineError]] = {
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _READ_ONLY = "__leadline_read_only__"
 
+Responses = dict[int | str, dict[str, Any]]
+"""The documented `responses` of a route, by status."""
+
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
@@ -116,7 +119,7 @@ def error_response(error: LeadlineError, headers: dict[str, str] | None = None) 
     return answer
 
 
-def fault(scope: Scope, what: str) -> LeadlineError:
+def unexpected_error(scope: Scope, message: str) -> LeadlineError:
     """Return the error for an unexpected failure, without internal details.
 
     A failed read is a refusal, as it has no effect. A failed write may have taken effect, so
@@ -124,8 +127,8 @@ def fault(scope: Scope, what: str) -> LeadlineError:
     """
     safe = scope["method"] in _SAFE_METHODS or is_read_only(scope.get("endpoint"))
     if safe:
-        return InternalError(what)
-    return StoreOutcomeUnknown(f"{what}; the request may or may not have taken effect")
+        return InternalError(message)
+    return StoreOutcomeUnknown(f"{message}; the request may or may not have taken effect")
 
 
 async def on_leadline_error(request: Request, error: LeadlineError) -> Response:
@@ -192,12 +195,12 @@ _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
 """Further members of the examples of some errors."""
 
 
-def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, Any]]:
+def error_responses(*errors: type[LeadlineError]) -> Responses:
     """Return the `responses` of a route that may answer with these errors.
 
     Each error is an example, with its code and its meaning, under its HTTP status.
     """
-    responses: dict[int | str, dict[str, Any]] = {}
+    responses: Responses = {}
     for error in errors:
         status = error("").status
         merge_error_responses(responses, {status: _documented(error, status)})

@@ -14,6 +14,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+from leadline_common.http.errors import Responses
 from leadline_common.metrics import CONTENT_TYPE, Metrics
 
 OPERATIONS = "operations"
@@ -89,11 +90,11 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     return router
 
 
-def _example(value: Any) -> dict[int | str, dict[str, Any]]:
+def _example(value: Any) -> Responses:
     return {200: {"content": {"application/json": {"example": value}}}}
 
 
-_NOT_READY: dict[int | str, dict[str, Any]] = {
+_NOT_READY: Responses = {
     503: {
         "model": Ready,
         "description": "Not ready",

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leadline_common import cause
-from leadline_common.http.errors import error_response, fault
+from leadline_common.http.errors import error_response, unexpected_error
 from leadline_common.metrics import Metrics
 
 BODY_KEY = "leadline.body"
@@ -150,13 +150,13 @@ class RequestMiddleware:
             logger.exception("request failed", method=scope["method"], path=scope["path"])
             if answer.status:
                 raise  # The response has started: only a broken connection shows the failure.
-            response = error_response(fault(scope, "internal error"))
+            response = error_response(unexpected_error(scope, "internal error"))
             await response(scope, receive, answer.send)
         except asyncio.CancelledError:
             # The server is stopping and will not wait any longer for this request.
             if answer.status:
                 raise
-            response = error_response(fault(scope, "the server is stopping"))
+            response = error_response(unexpected_error(scope, "the server is stopping"))
             await response(scope, receive, answer.send)
 
 

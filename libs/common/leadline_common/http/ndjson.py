@@ -11,15 +11,14 @@ from starlette.responses import Response, StreamingResponse
 
 from leadline_common.audit_export import NDJSON
 from leadline_common.http.caching import accepts_gzip
+from leadline_common.http.errors import Responses
 
 # The fastest level, which already compresses lines of JSON to a tenth.
 _LEVEL = 1
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def ndjson_documentation(
-    line: str, description: str, headers: dict[str, Any]
-) -> dict[int | str, dict[str, Any]]:
+def ndjson_documentation(line: str, description: str, headers: dict[str, Any]) -> Responses:
     """Return the documentation of an NDJSON response, with an example line."""
     content = {NDJSON: {"schema": {"type": "string"}, "example": line}}
     return {200: {"description": description, "content": content, "headers": headers}}
