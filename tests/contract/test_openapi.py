@@ -1,4 +1,4 @@
-"""Each service's OpenAPI document: valid, complete for a reader, and the committed one."""
+"""Each service's OpenAPI document: valid, complete, and committed."""
 
 import importlib.util
 import json
@@ -24,7 +24,7 @@ def service(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def document(service: str) -> dict[str, Any]:
-    """The document that the code gives, as a reader gets it."""
+    """The document that the service serves."""
     main = importlib.import_module(f"leadline_{service}.main")
     found: dict[str, Any] = json.loads(json.dumps(main.openapi_app().openapi()))
     return found

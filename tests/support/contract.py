@@ -27,7 +27,7 @@ def resolved(node: Any, document: dict[str, Any]) -> Any:
 
 
 def problems_of(document: dict[str, Any]) -> list[str]:
-    """Return what the document owes to a reader, each with its operation; [] when nothing."""
+    """Return what the document lacks, each problem with its operation."""
     return [
         f"{method.upper()} {path}: {problem}"
         for path, item in document["paths"].items()
