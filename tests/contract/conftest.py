@@ -1,4 +1,4 @@
-"""One cluster for all contract tests: they ask it questions and break nothing."""
+"""One cluster for all contract tests, which leave it as it was."""
 
 from collections.abc import AsyncIterator
 

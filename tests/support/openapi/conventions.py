@@ -1,4 +1,4 @@
-"""The house rules for OpenAPI documents, as a list of what breaks them."""
+"""The rules for OpenAPI documents, as a list of what breaks them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,30 @@ from leadline_common.http.operation import INTERNAL
 
 METHODS = ("get", "put", "post", "delete", "patch")
 ERROR_SCHEMA = {"$ref": "#/components/schemas/ErrorBody"}
+SHARED = ("#/components/responses/", "#/components/examples/")
+
+
+def resolved(node: Any, document: dict[str, Any]) -> Any:
+    """Return a part of a document with the shared responses and examples in their places."""
+    if isinstance(node, list):
+        return [resolved(item, document) for item in node]
+    if not isinstance(node, dict):
+        return node
+    reference = node.get("$ref", "")
+    if not (isinstance(reference, str) and reference.startswith(SHARED)):
+        return {name: resolved(value, document) for name, value in node.items()}
+    _, kind, name = reference.removeprefix("#/").split("/")
+    return resolved(document["components"][kind][name], document)
 
 
 def problems_of(document: dict[str, Any]) -> list[str]:
-    """Return what the document owes to a reader, each with its operation; [] when nothing."""
+    """Return what the document lacks, each problem with its operation."""
     return [
         f"{method.upper()} {path}: {problem}"
         for path, item in document["paths"].items()
         for method, operation in item.items()
         if method in METHODS
-        for problem in _problems(path, operation, document)
+        for problem in _problems(path, resolved(operation, document), document)
     ]
 
 
@@ -34,7 +48,7 @@ def _problems(path: str, operation: dict[str, Any], document: dict[str, Any]) ->
     yield from _parameter_problems(operation)
     if "requestBody" in operation:
         yield from _body_problems("request", operation["requestBody"])
-    yield from _answer_problems(operation, house=path.startswith("/v1"))
+    yield from _answer_problems(operation, own=path.startswith("/v1"))
     public = INTERNAL not in operation.get("tags", [])
     if public and not _has_example(operation, document):
         yield "no example"
@@ -54,11 +68,11 @@ def _body_problems(which: str, body: dict[str, Any]) -> Iterator[str]:
             yield f"the {which} body in {media_type} has no type"
 
 
-def _answer_problems(operation: dict[str, Any], *, house: bool) -> Iterator[str]:
+def _answer_problems(operation: dict[str, Any], *, own: bool) -> Iterator[str]:
     for status, answer in operation["responses"].items():
         if status.startswith(("2", "3")):
             yield from _body_problems(f"{status} answer", answer)
-        elif house:
+        elif own:
             yield from _error_problems(status, answer)
     if not any(status.startswith(("4", "5", "default")) for status in operation["responses"]):
         yield "no error answers"
@@ -67,7 +81,7 @@ def _answer_problems(operation: dict[str, Any], *, house: bool) -> Iterator[str]
 def _error_problems(status: str, answer: dict[str, Any]) -> Iterator[str]:
     content = answer.get("content", {}).get("application/json", {})
     if content.get("schema") != ERROR_SCHEMA:
-        yield f"the {status} answer is not in the house body"
+        yield f"the {status} answer is not in Leadline's error format"
     for name, example in content.get("examples", {}).items():
         kind = ERRORS_BY_CODE.get(example["value"]["error_code"])
         if kind is None:
@@ -81,11 +95,11 @@ def _has_example(operation: dict[str, Any], document: dict[str, Any]) -> bool:
     bodies = [*successes, operation.get("requestBody", {})]
     contents = [content for body in bodies for content in body.get("content", {}).values()]
     shown = [*contents, *operation.get("parameters", [])]
-    shown += [_resolved(one["schema"], document) for one in shown if "schema" in one]
+    shown += [_schema_of(one["schema"], document) for one in shown if "schema" in one]
     return any("example" in one or "examples" in one for one in shown)
 
 
-def _resolved(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+def _schema_of(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     name = schema.get("$ref", "").rpartition("/")[2]
     found: dict[str, Any] = document["components"]["schemas"].get(name, schema)
     return found

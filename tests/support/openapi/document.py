@@ -13,7 +13,7 @@ import httpx
 from openapi_schema_validator import OAS31Validator
 
 from leadline_common.http.operation import INTERNAL
-from tests.support.openapi.conventions import METHODS
+from tests.support.openapi.conventions import METHODS, resolved
 from tests.support.services.cluster import Cluster
 from tests.support.services.up import until
 
@@ -154,7 +154,7 @@ def operations_of(document: dict[str, Any]) -> Iterator[Described]:
     for path, item in document["paths"].items():
         for method in METHODS:
             if method in item:
-                yield Described(method, path, item[method], document)
+                yield Described(method, path, resolved(item[method], document), document)
 
 
 def as_a_story(operations: Iterable[Described]) -> list[Described]:

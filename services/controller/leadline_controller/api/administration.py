@@ -45,36 +45,36 @@ class ControllerAdministration(
             controller=views.controller_view(self._controller.active),
         )
 
-    def cluster(self) -> models.Cluster:
+    def cluster(self) -> models.ClusterBody:
         """Return the cluster in numbers."""
         return views.cluster_view(
             self._controller.image(), self._controller.cluster_id(), self._controller.active
         )
 
-    def brokers(self) -> models.Brokers:
+    def brokers(self) -> models.BrokersBody:
         """Return the live brokers, by id."""
         image = self._controller.image()
         found = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
-        return models.Brokers(brokers=views.broker_views(image, found))
+        return models.BrokersBody(brokers=views.broker_views(image, found))
 
-    def broker(self, broker_id: int) -> models.Broker:
+    def broker(self, broker_id: int) -> models.BrokerBody:
         """Return one live broker."""
         found = self._controller.broker(broker_id)
         return views.broker_views(self._controller.image(), [found])[0]
 
-    def topics(self) -> models.Topics:
+    def topics(self) -> models.TopicsBody:
         """Return all topics, by name, but for those that are being deleted."""
         found = self._controller.image().topics
         shown = [found[name] for name in sorted(found) if not found[name].deleting]
-        return models.Topics(topics=[views.topic_summary(topic) for topic in shown])
+        return models.TopicsBody(topics=[views.topic_summary(topic) for topic in shown])
 
-    def topic(self, name: str) -> models.Topic:
+    def topic(self, name: str) -> models.TopicBody:
         """Return one topic."""
         return views.topic_view(self._controller.topic(name))
 
-    def partitions(self, name: str) -> models.Partitions:
+    def partitions(self, name: str) -> models.PartitionsBody:
         """Return the partitions of a topic."""
-        return models.Partitions(partitions=views.partition_views(self._controller.topic(name)))
+        return models.PartitionsBody(partitions=views.partition_views(self._controller.topic(name)))
 
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
         """Create a topic, or with `dry_run` say how it would be."""

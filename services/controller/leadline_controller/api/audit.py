@@ -40,7 +40,7 @@ class AuditAnswers(Answers):
             next_cursor=str(page[-1].id) if len(found) > page_size else None,
         )
 
-    async def audit_entry(self, audit_id: int) -> models.AuditEntry:
+    async def audit_entry(self, audit_id: int) -> models.AuditEntryBody:
         """Return one entry with all its changes."""
         history = await self._controller.history()
         found = await history.find(AuditQuery(), cursor=audit_id - 1, newest_first=False, limit=1)
@@ -94,7 +94,9 @@ class AuditAnswers(Answers):
         found = await history.tasks(limit)
         return past_models.PastTasks(tasks=[_task(record) for record in found])
 
-    async def past_cluster(self, at: int | None, version: int | None) -> past_models.PastCluster:
+    async def past_cluster(
+        self, at: int | None, version: int | None
+    ) -> past_models.PastClusterBody:
         """Return the cluster as it was."""
         history = await self._controller.history()
         past = await history.past(time_ms=at, zxid=version)
@@ -124,9 +126,9 @@ def _query(wanted: models.AuditFilter) -> AuditQuery:
     )
 
 
-def _entry(record: AuditRecord, changes_shown: int) -> models.AuditEntry:
+def _entry(record: AuditRecord, changes_shown: int) -> models.AuditEntryBody:
     entry = record.entry
-    return models.AuditEntry(
+    return models.AuditEntryBody(
         id=record.id,
         zxid=record.zxid,
         time=entry.time,
@@ -177,15 +179,15 @@ def _roles(roles: tuple[int, int, tuple[int, ...]]) -> models.Roles:
     return models.Roles(leader=leader, leader_epoch=leader_epoch, isr=list(isr))
 
 
-def _past(past: PastCluster) -> past_models.PastCluster:
-    return past_models.PastCluster(
+def _past(past: PastCluster) -> past_models.PastClusterBody:
+    return past_models.PastClusterBody(
         version=past.zxid,
         time=past.time,
         audit_id=past.audit_id,
         controller=past.controller,
         brokers=past.brokers,
         topics={
-            name: past_models.PastTopic(
+            name: past_models.PastTopicBody(
                 topic_id=topic.topic_id,
                 partitions=[
                     (number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))

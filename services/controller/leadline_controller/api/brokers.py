@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from leadline_common.api.brokers import CanStop, DrainBody, RiskRow
-from leadline_common.api.models import PartitionName
-from leadline_common.api.tasks import Task
+from leadline_common.api.models import TopicPartitionBody
+from leadline_common.api.tasks import TaskBody
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.reassignments import dry_run_view
 from leadline_controller.api.tasks import task_view
@@ -33,7 +33,7 @@ class BrokerAnswers(Answers):
                     reason=risk,
                     total=len(names),
                     partitions=[
-                        PartitionName(topic=name.topic, partition=name.partition)
+                        TopicPartitionBody(topic=name.topic, partition=name.partition)
                         for name in names[:SHOWN]
                     ],
                 )
@@ -41,7 +41,7 @@ class BrokerAnswers(Answers):
             ],
         )
 
-    async def drain(self, broker_id: int, wanted: DrainBody) -> Task:
+    async def drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
         """Begin to empty a broker, or with `dry_run` only plan it."""
         if wanted.dry_run:
             return await self._plan_drain(broker_id, wanted)
@@ -54,7 +54,7 @@ class BrokerAnswers(Answers):
         reign = self._controller.reign()
         return task_view(reign, reign.tasks.book.find(task_id))
 
-    async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> Task:
+    async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
         reign = self._controller.reign()
         question = reign.drains.question(broker_id)
         rows = () if wanted.leaders_only else await asyncio.to_thread(question.plan)

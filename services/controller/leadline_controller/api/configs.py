@@ -11,21 +11,21 @@ from leadline_controller.runtime.engine.config_events import AlterConfigs, Confi
 class ConfigAnswers(Answers):
     """Answers `leadline_common.api.configs.ConfigAdministration`."""
 
-    def read_configs(self, level: Level, name: str) -> tuple[models.Configs, str]:
+    def read_configs(self, level: Level, name: str) -> tuple[models.ConfigsBody, str]:
         """Return all settings of a level, and their ETag."""
         resource = ConfigResource(level, name)
         configs = self._controller.configs(resource)
         problems = dict(configs.accepted(resource).problems)
         shown = [_config(level, found) for found in describe(level, configs.layers(resource))]
         version = configs.version(resource)
-        body = models.Configs(
+        body = models.ConfigsBody(
             level=level, name=name, version=version, configs=shown, problems=problems
         )
         return body, configs.etag(resource, version)
 
     async def alter_configs(
         self, level: Level, name: str, changes: models.ConfigChanges
-    ) -> tuple[models.AlteredConfigs, str]:
+    ) -> tuple[models.AlteredConfigsBody, str]:
         """Set and remove settings of a level, all or none; return what changed, and the ETag."""
         resource = ConfigResource(level, name)
         altered = await self._controller.ask(
@@ -41,7 +41,7 @@ class ConfigAnswers(Answers):
             for name in sorted(before.keys() | after.keys())
             if before.get(name) != after.get(name)
         ]
-        body = models.AlteredConfigs(
+        body = models.AlteredConfigsBody(
             level=level,
             name=resource.name,
             version=altered.version,
@@ -51,10 +51,10 @@ class ConfigAnswers(Answers):
         return body, altered.etag
 
 
-def _config(level: Level, found: Resolved) -> models.Config:
+def _config(level: Level, found: Resolved) -> models.ConfigBody:
     setting = found.setting
     hidden = setting.sensitive
-    return models.Config(
+    return models.ConfigBody(
         name=setting.name,
         value=None if hidden else found.value,
         source=found.source.value,
@@ -72,7 +72,7 @@ def _config(level: Level, found: Resolved) -> models.Config:
     )
 
 
-def _synonym(one: Synonym, *, hidden: bool) -> models.Synonym:
-    return models.Synonym(
+def _synonym(one: Synonym, *, hidden: bool) -> models.SynonymBody:
+    return models.SynonymBody(
         name=one.name, value=None if hidden else one.value, source=one.source.value
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leadline_client.errors import NoController
-from leadline_common.api.events import Event
+from leadline_common.api.events import EventBody
 from leadline_common.api.metadata import MetadataBroker
 from leadline_controller.api.answers import Answers
 from leadline_controller.domain.cluster import PartitionImage
@@ -34,7 +34,7 @@ class FeedReader:
         """The version up to which the reader was told."""
         return self._feed.version
 
-    async def read(self, wait_ms: int) -> list[Event] | None:
+    async def read(self, wait_ms: int) -> list[EventBody] | None:
         """Return what is new, once there is something, after `wait_ms` at most; None at the end."""
         try:
             await self._controller.metadata(self._feed.version, wait_ms)
@@ -53,18 +53,18 @@ class EventAnswers(Answers):
         return FeedReader(self._controller, after)
 
 
-def _event(news: News) -> Event:
+def _event(news: News) -> EventBody:
     match news:
         case BrokersNow():
             brokers = [
                 MetadataBroker(id=b.id, url=b.url, rack=b.rack, incarnation=b.incarnation)
                 for b in news.brokers
             ]
-            return Event(type="brokers", brokers=brokers)
+            return EventBody(type="brokers", brokers=brokers)
         case TopicDeleted():
-            return Event(type="topic_deleted", topic=news.topic)
+            return EventBody(type="topic_deleted", topic=news.topic)
         case TopicNow():
-            return Event(
+            return EventBody(
                 type="topic",
                 topic=news.topic,
                 topic_id=news.topic_id,
@@ -72,7 +72,7 @@ def _event(news: News) -> Event:
                 partitions=_rows(news.partitions),
             )
         case TopicChanged():
-            return Event(
+            return EventBody(
                 type="topic_changed",
                 topic=news.topic,
                 topic_id=news.topic_id,

@@ -12,12 +12,12 @@ from leadline_controller.runtime.active_controller import ActiveController
 class HealingAnswers(Answers):
     """Answers `leadline_common.api.failed_brokers.HealingAdministration`."""
 
-    def failed_brokers(self) -> models.FailedBrokers:
+    def failed_brokers(self) -> models.FailedBrokersBody:
         """Return the brokers that are down."""
         reign = self._controller.reign()
         healing = reign.healing
         chunked = {task.node.details.get("broker", -1) for task in healing.chunks()}
-        return models.FailedBrokers(
+        return models.FailedBrokersBody(
             suspended=healing.is_suspended,
             interval_ms=reign.desk.configs.current().failed_broker_interval_ms,
             brokers=[_failed(reign, broker) for broker in sorted({*healing.failed, *chunked})],
@@ -30,9 +30,9 @@ class HealingAnswers(Answers):
         return models.BrokerFailures(failures=[_failure(record) for record in found])
 
 
-def _failed(reign: ActiveController, broker: int) -> models.FailedBroker:
+def _failed(reign: ActiveController, broker: int) -> models.FailedBrokerBody:
     noted = reign.healing.failed.get(broker)
-    return models.FailedBroker(
+    return models.FailedBrokerBody(
         id=broker,
         failed_at=noted.failure_timestamp if noted else None,
         due_at=reign.healing.due_at(broker) if noted else None,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from leadline_common.api.plans import (
-    Plan,
     PlanApplication,
     PlanBody,
-    PlanFigures,
     PlannedBroker,
     PlannedPartition,
+    PlanResponse,
+    PlanStats,
 )
-from leadline_common.api.tasks import Task
+from leadline_common.api.tasks import TaskBody
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.tasks import task_view
 from leadline_controller.domain.planning.requests import PlanRequest
@@ -22,7 +22,7 @@ from leadline_controller.runtime.reassignment.plans import ApplyPlan, KnownPlan,
 class PlanAnswers(Answers):
     """Answers `leadline_common.api.plans.PlanAdministration`."""
 
-    async def make_plan(self, wanted: PlanBody) -> Plan:
+    async def make_plan(self, wanted: PlanBody) -> PlanResponse:
         """Plan, and keep the plan for a while."""
         request = PlanRequest(
             wanted.kind,
@@ -32,13 +32,13 @@ class PlanAnswers(Answers):
         )
         return _plan(await self._controller.ask(MakePlan, wanted=request), is_stale=False)
 
-    def plan(self, plan_id: str) -> Plan:
+    def plan(self, plan_id: str) -> PlanResponse:
         """Return a plan."""
         plans = self._controller.reign().plans
         known = plans.find(plan_id)
         return _plan(known, is_stale=plans.is_stale(known))
 
-    async def apply_plan(self, plan_id: str, how: PlanApplication) -> Task:
+    async def apply_plan(self, plan_id: str, how: PlanApplication) -> TaskBody:
         """Carry a plan out, if nothing that it is based on has changed."""
         task_id = await self._controller.ask(
             ApplyPlan,
@@ -50,17 +50,17 @@ class PlanAnswers(Answers):
         return task_view(reign, reign.tasks.book.find(task_id))
 
 
-def _plan(known: KnownPlan, *, is_stale: bool) -> Plan:
+def _plan(known: KnownPlan, *, is_stale: bool) -> PlanResponse:
     plan = known.plan
     topics = known.basis.topics
-    return Plan(
+    return PlanResponse(
         id=known.id,
         kind=plan.kind,
         version=known.version,
         created_at_ms=known.created_at,
         stale=is_stale,
         tasks=list(known.tasks),
-        figures=PlanFigures(
+        figures=PlanStats(
             partitions=len(plan.targets),
             moves=plan.moves,
             least_moves=plan.minimum,

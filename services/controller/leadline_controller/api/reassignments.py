@@ -6,12 +6,12 @@ from leadline_client.wire import TopicPartition
 from leadline_common.api.reassignments import (
     BatchRow,
     CancelledReassignment,
-    Limits,
+    LimitsBody,
     Reassignment,
     ReassignmentBody,
     Reassignments,
 )
-from leadline_common.api.tasks import Task, TaskPartitions
+from leadline_common.api.tasks import TaskBody, TaskPartitions
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.tasks import task_view
@@ -47,14 +47,14 @@ class ReassignmentAnswers(Answers):
                 for entry in entries
                 if entry.facts is not None and entry.is_running
             ],
-            limits=Limits(
+            limits=LimitsBody(
                 replica_movements=limits.replica_movements,
                 partition_movements=limits.partition_movements,
                 leader_movements=limits.leader_movements,
             ),
         )
 
-    async def reassign(self, wanted: ReassignmentBody) -> Task:
+    async def reassign(self, wanted: ReassignmentBody) -> TaskBody:
         """Accept a reassignment, or with `dry_run` only check it."""
         submission = Submission(
             partitions=tuple(
@@ -119,10 +119,10 @@ def _batch_row(name: TopicPartition, facts: PartitionFacts) -> BatchRow:
     )
 
 
-def dry_run_view(wanted: Submission) -> Task:
+def dry_run_view(wanted: Submission) -> TaskBody:
     """Show what would be accepted."""
     total = len(wanted.partitions)
-    return Task(
+    return TaskBody(
         id=None,
         kind=wanted.kind,
         state=TaskState.ACCEPTED,

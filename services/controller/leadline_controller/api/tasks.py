@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leadline_common.api.tasks import Task, TaskChange, TaskPartitions, Tasks
+from leadline_common.api.tasks import TaskBody, TaskChange, TaskPartitions, TasksBody
 from leadline_controller.api.answers import Answers
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
@@ -12,35 +12,35 @@ from leadline_controller.runtime.reassignment.task_store import Task as KnownTas
 class TaskAnswers(Answers):
     """Answers `leadline_common.api.tasks.TaskAdministration`."""
 
-    def tasks(self) -> Tasks:
+    def tasks(self) -> TasksBody:
         """Return all tasks."""
         reign = self._controller.reign()
-        return Tasks(tasks=[task_view(reign, task) for task in reign.tasks.book])
+        return TasksBody(tasks=[task_view(reign, task) for task in reign.tasks.book])
 
-    def task(self, task_id: str) -> Task:
+    def task(self, task_id: str) -> TaskBody:
         """Return one task."""
         reign = self._controller.reign()
         return task_view(reign, reign.tasks.book.find(task_id))
 
-    async def change_task(self, task_id: str, change: TaskChange) -> Task:
+    async def change_task(self, task_id: str, change: TaskChange) -> TaskBody:
         """Change a task's throttle."""
         rate = change.throttle_bytes_per_s
         await self._controller.ask(ThrottleTask, task=task_id, bytes_per_s=rate)
         return self.task(task_id)
 
-    async def cancel_task(self, task_id: str) -> Task:
+    async def cancel_task(self, task_id: str) -> TaskBody:
         """Send back what a task has moved, and begin nothing more of it."""
         await self._controller.ask(CancelTask, task=task_id)
         return self.task(task_id)
 
 
-def task_view(reign: ActiveController, task: KnownTask) -> Task:
+def task_view(reign: ActiveController, task: KnownTask) -> TaskBody:
     """Show a task, and how far it is."""
     node, tally = task.node, reign.tasks.tally(task)
     now_ms = reign.office.clock.monotonic_ms()
     left = reign.progress.bytes_left(task.id)
     is_over = node.state.is_over
-    return Task(
+    return TaskBody(
         id=task.id,
         kind=node.kind,
         state=node.state,

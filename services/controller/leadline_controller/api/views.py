@@ -25,11 +25,11 @@ def controller_view(row: ControllerRow | None) -> models.ControllerBody | None:
 
 def cluster_view(
     image: ClusterImage, cluster_id: str, controller: ControllerRow | None
-) -> models.Cluster:
+) -> models.ClusterBody:
     """Show the cluster in numbers."""
     offline, under = count_unhealthy(image)
     shown = [topic for topic in image.topics.values() if not topic.deleting]
-    return models.Cluster(
+    return models.ClusterBody(
         cluster_id=cluster_id,
         version=image.version,
         controller=controller_view(controller),
@@ -41,11 +41,11 @@ def cluster_view(
     )
 
 
-def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.Broker]:
+def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.BrokerBody]:
     """Show live brokers."""
     counts = leaders_of(image, (broker.id for broker in brokers))
     return [
-        models.Broker(
+        models.BrokerBody(
             id=broker.id,
             url=broker.url,
             host=broker.host,
@@ -72,9 +72,9 @@ def topic_summary(topic: TopicImage) -> models.TopicSummary:
     )
 
 
-def topic_view(topic: TopicImage) -> models.Topic:
+def topic_view(topic: TopicImage) -> models.TopicBody:
     """Show a topic whole."""
-    return models.Topic(
+    return models.TopicBody(
         name=topic.name,
         topic_id=topic.topic_id,
         configs=topic.configs,
@@ -82,14 +82,14 @@ def topic_view(topic: TopicImage) -> models.Topic:
     )
 
 
-def partition_views(topic: TopicImage) -> list[models.Partition]:
+def partition_views(topic: TopicImage) -> list[models.PartitionBody]:
     """Show a topic's partitions."""
     return [_partition(number, partition) for number, partition in topic.standing.items()]
 
 
-def _partition(number: int, partition: PartitionImage) -> models.Partition:
+def _partition(number: int, partition: PartitionImage) -> models.PartitionBody:
     state = partition.state
-    return models.Partition(
+    return models.PartitionBody(
         partition=number,
         leader=state.leader if state else NO_LEADER,
         leader_epoch=state.leader_epoch if state else -1,

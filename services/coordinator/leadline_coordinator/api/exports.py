@@ -11,7 +11,7 @@ from leadline_client.errors import CoordinatorNotAvailable
 from leadline_common.api.exports import TAG
 from leadline_common.export_tables import encode_rows
 from leadline_common.http.errors import error_responses
-from leadline_common.http.ndjson import documented_lines, lines_answer
+from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_coordinator.api.groups import group_view
 from leadline_coordinator.runtime.service import CoordinatorService
 
@@ -38,7 +38,7 @@ def export_routes(coordinator: CoordinatorService) -> APIRouter:
         "/export/groups",
         summary="All groups, as a table",
         response_class=StreamingResponse,
-        responses=documented_lines(_LINE, "One group on each line, by name", _HEADERS)
+        responses=ndjson_documentation(_LINE, "One group on each line, by name", _HEADERS)
         | error_responses(CoordinatorNotAvailable),
     )
     async def export_groups(request: Request) -> Response:
@@ -49,6 +49,6 @@ def export_routes(coordinator: CoordinatorService) -> APIRouter:
         """
         epoch = coordinator.epoch
         rows = [group_view(desk, epoch).model_dump() for desk in coordinator.desks()]
-        return lines_answer(request, encode_rows(rows), {EPOCH_HEADER: str(epoch)})
+        return ndjson_response(request, encode_rows(rows), {EPOCH_HEADER: str(epoch)})
 
     return router
