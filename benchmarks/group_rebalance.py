@@ -39,7 +39,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_common import znodes
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
 

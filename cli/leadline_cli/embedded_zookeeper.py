@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Final
 
 from leadline_cli.zookeeper_config import TICK_TIME_MS, Member, ServerConfig
-from leadline_common.ports import LOOPBACK, free_port, free_ports
+from leadline_common.tcp_ports import LOOPBACK, free_port, free_ports
 
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 10.0

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.zookeeper_config import Member, ServerConfig
-from leadline_common.ports import LOOPBACK, free_ports
+from leadline_common.tcp_ports import LOOPBACK, free_ports
 
 DEFAULT_BROKERS = 3
 DEFAULT_CONTROLLERS = 2

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from leadline_common.ports import CannotListen
+from leadline_common.tcp_ports import CannotListen
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,

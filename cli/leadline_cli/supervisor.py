@@ -28,7 +28,7 @@ from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.plan import ClusterOptions, ClusterPlan, PlannedService, plan_cluster
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
-from leadline_common.ports import LOOPBACK
+from leadline_common.tcp_ports import LOOPBACK
 
 START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from leadline_cli.java_runtime import find_java, package_directory
-from leadline_common.ports import LOOPBACK
+from leadline_common.tcp_ports import LOOPBACK
 
 TICK_TIME_MS: Final = 500
 """ZooKeeper's unit of time; session timeouts from 2 ticks up are granted."""

@@ -21,7 +21,7 @@ from leadline_cli.embedded_zookeeper import (
     server_mode,
 )
 from leadline_cli.java_runtime import find_java, package_directory
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,

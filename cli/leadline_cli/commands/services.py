@@ -10,7 +10,7 @@ import typer
 from leadline_cli import embedded_zookeeper
 from leadline_cli.output import EXIT_USAGE, err
 from leadline_cli.service import run_service
-from leadline_common.ports import CannotListen, free_port
+from leadline_common.tcp_ports import CannotListen, free_port
 from leadline_common.settings import SettingsError
 
 Pairs: TypeAlias = Annotated[

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from leadline_common import ports
+from leadline_common import tcp_ports
 
 
 def test_they_differ_and_can_be_bound() -> None:
