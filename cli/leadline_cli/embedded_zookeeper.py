@@ -1,18 +1,16 @@
 """A real ZooKeeper server from pip-installed files, on this machine's loopback address.
 
-The PySpark wheel carries the server's jars. `python -m leadline_cli.embedded_zookeeper
---data-dir DIR --port PORT` writes the configuration into DIR and becomes the server
-(same pid); `EmbeddedZooKeeper` starts exactly that command as a child, and
-`EmbeddedEnsemble` three of them. Data stays in the directory: the same command, run
-again, serves it again.
+The PySpark wheel contains the server's jars. `python -m leadline_cli.embedded_zookeeper
+--data-dir DIR --port PORT` writes the configuration into DIR, then replaces itself with the
+server (same pid). `EmbeddedZooKeeper` runs that command as a child, and `EmbeddedEnsemble` runs
+three of them. The same command, run again, serves the same data.
 
-For one machine: no authentication, reachable from loopback only.
+For one machine only: there is no authentication, and the server listens on loopback.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import signal
 import socket
@@ -26,7 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from leadline_cli.zookeeper_config import TICK_TIME_MS, Member, ServerConfig
+from leadline_cli.zookeeper_config import TICK_TIME_MS, EnsembleMember, ServerConfig
+from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.tcp_ports import LOOPBACK, free_port, free_ports
 
 START_DEADLINE_S: Final = 60.0
@@ -34,13 +33,13 @@ STOP_DEADLINE_S: Final = 10.0
 
 
 class ZooKeeperDidNotStart(RuntimeError):
-    """The server ended, or did not serve before the deadline; the message holds its output."""
+    """The server ended or missed the deadline; the message contains its output."""
 
 
 def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
     """Return `standalone`, `leader` or `follower`, or None while the server does not serve.
 
-    Asked with `srvr`: `ruok` is answered before requests are.
+    It sends `srvr`, because a server answers `ruok` before it serves requests.
     """
     for line in _ask(port, b"srvr", timeout_s).splitlines():
         if line.startswith("Mode: "):
@@ -49,7 +48,7 @@ def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
 
 
 def _ask(port: int, command: bytes, timeout_s: float) -> str:
-    """Return the answer to a four-letter command; empty when there is none."""
+    """Return the answer to a four-letter command, empty if there is none."""
     with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout_s) as connection:
         connection.settimeout(timeout_s)
         connection.sendall(command)
@@ -58,7 +57,7 @@ def _ask(port: int, command: bytes, timeout_s: float) -> str:
 
 
 class EmbeddedZooKeeper:
-    """One server as a child process, in a session of its own (a Ctrl-C does not reach it)."""
+    """One server as a child process, in its own session so that Ctrl-C does not reach it."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class EmbeddedZooKeeper:
         port: int | None = None,
         *,
         tick_time_ms: int = TICK_TIME_MS,
-        member: Member | None = None,
+        member: EnsembleMember | None = None,
     ) -> None:
         self.config = ServerConfig(
             data_dir.resolve(), port or free_port(), tick_time_ms=tick_time_ms, member=member
@@ -85,14 +84,14 @@ class EmbeddedZooKeeper:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None when it was not started or has ended."""
+        """The process id, or None if it was not started or has ended."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def launch(self) -> None:
         """Start the process without waiting for it to serve.
 
         Raises:
-            ZooKeeperDidNotStart: it runs already, or another server has its port.
+            ZooKeeperDidNotStart: it runs already, or another server uses its port.
 
         """
         if self.pid is not None or _ask(self.config.port, b"ruok", 1.0):
@@ -126,14 +125,14 @@ class EmbeddedZooKeeper:
         """Start the process and wait until it serves.
 
         Raises:
-            ZooKeeperDidNotStart: it did not.
+            ZooKeeperDidNotStart: it ended, or `deadline_s` seconds passed.
 
         """
         self.launch()
         self.wait_until_serving(deadline_s)
 
     def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """End the process: asked first, killed after `deadline_s` seconds. Idempotent."""
+        """Terminate the process, and kill it after `deadline_s` seconds. Idempotent."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -145,14 +144,14 @@ class EmbeddedZooKeeper:
             process.wait()
 
     def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """Kill the process, as a crash would."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def _serves(self) -> bool:
-        """Tell whether this server serves, and not another one that has its port."""
+        """Tell whether this server serves, rather than another one on the same port."""
         port = self.config.port
         own = f"dataDir={self.config.data_dir / 'version-2'}"
         return server_mode(port) is not None and own in _ask(port, b"conf", 1.0).splitlines()
@@ -180,7 +179,7 @@ class EmbeddedZooKeeper:
 
 @dataclass(slots=True)
 class EmbeddedEnsemble:
-    """Servers that replicate to each other: one may be lost of three. For tests."""
+    """An ensemble, which tolerates the loss of one server in three. For tests."""
 
     data_dir: Path
     size: int = 3
@@ -198,7 +197,7 @@ class EmbeddedEnsemble:
                 self.data_dir / str(number),
                 ports[3 * number - 3],
                 tick_time_ms=self.tick_time_ms,
-                member=Member(number, servers),
+                member=EnsembleMember(number, servers),
             )
             for number in servers
         ]
@@ -209,10 +208,10 @@ class EmbeddedEnsemble:
         return ",".join(member.hosts for member in self.members)
 
     def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start all members and wait until each serves, one as the leader.
+        """Start all members and wait until each serves; one of them then leads.
 
         Raises:
-            ZooKeeperDidNotStart: one did not; all are stopped.
+            ZooKeeperDidNotStart: one did not start; all are stopped.
 
         """
         try:
@@ -225,19 +224,19 @@ class EmbeddedEnsemble:
             raise
 
     def leader(self) -> EmbeddedZooKeeper | None:
-        """Return the member that leads now, if there is one."""
+        """Return the current leader of the ensemble, or None."""
         for member in self.members:
             if member.pid is not None and server_mode(member.config.port) == "leader":
                 return member
         return None
 
     def kill(self) -> None:
-        """End all members at once, as a crash would."""
+        """Kill all members, as a crash would."""
         for member in self.members:
             member.kill()
 
     def stop(self) -> None:
-        """End all members. Idempotent."""
+        """Stop all members. Idempotent."""
         for member in self.members:
             member.stop()
 
@@ -254,26 +253,13 @@ class EmbeddedEnsemble:
         self.stop()
 
 
-def _lock(data_dir: Path) -> None:
-    """Hold the data directory for as long as this process lives, across `exec`.
-
-    ZooKeeper itself does not guard it, and two servers would ruin the data.
-    """
-    descriptor = os.open(data_dir / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-    os.set_inheritable(descriptor, True)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(f"{data_dir} is in use by another server")
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Become the server that the arguments describe; does not return."""
+    """Replace this process with the server that the arguments describe; does not return."""
     parser = argparse.ArgumentParser(prog="python -m leadline_cli.embedded_zookeeper")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
-    parser.add_argument("--member", type=Member.decode, help="ID;ID=QUORUM:ELECTION,…")
+    parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
     arguments = parser.parse_args(argv)
     config = ServerConfig(
         arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
@@ -282,7 +268,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.write()
     except OSError as problem:
         sys.exit(f"cannot use {config.data_dir} ({problem.strerror})")
-    _lock(config.data_dir)
+    try:
+        # ZooKeeper itself does not lock the directory, and two servers would corrupt the data.
+        FileLock.acquire(config.data_dir / "lock", blocking=False, inheritable=True)
+    except FileLockHeld:
+        sys.exit(f"{config.data_dir} is in use by another server")
     command = config.java_command()
     os.execv(command[0], command)  # noqa: S606 -- no shell is wanted
 
