@@ -145,7 +145,7 @@ class ZkSession(ZkClient):
         transport, self._transport = self._transport, None
         self._state = SessionState.LOST
         if transport is not None:
-            await transport.close()
+            await transport.finish()
 
     @property
     def state(self) -> SessionState:

@@ -227,7 +227,7 @@ class KazooTransport:
         """Start to connect; the outcome is reported as a state."""
         self._client.start_async()
 
-    async def close(self) -> None:
+    async def finish(self) -> None:
         """Close the session and free its resources; states and replies still arrive meanwhile."""
         await asyncio.to_thread(self._client.close_session)
 
