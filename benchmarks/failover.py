@@ -34,7 +34,6 @@ from typing import Any
 import msgspec
 import uvloop
 
-from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
@@ -53,6 +52,7 @@ from leadline_controller.runtime.leadership import Leadership, Means
 from leadline_controller.runtime.loader import load_image
 from leadline_controller.runtime.ports import Store
 from leadline_controller.runtime.service import ControllerService
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 SESSION_TIMEOUT_MS = 10_000
 BATCH = 1000

@@ -60,7 +60,7 @@ async def all_run(cluster: Cluster) -> bool:
         try:
             answers = [
                 await http.get(service.url + "/readyz")
-                for service in cluster.supervisor.plan.services
+                for service in cluster.supervisor.layout.services
             ]
         except httpx.HTTPError:
             return False

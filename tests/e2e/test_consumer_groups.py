@@ -224,9 +224,9 @@ async def test_a_rolling_restart_moves_nothing(cluster: Cluster, tmp_path: Path)
         settled_s = time.monotonic()
         active = await cluster.active_coordinator()
         standby = next(
-            one.name for one in cluster.supervisor.plan.coordinators if one.name != active
+            one.name for one in cluster.supervisor.layout.coordinators if one.name != active
         )
-        for name in (standby, active, *(one.name for one in cluster.supervisor.plan.brokers)):
+        for name in (standby, active, *(one.name for one in cluster.supervisor.layout.brokers)):
             assert await cluster.terminate(name) == 0
             cluster.restart(name)
             await cluster.until_ready(name)

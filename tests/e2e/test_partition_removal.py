@@ -45,7 +45,7 @@ async def test_records_of_a_removed_partition_never_come_back(away: str) -> None
             await expired(old, victim)
         removed = await change(cluster, "DELETE", partitions=[LAST])
         assert removed["complete"]
-        rest = [b.name for b in cluster.supervisor.plan.brokers if b.name != victim]
+        rest = [b.name for b in cluster.supervisor.layout.brokers if b.name != victim]
         for broker in rest:
             for method in ("POST", "GET"):
                 assert await refusal_of(cluster, broker, method) == UnknownPartition.code

@@ -64,7 +64,7 @@ def walked(view: ZkView, partition: int) -> list[tuple[list[int], list[int], lis
 async def hosts(cluster: Cluster) -> dict[int, str]:
     """Return the role that each broker says it has in partition 0."""
     found = {}
-    for broker in cluster.supervisor.plan.brokers:
+    for broker in cluster.supervisor.layout.brokers:
         for row in await cluster.replicas(broker.name):
             if (row["topic"], row["partition"]) == (TOPIC, 0):
                 found[int(broker.name.rpartition("-")[2])] = row["role"]

@@ -14,7 +14,7 @@ from tests.support.services.cluster import wait_until
 
 async def mode_of(running: Scenario, name: str) -> str | None:
     """Return `leader` or `follower`, or None while the ZooKeeper server does not serve."""
-    servers = running.cluster.supervisor.plan.zookeeper_servers
+    servers = running.cluster.supervisor.layout.zookeeper_servers
     url = next(server.url for server in servers if server.name == name)
     return await asyncio.to_thread(server_mode, urlsplit(url).port or 0)
 
@@ -23,7 +23,7 @@ async def member(running: Scenario, mode: str) -> str:
     """Return the name of a ZooKeeper server in a mode, waiting for there to be one."""
 
     async def find() -> str | None:
-        for server in running.cluster.supervisor.plan.zookeeper_servers:
+        for server in running.cluster.supervisor.layout.zookeeper_servers:
             if await mode_of(running, server.name) == mode:
                 return server.name
         return None

@@ -162,7 +162,7 @@ async def test_a_cluster_that_was_killed_as_a_whole_knows_its_batches(cluster: C
     await app.begin()
     for batch in (0, 4):
         await app.publish_somehow(batch)
-    names = [broker.name for broker in cluster.supervisor.plan.brokers]
+    names = [broker.name for broker in cluster.supervisor.layout.brokers]
     await asyncio.gather(*(cluster.kill(name) for name in names))
     await restarted(cluster, *names)
 

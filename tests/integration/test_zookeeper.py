@@ -14,14 +14,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from leadline_cli.embedded_zookeeper import (
-    EmbeddedEnsemble,
-    EmbeddedZooKeeper,
-    ZooKeeperDidNotStart,
-    server_mode,
-)
+from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java, package_directory
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -36,6 +31,11 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SEND_WINDOW, SessionState
+from tests.support.embedded_zookeeper import (
+    EmbeddedEnsemble,
+    EmbeddedZooKeeper,
+    ZooKeeperDidNotStart,
+)
 from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 

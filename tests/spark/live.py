@@ -86,7 +86,7 @@ class Live:
             await wait_until(gone, f"{topic} is gone everywhere")
 
         async def gone() -> bool:
-            names = [broker.name for broker in self.cluster.supervisor.plan.brokers]
+            names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
             asked = [await self.cluster.get(name, "/v1/metadata", topics=topic) for name in names]
             return not any(answer.json()["topics"] for answer in asked)
 
@@ -106,7 +106,7 @@ class Live:
         """Return how many requests of these routes all brokers have answered."""
 
         async def count() -> int:
-            names = [broker.name for broker in self.cluster.supervisor.plan.brokers]
+            names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
             texts = [(await self.cluster.get(name, "/metrics")).text for name in names]
             return sum(
                 int(float(line.rsplit(" ", 1)[1]))

@@ -25,7 +25,7 @@ import pytest
 
 import leadline_spark
 from leadline_client.payloads import OutgoingRecord
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from tests.spark.live import Live
 from tests.support.services.up import until
 

@@ -67,8 +67,8 @@ async def send(http: httpx.AsyncClient, url: str, bad: Bad) -> httpx.Response:
 
 async def everything(cluster: Cluster) -> Everything:
     """Return the state of a cluster that nobody writes to."""
-    names = [service.name for service in cluster.supervisor.plan.services]
-    brokers = [broker.name for broker in cluster.supervisor.plan.brokers]
+    names = [service.name for service in cluster.supervisor.layout.services]
+    brokers = [broker.name for broker in cluster.supervisor.layout.brokers]
     view = await read_cluster(cluster.file.zookeeper)
     told = [entry for entry in view.audit if entry.outcome != "refused"]  # by these very requests
     return Everything(

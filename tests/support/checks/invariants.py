@@ -138,7 +138,7 @@ def _files(cluster: Cluster, broker: int, topic: str, partition: int) -> Replica
 
 async def _replica_rows(cluster: Cluster) -> dict[str, list[dict[str, Any]] | None]:
     answers: dict[str, list[dict[str, Any]] | None] = {}
-    for broker in cluster.supervisor.plan.brokers:
+    for broker in cluster.supervisor.layout.brokers:
         try:
             answers[broker.name] = await cluster.replicas(broker.name)
         except httpx.HTTPError:
@@ -176,7 +176,7 @@ async def _metadata_problems(cluster: Cluster, topic: str, view: ZkView) -> list
         if name == topic
     ]
     found = []
-    for broker in cluster.supervisor.plan.brokers:
+    for broker in cluster.supervisor.layout.brokers:
         answer = await cluster.get(broker.name, "/v1/metadata", topics=topic)
         if answer.status_code != httpx.codes.OK:
             found.append(f"I11: {broker.name} knows nothing yet: {answer.text}")

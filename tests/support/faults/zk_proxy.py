@@ -92,7 +92,7 @@ async def put_before_controllers(
 ) -> dict[str, CrashPoints]:
     """Start each controller again with a proxy of its own, which lives as long as `stack`."""
     direct, points = cluster.file.zookeeper, {}
-    for service in cluster.supervisor.plan.controllers:
+    for service in cluster.supervisor.layout.controllers:
         end = partial(cluster.kill, service.name)
         points[service.name] = proxy = CrashPoints(direct, paths, end)
         address = await stack.enter_async_context(proxy.serving())

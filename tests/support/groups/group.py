@@ -148,7 +148,7 @@ class Group:
 
     async def document(self) -> dict[str, Any] | None:
         """Return the group as the coordinator shows it; None while it does not answer."""
-        for service in self.cluster.supervisor.plan.coordinators:
+        for service in self.cluster.supervisor.layout.coordinators:
             if self.cluster.child(service.name).running:
                 # A frozen one does not answer: the other is asked then.
                 try:

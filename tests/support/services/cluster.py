@@ -22,7 +22,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
-from leadline_cli.plan import ClusterOptions, PlannedService
+from leadline_cli.cluster_layout import ClusterOptions, ServiceSpec
 from leadline_cli.processes import Child
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncLeadlineClient
@@ -84,14 +84,14 @@ class Cluster:
     def client(self) -> AsyncLeadlineClient:
         """A client that bootstraps from all brokers."""
         if self._client is None:
-            urls = [broker.url for broker in self.supervisor.plan.brokers]
+            urls = [broker.url for broker in self.supervisor.layout.brokers]
             self._client = AsyncLeadlineClient(urls, policy=self._policy)
         return self._client
 
     @property
     def bootstrap(self) -> str:
         """The addresses of all brokers, separated by commas."""
-        return ",".join(broker.url for broker in self.supervisor.plan.brokers)
+        return ",".join(broker.url for broker in self.supervisor.layout.brokers)
 
     @property
     def file(self) -> ClusterFile:
@@ -117,7 +117,7 @@ class Cluster:
 
     def url(self, name: str) -> str:
         """Return the base URL of a service."""
-        return next(one.url for one in self.supervisor.plan.services if one.name == name)
+        return next(one.url for one in self.supervisor.layout.services if one.name == name)
 
     def log(self, name: str) -> str:
         """Return what a service has logged, over all its runs."""
@@ -185,11 +185,11 @@ class Cluster:
 
     async def active_controller(self, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of the active controller, waiting for one outside `not_in`."""
-        return await self._active("controller", self.supervisor.plan.controllers, not_in)
+        return await self._active("controller", self.supervisor.layout.controllers, not_in)
 
     async def active_coordinator(self, *, not_in: Sequence[str] = ()) -> str:
         """Return the name of the active coordinator, waiting for one outside `not_in`."""
-        return await self._active("coordinator", self.supervisor.plan.coordinators, not_in)
+        return await self._active("coordinator", self.supervisor.layout.coordinators, not_in)
 
     async def replicas(self, name: str) -> list[dict[str, Any]]:
         """Return the rows of a broker's `GET /v1/replicas`."""
@@ -227,7 +227,7 @@ class Cluster:
             sys.stderr.write(f"--- {child.name} ({state}) {child.log_path}\n{child.tail(lines)}\n")
 
     async def _active(
-        self, office: str, services: Sequence[PlannedService], not_in: Sequence[str]
+        self, office: str, services: Sequence[ServiceSpec], not_in: Sequence[str]
     ) -> str:
         async def active() -> str | None:
             for service in services:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_common.zk.session import ZkSession
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 SESSION_TIMEOUT_MS = 4000
 

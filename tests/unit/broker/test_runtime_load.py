@@ -9,7 +9,7 @@ import pytest
 
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.views import ReplicaLoad
-from leadline_common.clock import ManualClock
+from tests.support.manual_clock import ManualClock
 from tests.unit.broker.small_cluster import SmallCluster, batch, three
 
 WINDOW_MS = 60_000

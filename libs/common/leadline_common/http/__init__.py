@@ -13,7 +13,7 @@ from leadline_common.http.health import Check, Problem
 from leadline_common.http.middleware import limit_body
 from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from leadline_common.http.server import Listener, bind, run, serve
-from leadline_common.ports import UnsafeListener
+from leadline_common.tcp_ports import UnsafeListener
 
 __all__ = [
     "DEFAULT_MAX_BODY_BYTES",

@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from leadline_common.ports import CannotListen, UnsafeListener
+from leadline_common.tcp_ports import CannotListen, UnsafeListener
 
 GRACE_S: Final = 2
 """How long a stopping server waits for requests in progress."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from leadline_client.wire import NO_LEADER
 from leadline_common.api.exports import AuditHead, TableExport
-from leadline_common.export_tables import PartitionRow, Row, StateTable, encode_rows
+from leadline_common.export_tables import ExportedPartition, Row, StateTable, encode_rows
 from leadline_controller.api import views
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.reassignments import ReassignmentAnswers
@@ -58,7 +58,7 @@ def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
         }
 
 
-def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
+def partition_rows(image: ClusterImage) -> Iterator[ExportedPartition]:
     """Return the partitions as they are now, each made into its row when it is asked for.
 
     What is kept until then are partitions as the image holds them, which never change: to
@@ -79,9 +79,9 @@ def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
 
 def _partition_row(
     place: tuple[int, str, str, int], partition: PartitionImage, floor: int
-) -> PartitionRow:
+) -> ExportedPartition:
     state = partition.state
-    return PartitionRow(
+    return ExportedPartition(
         *place,
         leader=state.leader if state else NO_LEADER,
         leader_epoch=state.leader_epoch if state else -1,

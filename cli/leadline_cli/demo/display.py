@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live picture on a terminal, plain lines elsewhere."""
+"""Shows the progress of the demo: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from leadline_cli.demo.leadership import Leadership, rows_for_people
+from leadline_cli.demo.leadership import LeadershipTracker
+from leadline_cli.output import numbers
+from leadline_client.wire import NO_LEADER, PartitionInfo
 
 _PLAIN_INTERVAL_S: Final = 2.0
 
 
-class View:
-    """Shows leaders and progress; `say` is for lines that stay."""
+class DemoDisplay:
+    """Shows leaders and progress; `say` prints lines that remain."""
 
-    def __init__(self, console: Console, leadership: Leadership) -> None:
+    def __init__(self, console: Console, tracker: LeadershipTracker) -> None:
         self._console = console
-        self._leadership = leadership
+        self._tracker = tracker
         self._started_s = time.monotonic()
         self._progress = ""
         self._printed_s = 0.0
@@ -43,25 +45,36 @@ class View:
             self._live.stop()
 
     def say(self, event: str) -> None:
-        """Show what happened, with the time since the start."""
+        """Print an event with the time since the start."""
         line = f"{time.monotonic() - self._started_s:6.1f} s  {event}"
-        self._console.print(line, markup=False)
+        self._console.print(line)
 
     def progress(self, text: str) -> None:
-        """Show how far things are."""
+        """Show the current progress."""
         self._progress = text
         now_s = time.monotonic()
         if self._live is not None:
             self._refresh()
         elif now_s - self._printed_s >= _PLAIN_INTERVAL_S:
             self._printed_s = now_s
-            self._console.print(f"{now_s - self._started_s:6.1f} s  {text}", markup=False)
+            self._console.print(f"{now_s - self._started_s:6.1f} s  {text}")
 
     def _refresh(self) -> None:
         if self._live is None:
             return
         table = Table("partition", "leader", "epoch", "in sync", "replicas")
-        for row in rows_for_people(self._leadership):
-            dead = row[1].isdigit() and int(row[1]) in self._leadership.killed_at
-            table.add_row(*row, style="red" if dead or row[1] == "none" else None)
+        for row in self._tracker.partitions:
+            offline = row.leader == NO_LEADER or row.leader in self._tracker.killed_at
+            table.add_row(*_cells(row), style="red" if offline else None)
         self._live.update(Group(table, Text(self._progress, style="bold")))
+
+
+def _cells(row: PartitionInfo) -> tuple[str, ...]:
+    leader = "none" if row.leader == NO_LEADER else str(row.leader)
+    return (
+        str(row.partition),
+        leader,
+        str(row.leader_epoch),
+        numbers(row.isr),
+        numbers(row.replicas),
+    )

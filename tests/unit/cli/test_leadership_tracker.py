@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leadline_cli.demo.leadership import Leadership
+from leadline_cli.demo.leadership import LeadershipTracker
 from leadline_client.wire import ControllerInfo, Metadata, PartitionInfo, TopicInfo
 
 
@@ -16,42 +16,42 @@ def snapshot(*leaders: tuple[int, int, tuple[int, ...]], controller: int = 1) ->
 
 
 def test_the_first_snapshot_and_an_equal_one_say_nothing() -> None:
-    leadership = Leadership("t")
-    assert leadership.update(snapshot((1, 0, (1, 2))), 0) == []
-    assert leadership.update(snapshot((1, 0, (1, 2))), 1) == []
+    tracker = LeadershipTracker("t")
+    assert tracker.update(snapshot((1, 0, (1, 2))), 0) == []
+    assert tracker.update(snapshot((1, 0, (1, 2))), 1) == []
 
 
 def test_a_move_after_a_kill_says_why_and_when() -> None:
-    leadership = Leadership("t")
-    leadership.update(snapshot((1, 0, (1, 2, 3))), 0)
-    leadership.killed_at[1] = 10.0
-    assert not leadership.settled()
-    (said,) = leadership.update(snapshot((2, 1, (2, 3))), 12.5)
+    tracker = LeadershipTracker("t")
+    tracker.update(snapshot((1, 0, (1, 2, 3))), 0)
+    tracker.killed_at[1] = 10.0
+    assert not tracker.settled()
+    (said,) = tracker.update(snapshot((2, 1, (2, 3))), 12.5)
     assert "leader 1 → 2, epoch 0 → 1" in said
     assert "broker 1 dead" in said
     assert "2.5 s after the kill" in said
-    assert leadership.settled()
-    assert leadership.moves == 1
+    assert tracker.settled()
+    assert tracker.moves == 1
 
 
 def test_a_partition_without_a_leader_is_not_settled() -> None:
-    leadership = Leadership("t")
-    leadership.update(snapshot((1, 0, (1,))), 0)
-    (said,) = leadership.update(snapshot((-1, 1, (1,))), 1)
+    tracker = LeadershipTracker("t")
+    tracker.update(snapshot((1, 0, (1,))), 0)
+    (said,) = tracker.update(snapshot((-1, 1, (1,))), 1)
     assert "leader 1 → none" in said
-    assert not leadership.settled()
+    assert not tracker.settled()
 
 
 def test_a_new_controller_is_told() -> None:
-    leadership = Leadership("t")
-    leadership.update(snapshot((1, 0, (1,))), 0)
-    (said,) = leadership.update(snapshot((1, 0, (1,)), controller=2), 1)
+    tracker = LeadershipTracker("t")
+    tracker.update(snapshot((1, 0, (1,))), 0)
+    (said,) = tracker.update(snapshot((1, 0, (1,)), controller=2), 1)
     assert "controller 2 is active, epoch 1 → 2" in said
-    assert leadership.controller_moves == 1
+    assert tracker.controller_moves == 1
 
 
 def test_the_busiest_broker_leads_the_most() -> None:
-    leadership = Leadership("t")
-    leadership.update(snapshot((3, 0, (3,)), (2, 0, (2,)), (3, 0, (3,)), (-1, 0, ())), 0)
-    assert leadership.busiest() == 3
-    assert leadership.led_by(3) == [0, 2]
+    tracker = LeadershipTracker("t")
+    tracker.update(snapshot((3, 0, (3,)), (2, 0, (2,)), (3, 0, (3,)), (-1, 0, ())), 0)
+    assert tracker.busiest() == 3
+    assert tracker.led_by(3) == [0, 2]

@@ -1,4 +1,4 @@
-"""TCP ports on this machine's loopback address: free ones, and what keeps one from being had."""
+"""Free TCP ports on this machine's loopback address, and errors of listening on one."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ LOOPBACK: Final = "127.0.0.1"
 
 _FIRST: Final = 20_000
 _LAST: Final = 32_767
-"""Below the ranges from which Linux and macOS pick the ports of outgoing connections.
+"""Both are below the ephemeral port ranges of Linux and macOS.
 
-A port inside them may be taken by somebody's connection while its owner restarts,
-and a process has to come back on the address that it had.
+An outgoing connection could take a port in these ranges while its service restarts, and a service
+must restart on the same address.
 """
 _ATTEMPTS: Final = 200
 
 
 class CannotListen(OSError):
-    """A service cannot have the address that it was told to listen on; the message says why."""
+    """A service cannot listen on its configured address; the message says why."""
 
 
 class UnsafeListener(CannotListen, ValueError):
-    """The service was asked to listen where anyone could reach it without credentials."""
+    """The configured address could be reached from other machines without credentials."""
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on now; bind it soon.
+    """Return a port that is free now; bind it soon.
 
     Raises:
         OSError: none was found.
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that nobody listens on now.
+    """Return `count` different ports that are free now, sorted.
 
     Raises:
         OSError: not enough were found.

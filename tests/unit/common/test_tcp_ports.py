@@ -6,22 +6,22 @@ import socket
 
 import pytest
 
-from leadline_common import ports
+from leadline_common import tcp_ports
 
 
 def test_they_differ_and_can_be_bound() -> None:
-    found = ports.free_ports(20)
+    found = tcp_ports.free_ports(20)
     assert len(set(found)) == 20
     for port in found:
         with socket.socket() as server:
-            server.bind((ports.LOOPBACK, port))
+            server.bind((tcp_ports.LOOPBACK, port))
 
 
 def test_a_port_in_use_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as server:
-        server.bind((ports.LOOPBACK, 0))
+        server.bind((tcp_ports.LOOPBACK, 0))
         used = server.getsockname()[1]
-        monkeypatch.setattr(ports, "_FIRST", used)
-        monkeypatch.setattr(ports, "_LAST", used)
+        monkeypatch.setattr(tcp_ports, "_FIRST", used)
+        monkeypatch.setattr(tcp_ports, "_LAST", used)
         with pytest.raises(OSError, match="0 of 1"):
-            ports.free_port()
+            tcp_ports.free_port()

@@ -11,7 +11,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_cli.times import shown, unix_ms
+from leadline_cli.arguments import shown, unix_ms
 
 NOON = 1_769_860_800_000
 

@@ -1,8 +1,8 @@
 """Which processes make up a cluster on this machine, and how each is started.
 
-A plan is made from what was asked for and from what ran in the directory before:
-ids and data stay, ports stay where they are still free. Every command line says
-everything, port included, so that running it again restarts the same service.
+The layout follows from the options and from what ran in the data directory before: ids and data
+stay the same, and so do ports that are still free. Each command line is complete, port included,
+so that running it again restarts the same service.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
-from leadline_cli.zookeeper_config import Member, ServerConfig
-from leadline_common.ports import LOOPBACK, free_ports
+from leadline_cli.zookeeper_config import EnsembleMember, ServerConfig
+from leadline_common.tcp_ports import LOOPBACK, free_ports
 
 DEFAULT_BROKERS = 3
 DEFAULT_CONTROLLERS = 2
@@ -24,10 +24,10 @@ DEFAULT_COORDINATORS = 2
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What was asked for; None takes what ran before, or else the default.
+    """What the user asks for; None means as before, or the default in a new directory.
 
-    `settings` go to every service. `racks` are dealt out to brokers in turn.
-    `zookeeper` names an ensemble of somebody else's; else one of
+    `settings` go to every service. Brokers are assigned to `racks` in turn.
+    `zookeeper` is the connection string of an existing ensemble; without it, an ensemble of
     `zookeeper_members` servers is started.
     """
 
@@ -42,8 +42,8 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedService:
-    """A process to be started. `name` is unique within the cluster: `broker-1`."""
+class ServiceSpec:
+    """How to start one process. `name` is unique within the cluster, such as `broker-1`."""
 
     name: str
     id: int
@@ -53,44 +53,47 @@ class PlannedService:
     rack: str | None = None
 
     def running_as(self, pid: int) -> Service:
-        """Return the row of cluster.json."""
+        """Return its row of cluster.json."""
         return Service(self.id, self.url, pid, self.argv, self.log_dir, self.rack)
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlan:
-    """All processes of a cluster, and where ZooKeeper is."""
+class ClusterLayout:
+    """All processes of a cluster; `zookeeper` is the connection string."""
 
     data_dir: Path
     zookeeper: str
-    zookeeper_servers: tuple[PlannedService, ...]
-    controllers: tuple[PlannedService, ...]
-    brokers: tuple[PlannedService, ...]
-    coordinators: tuple[PlannedService, ...]
+    zookeeper_servers: tuple[ServiceSpec, ...]
+    controllers: tuple[ServiceSpec, ...]
+    brokers: tuple[ServiceSpec, ...]
+    coordinators: tuple[ServiceSpec, ...]
 
     @property
-    def groups(self) -> tuple[tuple[PlannedService, ...], ...]:
-        """The processes by kind, those first that others need."""
+    def groups(self) -> tuple[tuple[ServiceSpec, ...], ...]:
+        """The processes by kind, in the order of their start."""
         return (self.zookeeper_servers, self.controllers, self.brokers, self.coordinators)
 
     @property
-    def services(self) -> tuple[PlannedService, ...]:
+    def services(self) -> tuple[ServiceSpec, ...]:
         """Controllers, brokers and coordinators."""
         return (*self.controllers, *self.brokers, *self.coordinators)
 
     @property
     def logs(self) -> Path:
-        """Where the services' logs are."""
+        """The directory of the services' logs."""
         return self.data_dir / "logs"
 
 
-def plan_cluster(
+def lay_out_cluster(
     options: ClusterOptions,
     before: ClusterFile | None,
     *,
     is_free: Callable[[int], bool],
-) -> ClusterPlan:
-    """Return the plan for `options` in a directory where `before` ran."""
+) -> ClusterLayout:
+    """Return the layout for `options` in a directory where `before` ran.
+
+    `is_free` tells whether a TCP port can be listened on.
+    """
     root = options.data_dir.resolve()
     known = before or ClusterFile("", "", (), ())
     brokers = _ids(options.brokers, known.brokers, DEFAULT_BROKERS)
@@ -104,7 +107,7 @@ def plan_cluster(
     connect = external or ",".join(urlsplit(server.url).netloc for server in servers)
     shared = {**options.settings, "zookeeper.connect": connect}
     racks = {service.id: service.rack for service in known.brokers}
-    return ClusterPlan(
+    return ClusterLayout(
         root,
         connect,
         tuple(servers),
@@ -113,12 +116,12 @@ def plan_cluster(
             _broker(number, ports, shared, root, _rack(options.racks, number, racks))
             for number in brokers
         ),
-        tuple(_office("coordinator", number, ports, shared) for number in coordinators),
+        tuple(_service("coordinator", number, ports, shared) for number in coordinators),
     )
 
 
 class _Ports:
-    """Gives a service the port that it had, where that is free, or else a new one."""
+    """Gives each service its previous port if that is free, or else a new one."""
 
     def __init__(self, known: ClusterFile, is_free: Callable[[int], bool], *, spare: int) -> None:
         self._is_free = is_free
@@ -154,46 +157,44 @@ def _rack(racks: Sequence[str], number: int, known: Mapping[int, str | None]) ->
 
 def _zookeepers(
     options: ClusterOptions, known: ClusterFile, root: Path, is_free: Callable[[int], bool]
-) -> list[PlannedService]:
+) -> list[ServiceSpec]:
     before = known.zookeeper_servers
     if before and all(is_free(_port(server)) for server in before):
         return [
-            PlannedService(f"zookeeper-{server.id}", server.id, server.url, server.argv)
+            ServiceSpec(f"zookeeper-{server.id}", server.id, server.url, server.argv)
             for server in before
         ]
     count = len(before) or options.zookeeper_members
     ports = free_ports(3 * count)
     servers = {n: (ports[3 * n - 2], ports[3 * n - 1]) for n in range(1, count + 1)}
-    planned = []
+    specs = []
     for number in servers:
         port = ports[3 * number - 3]
-        member = Member(number, servers) if count > 1 else None
+        member = EnsembleMember(number, servers) if count > 1 else None
         config = ServerConfig(root / f"zookeeper-{number}", port, member=member)
         url = f"zookeeper://{LOOPBACK}:{port}"
-        planned.append(PlannedService(f"zookeeper-{number}", number, url, tuple(config.command())))
-    return planned
+        specs.append(ServiceSpec(f"zookeeper-{number}", number, url, tuple(config.command())))
+    return specs
 
 
-def _controller(
-    number: int, ports: _Ports, shared: Mapping[str, str], root: Path
-) -> PlannedService:
-    """Plan a controller; its history lies in the directory, unless the settings say otherwise."""
+def _controller(number: int, ports: _Ports, shared: Mapping[str, str], root: Path) -> ServiceSpec:
+    """Specify a controller; by default its history is in the data directory."""
     history = f"sqlite:///{root / f'controller-{number}' / 'history.db'}"
-    return _office("controller", number, ports, {"history.url": history, **shared})
+    return _service("controller", number, ports, {"history.url": history, **shared})
 
 
-def _office(kind: str, number: int, ports: _Ports, shared: Mapping[str, str]) -> PlannedService:
-    """Plan a controller or a coordinator."""
+def _service(kind: str, number: int, ports: _Ports, shared: Mapping[str, str]) -> ServiceSpec:
+    """Specify a controller or a coordinator."""
     port = ports.of(kind, number)
     settings = {**shared, f"{kind}.id": str(number), "listen.port": str(port)}
-    return PlannedService(
+    return ServiceSpec(
         f"{kind}-{number}", number, f"http://{LOOPBACK}:{port}", service_command(kind, settings)
     )
 
 
 def _broker(
     number: int, ports: _Ports, shared: Mapping[str, str], root: Path, rack: str | None
-) -> PlannedService:
+) -> ServiceSpec:
     port = ports.of("broker", number)
     log_dir = str(root / f"broker-{number}")
     settings = {
@@ -203,7 +204,7 @@ def _broker(
         "log.dir": log_dir,
         **({"broker.rack": rack} if rack else {}),
     }
-    return PlannedService(
+    return ServiceSpec(
         f"broker-{number}",
         number,
         f"http://{LOOPBACK}:{port}",

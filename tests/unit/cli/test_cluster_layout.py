@@ -6,22 +6,22 @@ import json
 from pathlib import Path
 
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
-from leadline_cli.plan import ClusterOptions, ClusterPlan, plan_cluster
+from leadline_cli.cluster_layout import ClusterLayout, ClusterOptions, lay_out_cluster
 
 
-def as_file(plan: ClusterPlan) -> ClusterFile:
+def as_file(layout: ClusterLayout) -> ClusterFile:
     return ClusterFile(
         "id",
-        plan.zookeeper,
-        tuple(one.running_as(1) for one in plan.controllers),
-        tuple(one.running_as(2) for one in plan.brokers),
-        tuple(one.running_as(4) for one in plan.coordinators),
-        zookeeper_servers=tuple(one.running_as(3) for one in plan.zookeeper_servers),
+        layout.zookeeper,
+        tuple(one.running_as(1) for one in layout.controllers),
+        tuple(one.running_as(2) for one in layout.brokers),
+        tuple(one.running_as(4) for one in layout.coordinators),
+        zookeeper_servers=tuple(one.running_as(3) for one in layout.zookeeper_servers),
     )
 
 
-def plan(options: ClusterOptions, before: ClusterFile | None = None) -> ClusterPlan:
-    return plan_cluster(options, before, is_free=lambda _: True)
+def laid_out(options: ClusterOptions, before: ClusterFile | None = None) -> ClusterLayout:
+    return lay_out_cluster(options, before, is_free=lambda _: True)
 
 
 def flags(argv: tuple[str, ...]) -> dict[str, str]:
@@ -33,7 +33,7 @@ def test_every_command_line_says_everything_port_included(tmp_path: Path) -> Non
     asked = ClusterOptions(
         tmp_path, 2, 1, coordinators=1, settings={"log.level": "debug"}, racks=["a", "b"]
     )
-    made = plan(asked)
+    made = laid_out(asked)
     second = flags(made.brokers[1].argv)
     assert second["broker.id"] == "2"
     assert second["broker.rack"] == "b"
@@ -46,28 +46,28 @@ def test_every_command_line_says_everything_port_included(tmp_path: Path) -> Non
 
 
 def test_all_ports_differ(tmp_path: Path) -> None:
-    made = plan(ClusterOptions(tmp_path, 5, 3, zookeeper_members=3, coordinators=2))
+    made = laid_out(ClusterOptions(tmp_path, 5, 3, zookeeper_members=3, coordinators=2))
     urls = [one.url for one in (*made.services, *made.zookeeper_servers)]
     assert len(set(urls)) == 13
     assert len(made.zookeeper.split(",")) == 3
 
 
 def test_a_second_time_ids_ports_and_racks_stay(tmp_path: Path) -> None:
-    first = plan(ClusterOptions(tmp_path, 2, 1, coordinators=3, racks=["a", "b"]))
-    again = plan(ClusterOptions(tmp_path), as_file(first))
+    first = laid_out(ClusterOptions(tmp_path, 2, 1, coordinators=3, racks=["a", "b"]))
+    again = laid_out(ClusterOptions(tmp_path), as_file(first))
     assert again == first
 
 
 def test_more_brokers_join_those_that_were_there(tmp_path: Path) -> None:
-    first = plan(ClusterOptions(tmp_path, 2, 1))
-    grown = plan(ClusterOptions(tmp_path, brokers=4), as_file(first))
+    first = laid_out(ClusterOptions(tmp_path, 2, 1))
+    grown = laid_out(ClusterOptions(tmp_path, brokers=4), as_file(first))
     assert grown.brokers[:2] == first.brokers
     assert [one.id for one in grown.brokers] == [1, 2, 3, 4]
 
 
 def test_a_port_that_is_taken_is_given_up_and_the_data_is_not(tmp_path: Path) -> None:
-    first = plan(ClusterOptions(tmp_path, 1, 1))
-    again = plan_cluster(ClusterOptions(tmp_path), as_file(first), is_free=lambda _: False)
+    first = laid_out(ClusterOptions(tmp_path, 1, 1))
+    again = lay_out_cluster(ClusterOptions(tmp_path), as_file(first), is_free=lambda _: False)
     assert again.brokers[0].url != first.brokers[0].url
     assert again.brokers[0].log_dir == first.brokers[0].log_dir
     assert again.zookeeper != first.zookeeper
@@ -75,8 +75,8 @@ def test_a_port_that_is_taken_is_given_up_and_the_data_is_not(tmp_path: Path) ->
 
 
 def test_somebody_elses_zookeeper_is_not_started_and_remembered(tmp_path: Path) -> None:
-    first = plan(ClusterOptions(tmp_path, 1, 1, zookeeper="zk:2181/chroot"))
-    again = plan(ClusterOptions(tmp_path), as_file(first))
+    first = laid_out(ClusterOptions(tmp_path, 1, 1, zookeeper="zk:2181/chroot"))
+    again = laid_out(ClusterOptions(tmp_path), as_file(first))
     assert first.zookeeper_servers == again.zookeeper_servers == ()
     assert again.zookeeper == "zk:2181/chroot"
 
@@ -101,9 +101,9 @@ def test_cluster_json_has_the_agreed_shape_and_is_read_back(tmp_path: Path) -> N
 
 
 def test_each_controller_keeps_its_history_in_the_directory_unless_told(tmp_path: Path) -> None:
-    first, second = plan(ClusterOptions(tmp_path, 1, 2)).controllers
+    first, second = laid_out(ClusterOptions(tmp_path, 1, 2)).controllers
     assert flags(first.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-1/history.db"
     assert flags(second.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-2/history.db"
     url = "postgresql+psycopg://leadline@127.0.0.1/leadline"
-    told = plan(ClusterOptions(tmp_path, 1, 1, settings={"history.url": url}))
+    told = laid_out(ClusterOptions(tmp_path, 1, 1, settings={"history.url": url}))
     assert flags(told.controllers[0].argv)["history.url"] == url

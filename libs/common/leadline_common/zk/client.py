@@ -1,6 +1,6 @@
-"""The operations of a session: reads, versioned writes, multis, bulk reads.
+"""Reads, versioned writes, multis and bulk reads over one ZooKeeper session.
 
-`ZkSession` adds the life of the session to them.
+`ZkSession` adds the life cycle of the session.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from leadline_common.zk import codec
 from leadline_common.zk.errors import NodeExists, NoNode, RequestTooLarge
 from leadline_common.zk.ops import CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
 from leadline_common.zk.requests import (
-    Answer,
     EncodedRequest,
     ExistsWatch,
     GetChildrenWatch,
     GetDataWatch,
+    Reply,
     Request,
 )
 from leadline_common.zk.transport import KazooTransport
 
 MAX_REQUEST_BYTES: Final = 900 * 1024
-"""The largest request sent. A server closes the connection above jute.maxbuffer (1 MiB)."""
+"""The largest request to send. A server closes the connection above jute.maxbuffer (1 MiB)."""
 
 READ_BATCH: Final = 1000
 """Nodes in one multiRead."""
@@ -34,12 +34,11 @@ _T = TypeVar("_T")
 Callback = Callable[[], None]
 
 
-class ZkOperations(ABC):
-    """What can be asked of ZooKeeper over one session.
+class ZkClient(ABC):
+    """The operations of one ZooKeeper session.
 
-    Every operation may raise, beside what it names:
-    ConnectionLoss (the outcome is unknown), its subclass NotConnected (not sent),
-    and SessionExpired (the session is over).
+    Besides the errors that it names, every operation may raise ConnectionLoss (its outcome is
+    unknown), the subclass NotConnected (it was not sent) and SessionExpired.
     """
 
     @abstractmethod
@@ -49,10 +48,10 @@ class ZkOperations(ABC):
     # -- one node --------------------------------------------------------------
 
     async def get(self, path: str, *, watch: Callback | None = None) -> tuple[bytes, Stat]:
-        """Return data and Stat; `watch` is told once of a write or delete.
+        """Return data and Stat; `watch` is called once, at the next write or delete.
 
         Raises:
-            NoNode: there is no such node (and no watch was set).
+            NoNode: the node does not exist (and no watch was set).
 
         """
         return await self._read(
@@ -60,17 +59,17 @@ class ZkOperations(ABC):
         )
 
     async def exists(self, path: str, *, watch: Callback | None = None) -> Stat | None:
-        """Return the Stat, or None; `watch` is told once of a create, write or delete."""
+        """Return the Stat, or None; `watch` is called once, at the next create, write or delete."""
         try:
             return await self._read(codec.EXISTS, ExistsWatch, path, watch, _optional_stat)
         except NoNode:
             return None
 
     async def get_children(self, path: str, *, watch: Callback | None = None) -> list[str]:
-        """Return the names of the children, sorted; `watch` is told once of a change of them.
+        """Return the sorted names of the children; `watch` is called once, when they change.
 
         Raises:
-            NoNode: there is no such node (and no watch was set).
+            NoNode: the node does not exist (and no watch was set).
 
         """
         names = await self._read(
@@ -95,7 +94,7 @@ class ZkOperations(ABC):
         return created[len(root) :]
 
     async def ensure_path(self, path: str) -> None:
-        """Create `path` and its parents where they are missing, without data."""
+        """Create `path` and its parents without data, unless they exist."""
         parts = path.strip("/").split("/")
         for depth in range(1, len(parts) + 1):
             await self._create_if_missing(
@@ -106,8 +105,8 @@ class ZkOperations(ABC):
         """Replace the data if its version is `version` (or `ANY_VERSION`), and return the Stat.
 
         Raises:
-            BadVersion: another version is there.
-            NoNode: there is no such node.
+            BadVersion: the node has another version.
+            NoNode: the node does not exist.
 
         """
         return await self._write(SetOp(path, data, version), _decoder(codec.decode_stat))
@@ -116,26 +115,26 @@ class ZkOperations(ABC):
         """Delete a node if its version is `version` (or `ANY_VERSION`).
 
         Raises:
-            BadVersion: another version is there.
-            NoNode: there is no such node.
+            BadVersion: the node has another version.
+            NoNode: the node does not exist.
             NotEmpty: it has children.
 
         """
-        await self._write(DeleteOp(path, version), nothing)
+        await self._write(DeleteOp(path, version), no_body)
 
     async def sync(self, path: str = "/") -> None:
-        """Wait until reads through this session see all that the leader has committed."""
+        """Wait until reads of this session see everything that the leader has committed."""
         transport = self._open_transport()
         encoded = codec.encode_path(codec.SYNC, codec.absolute(transport.root, path))
-        await self._submit(EncodedRequest(encoded), nothing, path)
+        await self._submit(EncodedRequest(encoded), no_body, path)
 
     # -- many nodes ------------------------------------------------------------
 
     def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
-        """Send a multi at once and return its future, so that multis can be pipelined.
+        """Send a multi now and return its future, so that multis can be pipelined.
 
-        Multis of one session are applied in the order in which they were submitted.
-        The future raises as `multi` does; what is known now is raised now.
+        ZooKeeper applies the multis of one session in the order of submission. The future raises
+        what `multi` raises; errors that are known before sending are raised at once.
         """
         transport = self._open_transport()
         if not ops:
@@ -150,12 +149,12 @@ class ZkOperations(ABC):
         )
 
     async def multi(self, ops: Sequence[Op]) -> MultiResults:
-        """Apply all operations or none, and return a result for each.
+        """Apply all operations or none, and return one result per operation.
 
         A result is the created path, the new Stat of a set, or None.
 
         Raises:
-            MultiFailed: the operation of that index was refused; nothing was changed.
+            MultiFailed: the operation at its index was refused; nothing was changed.
             RequestTooLarge: over `MAX_REQUEST_BYTES`; nothing was sent.
             ConnectionLoss: the outcome is unknown (all or none).
             SessionExpired: the session is over.
@@ -168,22 +167,22 @@ class ZkOperations(ABC):
     ) -> list[tuple[bytes, Stat] | None]:
         """Return data and Stat of each path, None for a missing node.
 
-        Batches are pipelined and each is a consistent snapshot; the whole is not.
+        Batches are pipelined. Each batch is a consistent snapshot; the whole result is not.
         """
         return await self._read_many(codec.GET_DATA, codec.decode_nodes, paths, batch_size)
 
     async def get_children_many(
         self, paths: Sequence[str], *, batch_size: int = READ_BATCH
     ) -> list[list[str] | None]:
-        """Return the children's names of each path, None for a missing node."""
+        """Return the names of each path's children, None for a missing node."""
         return await self._read_many(
             codec.GET_CHILDREN, codec.decode_children_lists, paths, batch_size
         )
 
-    # -- within ----------------------------------------------------------------
+    # -- internal --------------------------------------------------------------
 
     def _submit(
-        self, request: Request, decode: Callable[[Answer | None], _T], path: str
+        self, request: Request, decode: Callable[[Reply | None], _T], path: str
     ) -> asyncio.Future[_T]:
         return self._open_transport().submit(request, decode, path)
 
@@ -193,7 +192,7 @@ class ZkOperations(ABC):
         with_watch: type[GetDataWatch] | type[ExistsWatch] | type[GetChildrenWatch],
         path: str,
         watch: Callback | None,
-        decode: Callable[[Answer | None], _T],
+        decode: Callable[[Reply | None], _T],
     ) -> _T:
         transport = self._open_transport()
         absolute = codec.absolute(transport.root, path)
@@ -204,7 +203,7 @@ class ZkOperations(ABC):
             request = with_watch(absolute, transport.watcher(watch))
         return await self._submit(request, decode, path)
 
-    async def _write(self, op: Op, decode: Callable[[Answer | None], _T]) -> _T:
+    async def _write(self, op: Op, decode: Callable[[Reply | None], _T]) -> _T:
         root = self._open_transport().root
         request = EncodedRequest(_checked(codec.encode_op(op, root)))
         return await self._submit(request, decode, op.path)
@@ -236,36 +235,36 @@ class ZkOperations(ABC):
     async def _create_if_missing(self, path: str, root: str) -> None:
         request = EncodedRequest(codec.encode_op(CreateOp(path), root))
         try:
-            await self._submit(request, nothing, path)
+            await self._submit(request, no_body, path)
         except NodeExists:
             return
 
 
 def _decoder(
     decode: Callable[[bytes, int], _T],
-) -> Callable[[Answer | None], _T]:
-    """Adapt a decoder of the codec to what the transport passes."""
+) -> Callable[[Reply | None], _T]:
+    """Adapt a decoder of the codec to the replies of the transport."""
 
-    def decode_answer(answer: Answer | None) -> _T:
-        if answer is None:
-            raise ValueError("an answer without a body")
-        return decode(*answer)
+    def decode_reply(reply: Reply | None) -> _T:
+        if reply is None:
+            raise ValueError("a reply without a body")
+        return decode(*reply)
 
-    return decode_answer
+    return decode_reply
 
 
 def _batch_decoder(
     decode: Callable[[bytes, int, Sequence[str]], list[_T]], paths: Sequence[str]
-) -> Callable[[Answer | None], list[_T]]:
+) -> Callable[[Reply | None], list[_T]]:
     return _decoder(lambda buffer, offset: decode(buffer, offset, paths))
 
 
-def _optional_stat(answer: Answer | None) -> Stat | None:
-    return None if answer is None else codec.decode_stat(*answer)
+def _optional_stat(reply: Reply | None) -> Stat | None:
+    return None if reply is None else codec.decode_stat(*reply)
 
 
-def nothing(_: Answer | None) -> None:
-    """Decode an answer whose arrival is all that matters."""
+def no_body(_: Reply | None) -> None:
+    """Decode a reply without a body."""
 
 
 def _checked(encoded: bytes) -> bytes:
