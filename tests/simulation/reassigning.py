@@ -12,9 +12,9 @@ from leadline_common.tasks import Intent, intent_path
 from leadline_common.znodes import CONTROLLER_EPOCH, topic_path
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
 from leadline_controller.domain.failover import registered_since
-from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait, next_action
+from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait, next_action
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
-from leadline_controller.domain.reassignment.queue import Due, Entry, gather_facts
+from leadline_controller.domain.reassignment.queue import Due, QueuedReassignment, collect_state
 from tests.simulation.messages import PARTITION, TOPIC
 from tests.simulation.replica_shell import STATE
 from tests.simulation.zookeeper import Check, Delete, Op, Set, Znode
@@ -63,8 +63,8 @@ def next_movement(image: ClusterImage, intent: Znode | None, rules: Rules) -> Mo
     """Decide what to write next for the partition's reassignment, if there is one."""
     if intent is None:
         return None
-    entry = Entry(NAME, intent.value, intent.version, 0)
-    facts = gather_facts(image, entry, image.electable, registered_since(image), None)
+    entry = QueuedReassignment(NAME, intent.value, intent.version, 0)
+    facts = collect_state(image, entry, image.electable, registered_since(image), None)
     if facts is None:
         return None
     action = next_action(facts)
@@ -78,7 +78,7 @@ def next_movement(image: ClusterImage, intent: Znode | None, rules: Rules) -> Mo
     return Movement(type(action).__name__, change, topic.version, intent)
 
 
-def _hurried(facts: PartitionFacts) -> PartitionFacts:
+def _hurried(facts: ReassignmentState) -> ReassignmentState:
     """Take every live replica for one in sync, instead of waiting until it is."""
     return msgspec.structs.replace(facts, isr=facts.replicas, stale=frozenset())
 

@@ -28,7 +28,7 @@ from leadline_controller.domain.reassignment.machine import (
     Elect,
     Expand,
     Finish,
-    PartitionFacts,
+    ReassignmentState,
     Shrink,
     Wait,
     apply_action,
@@ -47,7 +47,7 @@ class World:
         self.random = Random(seed)
         self.brokers = range(self.random.randint(2, 10))
         start, target = self._replicas(), self._replicas()
-        self.facts = PartitionFacts(
+        self.facts = ReassignmentState(
             replicas=start,
             leader=start[0],
             isr=start,
@@ -182,7 +182,7 @@ class World:
                 return action
         raise AssertionError(f"no end in sight: {self.facts}")
 
-    def _check(self, before: PartitionFacts, action: Action) -> None:
+    def _check(self, before: ReassignmentState, action: Action) -> None:
         match action:
             case Expand():
                 self._check_expand(before, action)
@@ -200,7 +200,7 @@ class World:
         assert len(after.replicas) >= self.least, "I4"
         assert len(set(after.replicas)) == len(after.replicas)
 
-    def _check_expand(self, before: PartitionFacts, action: Expand) -> None:
+    def _check_expand(self, before: ReassignmentState, action: Expand) -> None:
         added, in_sync = {*action.adding}, before.in_sync
         assert {*action.replicas} == {*before.replicas} | added
         assert not added & {*before.replicas}
@@ -221,7 +221,7 @@ class World:
         self.owed |= added
         self.steps_since_target += 1
 
-    def _check_shrink(self, before: PartitionFacts, action: Shrink) -> None:
+    def _check_shrink(self, before: ReassignmentState, action: Shrink) -> None:
         cancelled = {*before.adding} - {*before.goal}
         drops = {*action.drops}
         assert not drops & {*before.goal}, "I6"
@@ -241,7 +241,7 @@ class World:
         self.held |= {*action.assignment} & {*before.goal}
         assert self.held <= {*action.assignment}, "I6"
 
-    def _check_wait(self, before: PartitionFacts, action: Wait) -> None:
+    def _check_wait(self, before: ReassignmentState, action: Wait) -> None:
         assert action.waiting_for or action.reason is WaitReason.PARTITION_OFFLINE, "I8"
         absent = [b for b in action.waiting_for if b not in before.live]
         assert bool(absent) or action.reason is not WaitReason.TARGET_OFFLINE

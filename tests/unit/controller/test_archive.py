@@ -20,7 +20,7 @@ from sqlalchemy.exc import DatabaseError
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.database import open_database
 from leadline_controller.adapters.history.sql_history import SqlHistory
-from leadline_controller.adapters.history.store import Archive
+from leadline_controller.adapters.history.store import HistoryStore
 from leadline_controller.adapters.history.tables import metadata
 from leadline_controller.domain.history import AuditQuery, AuditRecord, replay
 
@@ -69,7 +69,7 @@ def made(number: int, **members: Any) -> AuditRecord:
     return AuditRecord(number, 100 + number, entry)
 
 
-def all_of(archive: Archive) -> list[AuditRecord]:
+def all_of(archive: HistoryStore) -> list[AuditRecord]:
     return archive.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
 
 
@@ -80,7 +80,7 @@ def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> No
 
 
 def test_what_is_stored_is_read_back_as_it_was(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     told = {"resource": {"topic": "orders"}, "before": {"a": [1]}, "after": {"b": None}}
     records = [made(0), made(1, **told, zk={"/x": 3}), made(2, changes=())]
     archive.append(records)
@@ -89,14 +89,14 @@ def test_what_is_stored_is_read_back_as_it_was(engine: Engine) -> None:
 
 
 def test_storing_again_what_is_there_changes_nothing(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     archive.append([made(0), made(1)])
     archive.append([made(0, cause="another"), made(1), made(2)])
     assert [record.entry.cause for record in all_of(archive)] == ["cause-0", "cause-1", "cause-2"]
 
 
 def test_records_are_found_by_each_of_their_members(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     archive.append(
         [
             made(0),
@@ -123,7 +123,7 @@ def test_records_are_found_by_each_of_their_members(engine: Engine) -> None:
 
 
 def test_pages_follow_one_another_in_both_orders(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     archive.append([made(number) for number in range(5)])
     for newest_first, expected in ((False, [0, 1, 2, 3, 4]), (True, [4, 3, 2, 1, 0])):
         seen: list[int] = []
@@ -135,7 +135,7 @@ def test_pages_follow_one_another_in_both_orders(engine: Engine) -> None:
 
 
 def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     records = [made(number) for number in range(5)]
     archive.append(records)
     whole = archive.past(time_ms=None, zxid=None)
@@ -150,7 +150,7 @@ def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> No
 
 def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -> None:
     """A task that somebody wrote by hand tells what it likes, and must not end the history."""
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     failed = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
     told: list[dict[str, Any]] = [
         {"kind": "broker_failed", "resource": {"broker": 1}, "after": failed},
@@ -171,7 +171,7 @@ def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -
 
 
 def test_nothing_is_stored_twice_after_everything_was_forgotten(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     archive.append([made(0), made(1)])
     archive.forget_before(10_000)
     archive.append([made(1), made(2)])
@@ -179,7 +179,7 @@ def test_nothing_is_stored_twice_after_everything_was_forgotten(engine: Engine) 
 
 
 def test_the_past_goes_by_time_or_by_transaction(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     records = [made(number) for number in range(4)]
     archive.append(records)
     for number in range(4):
@@ -190,7 +190,7 @@ def test_the_past_goes_by_time_or_by_transaction(engine: Engine) -> None:
 
 def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
     """A gap is written when it is found, long after what is missing, and by no transaction."""
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     records = [made(number) for number in range(6)]
     gap = AuditRecord(3, 0, AuditEntry(9_000, "", "controller-1", "history_gap"))
     archive.append([*records[:2], gap, *records[4:]])
@@ -205,7 +205,7 @@ def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
 
 def test_what_no_column_has_room_for_holds_up_nothing(engine: Engine) -> None:
     """Requests that are refused are told of, too, whatever they named."""
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     odd = "a\0b" * 100
     told: list[dict[str, Any]] = [
         {"resource": {"topic": odd, "group": odd, "config": odd}, "reason": odd, "cause": odd},
@@ -221,7 +221,7 @@ def test_what_no_column_has_room_for_holds_up_nothing(engine: Engine) -> None:
 
 def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) -> None:
     """Chunks may be over before the last partition has a leader, and can be queued."""
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     when = {"failure_timestamp": 5}
     over = {
         "kind": "task_over",
@@ -253,7 +253,7 @@ def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) ->
 
 
 def test_a_broker_is_back_with_the_entry_that_takes_its_note_away(engine: Engine) -> None:
-    archive = Archive(engine)
+    archive = HistoryStore(engine)
     about: dict[str, Any] = {"resource": {"broker": 1}, "changes": ()}
     noted = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
     archive.append(
@@ -287,13 +287,13 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "history.db"
-    archive = Archive(open_database(f"sqlite:///{path}"))
+    archive = HistoryStore(open_database(f"sqlite:///{path}"))
     archive.append([made(number) for number in range(200)])
     archive.close()
     whole = path.read_bytes()
     page = len(whole) // 4096 // 2 * 4096
     path.write_bytes(whole[:page] + b"\xff" * 4096 + whole[page + 4096 :])
-    again = Archive(open_database(f"sqlite:///{path}"))
+    again = HistoryStore(open_database(f"sqlite:///{path}"))
     assert again.ids() == (-1, -1)
     again.close()
     assert set_aside(tmp_path, "damaged") == 1
@@ -303,14 +303,14 @@ def test_a_damaged_file_is_set_aside_and_begun_anew(
 def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     path.write_bytes(b"this is no database " * 100)
-    archive = Archive(open_database(f"sqlite:///{path}"))
+    archive = HistoryStore(open_database(f"sqlite:///{path}"))
     assert archive.ids() == (-1, -1)
     archive.close()
 
 
 def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
-    archive = Archive(open_database(f"sqlite:///{path}"))
+    archive = HistoryStore(open_database(f"sqlite:///{path}"))
     archive.append([made(0)])
     archive.close()
     whole = path.rename(tmp_path / "whole.db")
@@ -320,7 +320,7 @@ def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: 
     assert set_aside(tmp_path, "damaged") == 0
     path.rmdir()
     whole.rename(path)
-    again = Archive(open_database(f"sqlite:///{path}"))
+    again = HistoryStore(open_database(f"sqlite:///{path}"))
     assert again.ids() == (0, 0)
     again.close()
 

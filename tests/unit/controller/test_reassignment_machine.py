@@ -22,8 +22,8 @@ from leadline_controller.domain.reassignment.machine import (
     Elect,
     Expand,
     Finish,
-    IllegalMove,
-    PartitionFacts,
+    IllegalReassignmentMove,
+    ReassignmentState,
     Shrink,
     Wait,
     apply_action,
@@ -35,7 +35,7 @@ from leadline_controller.domain.reassignment.machine import (
 LEGACY = ReassignmentAlgorithm.LEGACY
 
 
-def facts(replicas: tuple[int, ...], target: tuple[int, ...], **members: Any) -> PartitionFacts:
+def facts(replicas: tuple[int, ...], target: tuple[int, ...], **members: Any) -> ReassignmentState:
     """Return a partition: everybody is live, the replicas are in sync, the first one leads."""
     defaults: dict[str, Any] = {
         "leader": replicas[0],
@@ -43,10 +43,10 @@ def facts(replicas: tuple[int, ...], target: tuple[int, ...], **members: Any) ->
         "start": replicas,
         "live": frozenset(range(10)),
     }
-    return PartitionFacts(replicas=replicas, target=target, **(defaults | members))
+    return ReassignmentState(replicas=replicas, target=target, **(defaults | members))
 
 
-def in_sync(now: PartitionFacts) -> PartitionFacts:
+def in_sync(now: ReassignmentState) -> ReassignmentState:
     """Let every live replica catch up."""
     return msgspec.structs.replace(now, isr=tuple(b for b in now.replicas if b in now.live))
 
@@ -166,7 +166,7 @@ def test_every_phase_refuses_what_its_row_does_not_name() -> None:
             if type(action) in MOVES[phase]:
                 apply_action(example, action)
             else:
-                with pytest.raises(IllegalMove, match=phase):
+                with pytest.raises(IllegalReassignmentMove, match=phase):
                     apply_action(example, action)
 
 

@@ -15,8 +15,8 @@ from leadline_common.api.tasks import Task, TaskPartitions
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_controller.api.answers import Answers
 from leadline_controller.api.tasks import task_view
-from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait
-from leadline_controller.domain.reassignment.queue import Entry, result_of_step
+from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait
+from leadline_controller.domain.reassignment.queue import QueuedReassignment, result_of_step
 from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
 
@@ -81,7 +81,7 @@ class ReassignmentAnswers(Answers):
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
 
 
-def _row(entry: Entry, bytes_left: int, *, is_held_up: bool) -> Reassignment:
+def _row(entry: QueuedReassignment, bytes_left: int, *, is_held_up: bool) -> Reassignment:
     facts, intent = entry.facts, entry.intent
     action = entry.action
     reason: str | None = None
@@ -110,7 +110,7 @@ def _row(entry: Entry, bytes_left: int, *, is_held_up: bool) -> Reassignment:
     )
 
 
-def _batch_row(name: TopicPartition, facts: PartitionFacts) -> BatchRow:
+def _batch_row(name: TopicPartition, facts: ReassignmentState) -> BatchRow:
     return BatchRow(
         topic=name.topic,
         partition=name.partition,

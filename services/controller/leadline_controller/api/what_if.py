@@ -11,7 +11,7 @@ from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
-from leadline_controller.domain.reassignment.machine import PartitionFacts
+from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.domain.reassignment.simulation import (
     SimulatedStep,
     simulate,
@@ -116,7 +116,7 @@ def _facts(
     limits: ReassignmentLimits,
     own: what_if.PartitionCircumstances,
     general: what_if.PartitionCircumstances,
-) -> PartitionFacts:
+) -> ReassignmentState:
     """Return a partition that is about to begin; what its `own` leaves out is as in `general`."""
     for name, replicas in (("start", start), ("target", target), ("isr", own.isr or [])):
         _check_distinct(f"{where}.{name}", replicas)
@@ -125,7 +125,7 @@ def _facts(
     if not {*isr} <= {*start}:
         raise InvalidRequest(f"{where}.isr: names brokers that are not in start")
     first = next((b for b in start if b in isr and b in online), NO_LEADER)
-    return PartitionFacts(
+    return ReassignmentState(
         replicas=tuple(start),
         leader=first if own.leader is None else own.leader,
         isr=tuple(isr),

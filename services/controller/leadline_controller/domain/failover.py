@@ -253,7 +253,7 @@ def _decide(
     return decisions
 
 
-def told_about(image: ClusterImage, decision: StateDecision) -> tuple[int, ...]:
+def affected_brokers(image: ClusterImage, decision: StateDecision) -> tuple[int, ...]:
     """Return the live brokers that hold, or held, a role in the partition."""
     partition = image.partition(TopicPartition(decision.topic, decision.partition))
     replicas = partition.replicas if partition else ()

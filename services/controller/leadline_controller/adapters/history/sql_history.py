@@ -15,7 +15,7 @@ from leadline_controller.adapters.history.database import (
     open_database,
     set_aside,
 )
-from leadline_controller.adapters.history.store import Archive
+from leadline_controller.adapters.history.store import HistoryStore
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
@@ -39,7 +39,7 @@ class SqlHistory:
 
     def __init__(self, url: str) -> None:
         self._url = url or IN_MEMORY
-        self._archive: Archive | None = None
+        self._archive: HistoryStore | None = None
         self._cluster_id = ""
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
         # In memory there is one connection, which threads must not use side by side.
@@ -61,7 +61,7 @@ class SqlHistory:
     def _open(self, cluster_id: str) -> None:
         if self._archive is not None:
             self._archive.close()
-        archive = Archive(open_database(self._url))
+        archive = HistoryStore(open_database(self._url))
         known = archive.cluster_id()
         if known not in (None, cluster_id):
             archive.close()
@@ -70,7 +70,7 @@ class SqlHistory:
                 raise RuntimeError(f"{self._url} has the history of cluster {known}")
             if path is not None:
                 set_aside(path, "other-cluster", f"it is of cluster {known}, not {cluster_id}")
-            archive, known = Archive(open_database(self._url)), None
+            archive, known = HistoryStore(open_database(self._url)), None
         if known is None:
             archive.belong_to(cluster_id)
         self._archive, self._cluster_id = archive, cluster_id
@@ -128,7 +128,7 @@ class SqlHistory:
         )
 
     @property
-    def _open_archive(self) -> Archive:
+    def _open_archive(self) -> HistoryStore:
         if self._archive is None:
             raise RuntimeError("the history is not open")
         return self._archive

@@ -56,7 +56,7 @@ _EQUAL = {
 }
 
 
-class Archive:
+class HistoryStore:
     """Everything that is stored of one cluster, in one database.
 
     Records are added in order of their ids; one that is there already is left as it is.

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from leadline_controller.domain.planning.placement_state import Board
+from leadline_controller.domain.planning.placement_state import PlacementState
 
 
-def balance_leaders(board: Board, brokers: Collection[int]) -> None:
+def balance_leaders(board: PlacementState, brokers: Collection[int]) -> None:
     """Spread the first replicas over the brokers; those that others lead stay as they are."""
     for pool in (tuple(board.changed), range(len(board.replicas))):
         shifts = _Shifts(board, sorted(brokers), pool)
@@ -26,7 +26,7 @@ def balance_leaders(board: Board, brokers: Collection[int]) -> None:
 class _Shifts:
     """Leaders as they are handed on, within a pool of partitions."""
 
-    def __init__(self, board: Board, brokers: list[int], pool: Iterable[int]) -> None:
+    def __init__(self, board: PlacementState, brokers: list[int], pool: Iterable[int]) -> None:
         self._board = board
         first = Counter(replicas[0] for replicas in board.replicas)
         self._led = {broker: first[broker] for broker in brokers}

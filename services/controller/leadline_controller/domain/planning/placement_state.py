@@ -16,7 +16,7 @@ from itertools import chain
 from leadline_controller.domain.planning.racks import RackRule
 
 
-class Board:
+class PlacementState:
     """The partitions, by their place in a sequence, as they are moved about.
 
     Of brokers outside `givers`, if that is given, only those replicas move on that were

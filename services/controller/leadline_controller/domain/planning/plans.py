@@ -28,7 +28,7 @@ from leadline_client.errors import PolicyViolation
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
 from leadline_controller.domain.planning.leaders import balance_leaders
-from leadline_controller.domain.planning.placement_state import Board
+from leadline_controller.domain.planning.placement_state import PlacementState
 from leadline_controller.domain.planning.quotas import even_quotas
 from leadline_controller.domain.planning.racks import RackRule
 from leadline_controller.domain.planning.replacements import choose_receiver
@@ -41,7 +41,7 @@ Racks: TypeAlias = Mapping[int, str | None]
 _GOLDEN = 0.618
 
 
-class BrokerLoad(msgspec.Struct, frozen=True):
+class PlannedLoad(msgspec.Struct, frozen=True):
     """One broker's replicas and leaders, before and after."""
 
     replicas_before: int
@@ -64,10 +64,10 @@ class Plan(msgspec.Struct, frozen=True):
     minimum: int
     leader_changes: int
     receivers: tuple[int, ...]
-    loads: dict[int, BrokerLoad]
+    loads: dict[int, PlannedLoad]
 
     def spread(self, figure: str) -> int:
-        """Return the difference between the most and the least of a figure of `BrokerLoad`."""
+        """Return the difference between the most and the least of a figure of `PlannedLoad`."""
         values = [getattr(self.loads[broker], figure) for broker in self.receivers]
         return max(values, default=0) - min(values, default=0)
 
@@ -78,7 +78,7 @@ def plan_balance(
     """Even out replicas and leaders over the brokers; `excluded` ones keep what they have."""
     receivers = brokers.keys() - {*excluded}
     rule = RackRule(brokers, receivers)
-    board = Board(assignments.values(), rule)
+    board = PlacementState(assignments.values(), rule)
     quotas = _quotas(board, receivers)
     minimum = sum(_surplus(board.load, quotas).values())
     repairs = _repair_racks(board, quotas)
@@ -104,7 +104,7 @@ def plan_expand(
     """
     _check_known(added, brokers)
     receivers = brokers.keys() - {*excluded}
-    board = Board(assignments.values(), RackRule(brokers, receivers))
+    board = PlacementState(assignments.values(), RackRule(brokers, receivers))
     quotas = _quotas(board, receivers)
     need = {b: room for b, room in _need(board.load, quotas).items() if b in added}
     surplus = {b: n for b, n in _surplus(board.load, quotas).items() if b not in added}
@@ -129,7 +129,7 @@ def plan_drain(
 
     """
     receivers = brokers.keys() - {*excluded, *drained}
-    board = Board(assignments.values(), RackRule(brokers, receivers), givers=drained)
+    board = PlacementState(assignments.values(), RackRule(brokers, receivers), givers=drained)
     surplus = {broker: board.load[broker] for broker in sorted(drained)}
     minimum = sum(surplus.values())
     quotas = _quotas(board, receivers, drained)
@@ -154,7 +154,7 @@ def _check_known(named: Collection[int], brokers: Racks) -> None:
 
 
 def _quotas(
-    board: Board, receivers: Collection[int], givers: Collection[int] = ()
+    board: PlacementState, receivers: Collection[int], givers: Collection[int] = ()
 ) -> dict[int, int]:
     """Return what each receiver should have of its own and of the givers' replicas."""
     counted = {*receivers, *givers}
@@ -183,7 +183,7 @@ def _scattered(places: int) -> list[int]:
     return [turn * step % places for turn in range(places)]
 
 
-def _repair_racks(board: Board, quotas: Mapping[int, int]) -> int:
+def _repair_racks(board: PlacementState, quotas: Mapping[int, int]) -> int:
     """Move replicas off racks that have too many of a partition; return how many."""
     repairs = 0
     if not board.rule.applies:
@@ -202,7 +202,7 @@ def _repair_racks(board: Board, quotas: Mapping[int, int]) -> int:
     return repairs
 
 
-def _even_out(board: Board, quotas: Mapping[int, int], sinks: Collection[int]) -> None:
+def _even_out(board: PlacementState, quotas: Mapping[int, int], sinks: Collection[int]) -> None:
     """Move by chains what direct moves could not."""
 
     def above(broker: int) -> int:
@@ -217,7 +217,7 @@ def _even_out(board: Board, quotas: Mapping[int, int], sinks: Collection[int]) -
                 break
 
 
-def _place_rest(board: Board, order: Sequence[int], drained: Collection[int]) -> None:
+def _place_rest(board: PlacementState, order: Sequence[int], drained: Collection[int]) -> None:
     """Move what is still on drained brokers to wherever there is a place."""
     for index in order:
         for donor in board.replicas[index]:
@@ -226,7 +226,7 @@ def _place_rest(board: Board, order: Sequence[int], drained: Collection[int]) ->
                 board.move(index, donor, receiver)
 
 
-def _finish(kind: PlanKind, assignments: Assignments, board: Board, minimum: int) -> Plan:
+def _finish(kind: PlanKind, assignments: Assignments, board: PlacementState, minimum: int) -> Plan:
     names, before = list(assignments), list(assignments.values())
     changed = [i for i in sorted(board.changed) if board.replicas[i] != before[i]]
     moves = sum(len({*board.replicas[i]} - {*before[i]}) for i in changed)
@@ -241,9 +241,9 @@ def _finish(kind: PlanKind, assignments: Assignments, board: Board, minimum: int
     )
 
 
-def _loads(before: list[tuple[int, ...]], board: Board) -> dict[int, BrokerLoad]:
+def _loads(before: list[tuple[int, ...]], board: PlacementState) -> dict[int, PlannedLoad]:
     had = Counter(chain.from_iterable(before))
     led = Counter(replicas[0] for replicas in before)
     leads = Counter(replicas[0] for replicas in board.replicas)
     everyone = sorted({*had, *board.load, *board.rule.racks})
-    return {b: BrokerLoad(had[b], board.load[b], led[b], leads[b]) for b in everyone}
+    return {b: PlannedLoad(had[b], board.load[b], led[b], leads[b]) for b in everyone}

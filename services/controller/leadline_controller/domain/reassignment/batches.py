@@ -17,7 +17,7 @@ import msgspec
 
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentPhase
-from leadline_controller.domain.reassignment.machine import PartitionFacts, phase_of, plan_step
+from leadline_controller.domain.reassignment.machine import ReassignmentState, phase_of, plan_step
 
 
 class ReassignmentLimits(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     leader_step: bool
 
 
-def candidate_for(name: TopicPartition, request: int, facts: PartitionFacts) -> Candidate | None:
+def candidate_for(name: TopicPartition, request: int, facts: ReassignmentState) -> Candidate | None:
     """Return a partition as a candidate, or None where no step can begin now."""
     if phase_of(facts) is not ReassignmentPhase.INIT:
         return None

@@ -45,7 +45,7 @@ from leadline_controller.domain.reassignment.steps import (
 )
 
 
-class PartitionFacts(msgspec.Struct, frozen=True):
+class ReassignmentState(msgspec.Struct, frozen=True):
     """Everything that the next action follows from.
 
     From the topic node: `replicas` (while a step runs: CR + NR), `adding`, `removing`. From
@@ -145,7 +145,7 @@ MOVES: Mapping[ReassignmentPhase, tuple[type[Action], ...]] = MappingProxyType(
 """The legal actions of each phase."""
 
 
-class IllegalMove(Exception):
+class IllegalReassignmentMove(Exception):
     """An action was taken for a partition whose phase does not allow it."""
 
     def __init__(self, phase: ReassignmentPhase, action: Action) -> None:
@@ -154,7 +154,7 @@ class IllegalMove(Exception):
         self.action = action
 
 
-def phase_of(facts: PartitionFacts) -> ReassignmentPhase:
+def phase_of(facts: ReassignmentState) -> ReassignmentPhase:
     """Tell how far a reassignment is."""
     if facts.replicas == facts.goal and not facts.adding and not facts.removing:
         return ReassignmentPhase.DONE
@@ -169,7 +169,7 @@ def phase_of(facts: PartitionFacts) -> ReassignmentPhase:
     return ReassignmentPhase.SHRINKING
 
 
-def next_action(facts: PartitionFacts, *, may_move_leader: bool = True) -> Action:
+def next_action(facts: ReassignmentState, *, may_move_leader: bool = True) -> Action:
     """Decide what is to be done next.
 
     With `may_move_leader` false the limit on leader movements is used up: a
@@ -181,7 +181,7 @@ def next_action(facts: PartitionFacts, *, may_move_leader: bool = True) -> Actio
     return action
 
 
-def plan_step(facts: PartitionFacts) -> Step:
+def plan_step(facts: ReassignmentState) -> Step:
     """Calculate the next step of a partition for which none runs."""
     return calculate_reassignment_step(
         facts.replicas,
@@ -195,7 +195,7 @@ def plan_step(facts: PartitionFacts) -> Step:
     )
 
 
-def moves_leader(facts: PartitionFacts) -> bool:
+def moves_leader(facts: ReassignmentState) -> bool:
     """Tell whether the step, the running one or the next, ends under another leader.
 
     This is what `reassignment.max.concurrent.leader.movements` counts.
@@ -207,16 +207,16 @@ def moves_leader(facts: PartitionFacts) -> bool:
     return _leader_among(facts, staying, members) not in (NO_LEADER, facts.leader)
 
 
-def apply_action(facts: PartitionFacts, action: Action) -> PartitionFacts:
+def apply_action(facts: ReassignmentState, action: Action) -> ReassignmentState:
     """Return the facts as they are once an action is written.
 
     Raises:
-        IllegalMove: the action is not legal in the present phase.
+        IllegalReassignmentMove: the action is not legal in the present phase.
 
     """
     phase = phase_of(facts)
     if type(action) not in MOVES[phase]:
-        raise IllegalMove(phase, action)
+        raise IllegalReassignmentMove(phase, action)
     change = msgspec.structs.replace
     match action:
         case Expand():
@@ -241,11 +241,11 @@ def apply_action(facts: PartitionFacts, action: Action) -> PartitionFacts:
             return facts
 
 
-def _wait_for_leader(facts: PartitionFacts) -> Action:
+def _wait_for_leader(facts: ReassignmentState) -> Action:
     return Wait(WaitReason.PARTITION_OFFLINE, without(facts.isr, facts.in_sync))
 
 
-def _begin_step(facts: PartitionFacts) -> Action:
+def _begin_step(facts: ReassignmentState) -> Action:
     step = plan_step(facts)
     if step.is_idle:
         return _wait_for(facts, step.waiting_for)
@@ -253,7 +253,7 @@ def _begin_step(facts: PartitionFacts) -> Action:
     return Expand(replicas, step.added, step.dropped)
 
 
-def _await_additions(facts: PartitionFacts) -> Action:
+def _await_additions(facts: ReassignmentState) -> Action:
     """Wait, but give the future leader its place as soon as it is in sync."""
     chosen = _leader_among(facts, facts.replicas, facts.in_sync)
     if chosen != facts.leader:
@@ -261,7 +261,7 @@ def _await_additions(facts: PartitionFacts) -> Action:
     return _wait_for(facts, without(_awaited(facts), facts.in_sync))
 
 
-def _end_step(facts: PartitionFacts) -> Action:
+def _end_step(facts: ReassignmentState) -> Action:
     """Shrink, by what may be dropped under the present circumstances.
 
     They may have changed since the step was calculated: the drops are judged again,
@@ -272,14 +272,14 @@ def _end_step(facts: PartitionFacts) -> Action:
     return _shrink(facts, drops, still_adding=())
 
 
-def _stop_additions(facts: PartitionFacts) -> Action:
+def _stop_additions(facts: ReassignmentState) -> Action:
     """Stop adding what the target no longer wants, and drop nothing else."""
     kept = without(those_in(facts.adding, facts.goal), facts.in_sync)
     return _shrink(facts, without(facts.adding, facts.goal), still_adding=kept)
 
 
 def _shrink(
-    facts: PartitionFacts, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
+    facts: ReassignmentState, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
 ) -> Action:
     floor = insync_floor(facts.min_insync_replicas, facts.goal)
     drops = limit_drops(unwanted, facts.in_sync, floor)
@@ -297,7 +297,7 @@ def _shrink(
     )
 
 
-def _complete(facts: PartitionFacts) -> Action:
+def _complete(facts: ReassignmentState) -> Action:
     """Let the target's first replica lead if it can, and be done."""
     if facts.leader in facts.in_sync:
         chosen = _leader_among(facts, facts.replicas, facts.in_sync)
@@ -307,7 +307,7 @@ def _complete(facts: PartitionFacts) -> Action:
 
 
 def _leader_among(
-    facts: PartitionFacts, assignment: tuple[int, ...], members: tuple[int, ...]
+    facts: ReassignmentState, assignment: tuple[int, ...], members: tuple[int, ...]
 ) -> int:
     """Choose the leader; one that is drained only where no other member stays.
 
@@ -318,14 +318,14 @@ def _leader_among(
     return choose_leader(facts.algorithm, facts.leader, facts.goal, assignment, pool)
 
 
-def _awaited(facts: PartitionFacts) -> tuple[int, ...]:
+def _awaited(facts: ReassignmentState) -> tuple[int, ...]:
     """Return who must be in sync before anything is dropped: seed 1 F asks for all of RAR."""
     if facts.algorithm is ReassignmentAlgorithm.LEGACY:
         return those_in(facts.goal, facts.replicas)
     return facts.adding
 
 
-def _wait_for(facts: PartitionFacts, brokers: tuple[int, ...]) -> Wait:
+def _wait_for(facts: ReassignmentState, brokers: tuple[int, ...]) -> Wait:
     offline = any(broker not in facts.live for broker in brokers)
     return Wait(WaitReason.TARGET_OFFLINE if offline else WaitReason.CATCHING_UP, brokers)
 

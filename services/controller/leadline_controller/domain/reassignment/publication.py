@@ -19,7 +19,7 @@ from leadline_controller.domain.cluster import PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.reassignment.machine import (
     Finish,
-    PartitionFacts,
+    ReassignmentState,
     Shrink,
     apply_action,
 )
@@ -78,16 +78,16 @@ def _finishes(one: Due) -> bool:
     )
 
 
-def _assigned(facts: PartitionFacts) -> tuple[tuple[int, ...], ...]:
+def _assigned(facts: ReassignmentState) -> tuple[tuple[int, ...], ...]:
     return facts.replicas, facts.adding, facts.removing
 
 
-def _row(facts: PartitionFacts) -> dict[str, tuple[int, ...]]:
+def _row(facts: ReassignmentState) -> dict[str, tuple[int, ...]]:
     return {"replicas": facts.replicas, "adding": facts.adding, "removing": facts.removing}
 
 
 def _reassigned(
-    assignment: TopicAssignment, changed: Mapping[int, PartitionFacts]
+    assignment: TopicAssignment, changed: Mapping[int, ReassignmentState]
 ) -> TopicAssignment:
     def merged(
         known: Mapping[int, tuple[int, ...]], news: Mapping[int, tuple[int, ...]]
@@ -104,7 +104,7 @@ def _reassigned(
 
 
 def _decide(
-    topic: TopicImage, one: Due, result: PartitionFacts, controller_epoch: int
+    topic: TopicImage, one: Due, result: ReassignmentState, controller_epoch: int
 ) -> StateDecision:
     number = one.name.partition
     partition = topic.partitions[number]

@@ -1,6 +1,6 @@
 """All reassignments under way, and what is due for them now (seed 1 F: reassigned_partition_map).
 
-An agenda holds one entry for each intent. It follows from the intents and the
+An queue holds one entry for each intent. It follows from the intents and the
 image alone, so that a new controller has the same one. What was found out about a
 partition is kept until it changes: with thousands of reassignments and few in
 flight, a step costs what the partitions in flight cost.
@@ -26,7 +26,7 @@ from leadline_controller.domain.reassignment.machine import (
     Action,
     Elect,
     Expand,
-    PartitionFacts,
+    ReassignmentState,
     Wait,
     moves_leader,
     next_action,
@@ -39,11 +39,11 @@ class Due(msgspec.Struct, frozen=True):
     """What to write for a partition, and the facts that it follows from."""
 
     name: TopicPartition
-    facts: PartitionFacts
+    facts: ReassignmentState
     action: Action
 
 
-class Entry:
+class QueuedReassignment:
     """One reassignment; `version` is that of its intent, `request` orders the requests.
 
     `facts` are None while the partition cannot be acted on: its topic is unknown,
@@ -58,7 +58,7 @@ class Entry:
         self.intent = intent
         self.version = version
         self.request = request
-        self.facts: PartitionFacts | None = None
+        self.facts: ReassignmentState | None = None
         self.action: Action = Wait(WaitReason.PARTITION_OFFLINE)
         self.moves_leader = False
 
@@ -72,7 +72,7 @@ class Entry:
         """How far the reassignment is."""
         return ReassignmentPhase.WAITING if self.facts is None else phase_of(self.facts)
 
-    def look(self, facts: PartitionFacts | None) -> None:
+    def look(self, facts: ReassignmentState | None) -> None:
         """Take in what is so now, and conclude what is to be done."""
         was_mover = self.is_running and self.moves_leader
         self.facts = facts
@@ -89,7 +89,7 @@ class ReassignmentQueue:
     """The reassignments by partition."""
 
     def __init__(self) -> None:
-        self._entries: dict[TopicPartition, Entry] = {}
+        self._entries: dict[TopicPartition, QueuedReassignment] = {}
         self._by_topic: dict[str, dict[TopicPartition, None]] = {}
         self._by_task: dict[str, dict[TopicPartition, None]] = {}
         self._touched: dict[TopicPartition, None] = {}
@@ -100,13 +100,13 @@ class ReassignmentQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueuedReassignment]:
         return iter(self._entries.values())
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 
-    def get(self, name: TopicPartition) -> Entry | None:
+    def get(self, name: TopicPartition) -> QueuedReassignment | None:
         """Return a partition's reassignment, if there is one."""
         return self._entries.get(name)
 
@@ -143,7 +143,7 @@ class ReassignmentQueue:
             return
         if known is not None:
             _take_out(self._by_task, known.intent.task, name)
-        self._entries[name] = Entry(name, intent, version, request)
+        self._entries[name] = QueuedReassignment(name, intent, version, request)
         self._by_topic.setdefault(name.topic, {})[name] = None
         self._by_task.setdefault(intent.task, {})[name] = None
         self.touch([name])
@@ -223,7 +223,7 @@ class ReassignmentQueue:
         live, find_stale = image.electable, registered_since(image)
         for name in touched:
             entry = self._entries[name]
-            entry.look(gather_facts(image, entry, live, find_stale, limits.replica_movements))
+            entry.look(collect_state(image, entry, live, find_stale, limits.replica_movements))
             if entry.is_running:
                 self._running[name] = None
             else:
@@ -243,7 +243,7 @@ class ReassignmentQueue:
                 yield Candidate(name, entry.request, started, entry.moves_leader)
 
 
-def result_of_step(facts: PartitionFacts) -> tuple[int, ...]:
+def result_of_step(facts: ReassignmentState) -> tuple[int, ...]:
     """Return the replicas that the step under way is meant to end with."""
     return order_replicas(without(facts.replicas, facts.removing), facts.goal)
 
@@ -260,13 +260,13 @@ def _take_out(index: dict[str, dict[TopicPartition, None]], key: str, name: Topi
         del index[key]
 
 
-def gather_facts(
+def collect_state(
     image: ClusterImage,
-    entry: Entry,
+    entry: QueuedReassignment,
     live: frozenset[int],
     find_stale: FindStale,
     replica_movements: int | None,
-) -> PartitionFacts | None:
+) -> ReassignmentState | None:
     """Return what the next action of a reassignment follows from, or None if there can be none."""
     name, intent = entry.name, entry.intent
     topic = image.topics.get(name.topic)
@@ -277,7 +277,7 @@ def gather_facts(
         return None  # it was meant for an earlier topic of this name, and will be dropped
     state = partition.state
     adding = topic.assignment.adding.get(name.partition, ())
-    return PartitionFacts(
+    return ReassignmentState(
         replicas=partition.replicas,
         leader=NO_LEADER if state is None else state.leader,
         isr=() if state is None else state.isr,

@@ -20,7 +20,7 @@ from leadline_controller.domain.reassignment.batches import (
 from leadline_controller.domain.reassignment.machine import (
     Expand,
     Finish,
-    PartitionFacts,
+    ReassignmentState,
     Shrink,
     Wait,
     apply_action,
@@ -51,7 +51,7 @@ class BatchSimulation(msgspec.Struct, frozen=True):
     waiting: dict[TopicPartition, tuple[int, ...]]
 
 
-def simulate(facts: PartitionFacts) -> Simulation:
+def simulate(facts: ReassignmentState) -> Simulation:
     """Follow one partition until it is where it should be, or waits."""
     steps: list[SimulatedStep] = []
     while facts.replicas != facts.goal:
@@ -63,7 +63,7 @@ def simulate(facts: PartitionFacts) -> Simulation:
 
 
 def simulate_batches(
-    partitions: Mapping[TopicPartition, PartitionFacts], limits: ReassignmentLimits
+    partitions: Mapping[TopicPartition, ReassignmentState], limits: ReassignmentLimits
 ) -> BatchSimulation:
     """Follow partitions through the window; they were asked for in the order of the mapping."""
     now = dict(partitions)
@@ -86,7 +86,7 @@ def simulate_batches(
     return course
 
 
-def _take_step(facts: PartitionFacts) -> tuple[PartitionFacts, SimulatedStep | Wait]:
+def _take_step(facts: ReassignmentState) -> tuple[ReassignmentState, SimulatedStep | Wait]:
     """Let one step begin and end, or return why it does not."""
     added: tuple[int, ...] = ()
     while True:
@@ -100,13 +100,13 @@ def _take_step(facts: PartitionFacts) -> tuple[PartitionFacts, SimulatedStep | W
                 isr = (*facts.isr, *(b for b in added if b in facts.live))
                 facts = msgspec.structs.replace(facts, isr=isr)
             case Shrink():
-                return facts, _foreseen(facts, added, action.drops)
+                return facts, _simulated(facts, added, action.drops)
             case Finish():
-                return facts, _foreseen(facts, added, ())
+                return facts, _simulated(facts, added, ())
 
 
-def _foreseen(
-    facts: PartitionFacts, added: tuple[int, ...], dropped: tuple[int, ...]
+def _simulated(
+    facts: ReassignmentState, added: tuple[int, ...], dropped: tuple[int, ...]
 ) -> SimulatedStep:
     leader = facts.leader if facts.leader in facts.in_sync else NO_LEADER
     return SimulatedStep(facts.replicas, added, dropped, leader)
