@@ -20,12 +20,12 @@ from leadline_controller.domain.cluster import (
     TopicSet,
 )
 from leadline_controller.domain.feed import (
-    BrokersNow,
+    BrokersSnapshot,
     Feed,
     News,
     TopicChanged,
     TopicDeleted,
-    TopicNow,
+    TopicSnapshot,
 )
 from tests.unit.controller.images import TOPIC, broker, cluster, state
 
@@ -35,14 +35,14 @@ class Reader:
 
     def __init__(self) -> None:
         self.brokers: dict[int, object] = {}
-        self.topics: dict[str, TopicNow] = {}
+        self.topics: dict[str, TopicSnapshot] = {}
 
     def take(self, news: Iterable[News]) -> None:
         for one in news:
             match one:
-                case BrokersNow():
+                case BrokersSnapshot():
                     self.brokers = {b.id: b for b in one.brokers}
-                case TopicNow():
+                case TopicSnapshot():
                     self.topics[one.topic] = one
                 case TopicDeleted():
                     self.topics.pop(one.topic, None)
@@ -52,14 +52,16 @@ class Reader:
                     for number in one.removed:
                         del partitions[number]
                     configs = known.configs if one.configs is None else one.configs
-                    self.topics[one.topic] = TopicNow(
+                    self.topics[one.topic] = TopicSnapshot(
                         one.topic, one.topic_id, configs, dict(sorted(partitions.items()))
                     )
 
 
-def truth(image: ClusterImage) -> dict[str, TopicNow]:
+def truth(image: ClusterImage) -> dict[str, TopicSnapshot]:
     return {
-        topic.name: TopicNow(topic.name, topic.topic_id, topic.configs, dict(topic.standing))
+        topic.name: TopicSnapshot(
+            topic.name, topic.topic_id, topic.configs, dict(topic.active_partitions)
+        )
         for topic in image.topics.values()
         if not topic.deleting
     }
@@ -130,4 +132,4 @@ def test_whoever_begins_without_a_version_hears_only_what_comes() -> None:
     feed = Feed(image, None)
     assert feed.news() == []
     image.apply([BrokerDown(1)])
-    assert [type(one) for one in feed.news()] == [BrokersNow]
+    assert [type(one) for one in feed.news()] == [BrokersSnapshot]

@@ -14,7 +14,7 @@ from leadline_common.rpc import JSON
 _CONNECT_TIMEOUT_S = 2.0
 
 
-class HttpBrokers:
+class BrokerRpcClient:
     """See `runtime.ports.BrokerGateway`. Connections are kept and used again."""
 
     def __init__(self) -> None:

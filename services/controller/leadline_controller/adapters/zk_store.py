@@ -37,7 +37,7 @@ _UNREADABLE = ControllerRegistration(-1, "", 0)
 """Whoever holds the office under a value that is none: nobody can be sent there."""
 
 
-class ZkStore:
+class ControllerZkStore:
     """ZooKeeper over one session; see `runtime.ports.Store`. `start` it before anything else."""
 
     def __init__(self) -> None:

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common.api import models
+from leadline_common.api.partitions import (
+    AddedPartitions,
+    MorePartitionsBody,
+    RemovalBody,
+    RemovedPartitions,
+)
 from leadline_controller.api import views
-from leadline_controller.api.audit import AuditAnswers
-from leadline_controller.api.brokers import BrokerAnswers
-from leadline_controller.api.configs import ConfigAnswers
-from leadline_controller.api.events import EventAnswers
-from leadline_controller.api.exports import ExportAnswers
-from leadline_controller.api.failed_brokers import HealingAnswers
-from leadline_controller.api.partitions import PartitionAnswers
-from leadline_controller.api.plans import PlanAnswers
-from leadline_controller.api.reassignments import ReassignmentAnswers
-from leadline_controller.api.tasks import TaskAnswers
-from leadline_controller.api.what_if import WhatIfAnswers
+from leadline_controller.api.audit import AuditEndpoints
+from leadline_controller.api.brokers import BrokerEndpoints
+from leadline_controller.api.configs import ConfigEndpoints
+from leadline_controller.api.events import EventEndpoints
+from leadline_controller.api.exports import ExportEndpoints
+from leadline_controller.api.plans import PlanEndpoints
+from leadline_controller.api.reassignments import ReassignmentEndpoints
+from leadline_controller.api.tasks import TaskEndpoints
+from leadline_controller.api.what_if import WhatIfEndpoints
+from leadline_controller.runtime.service import ControllerService
+from leadline_controller.runtime.topics.partition_events import AddPartitions, RemovePartitions
 
 
 class ControllerAdministration(
-    AuditAnswers,
-    BrokerAnswers,
-    ConfigAnswers,
-    EventAnswers,
-    ExportAnswers,
-    HealingAnswers,
-    PartitionAnswers,
-    PlanAnswers,
-    ReassignmentAnswers,
-    TaskAnswers,
-    WhatIfAnswers,
+    AuditEndpoints,
+    BrokerEndpoints,
+    ConfigEndpoints,
+    EventEndpoints,
+    ExportEndpoints,
+    PlanEndpoints,
+    ReassignmentEndpoints,
+    TaskEndpoints,
+    WhatIfEndpoints,
 ):
     """Answers `leadline_common.api.administration.Administration` from one controller.
 
     Each area beyond the first has its own base, in its own module.
     """
+
+    def __init__(self, controller: ControllerService) -> None:
+        self._controller = controller
 
     def this_controller(self) -> models.ThisController:
         """Tell which controller this is, and which one rules."""
@@ -94,6 +101,51 @@ class ControllerAdministration(
         """Order a topic's deletion, and wait for it at most `wait_ms`."""
         topic_id, complete = await self._controller.delete_topic(name, wait_ms)
         return models.DeletedTopic(name=name, topic_id=topic_id, complete=complete)
+
+    async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
+        """Add partitions, or with `dry_run` say where they would be."""
+        given = wanted.replica_assignment
+        asked = self._controller.ask(
+            AddPartitions,
+            topic=topic,
+            total=wanted.partitions,
+            replica_assignment=None
+            if given is None
+            else {int(number): tuple(replicas) for number, replicas in given.items()},
+            dry_run=wanted.dry_run,
+        )
+        added = await asked if wanted.dry_run else await self._controller.spread(topic, asked)
+        return AddedPartitions(
+            topic=topic,
+            topic_id=self._controller.topic(topic).topic_id,
+            partitions=wanted.partitions,
+            added={str(number): list(replicas) for number, replicas in added.items()},
+            dry_run=wanted.dry_run,
+        )
+
+    async def remove_partitions(
+        self, topic: str, going: RemovalBody, wait_ms: int
+    ) -> RemovedPartitions:
+        """Order the removal of partitions, and wait for it at most `wait_ms`."""
+        known = self._controller.topic(topic)
+        numbers = await self._controller.ask(
+            RemovePartitions,
+            topic=topic,
+            partitions=tuple(going.partitions),
+            dry_run=going.dry_run,
+        )
+
+        def are_gone() -> bool:
+            return known.pending_removal.isdisjoint(numbers)
+
+        complete = not going.dry_run and await self._controller.comes_true(are_gone, wait_ms)
+        return RemovedPartitions(
+            topic=topic,
+            topic_id=known.topic_id,
+            partitions=list(numbers),
+            complete=complete,
+            dry_run=going.dry_run,
+        )
 
     async def elect(self, wanted: models.ElectionBody) -> models.Elections:
         """Elect leaders."""

@@ -11,7 +11,6 @@ from leadline_common.api import audit as models
 from leadline_common.api import past as past_models
 from leadline_common.audit_export import encode_lines, exported
 from leadline_common.znodes import StateChange
-from leadline_controller.api.answers import Answers
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
@@ -19,12 +18,15 @@ from leadline_controller.domain.history import (
     PastCluster,
     TaskRecord,
 )
+from leadline_controller.runtime.service import ControllerService
 
 _EXPORT_PAGE = 500
 
 
-class AuditAnswers(Answers):
+class AuditEndpoints:
     """Answers `leadline_common.api.audit.AuditAdministration`."""
+
+    _controller: ControllerService
 
     async def audit(
         self, wanted: models.AuditFilter, cursor: int | None, order: str, page_size: int

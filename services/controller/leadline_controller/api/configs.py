@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from leadline_common.api import configs as models
 from leadline_common.settings import Level, Resolved, Synonym, describe, may_be_set
-from leadline_controller.api.answers import Answers
 from leadline_controller.runtime.engine.config_events import AlterConfigs, ConfigResource
+from leadline_controller.runtime.service import ControllerService
 
 
-class ConfigAnswers(Answers):
+class ConfigEndpoints:
     """Answers `leadline_common.api.configs.ConfigAdministration`."""
+
+    _controller: ControllerService
 
     def read_configs(self, level: Level, name: str) -> tuple[models.Configs, str]:
         """Return all settings of a level, and their ETag."""

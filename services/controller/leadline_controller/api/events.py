@@ -5,15 +5,14 @@ from __future__ import annotations
 from leadline_client.errors import NoController
 from leadline_common.api.events import Event
 from leadline_common.api.metadata import MetadataBroker
-from leadline_controller.api.answers import Answers
 from leadline_controller.domain.cluster import PartitionImage
 from leadline_controller.domain.feed import (
-    BrokersNow,
+    BrokersSnapshot,
     Feed,
     News,
     TopicChanged,
     TopicDeleted,
-    TopicNow,
+    TopicSnapshot,
 )
 from leadline_controller.runtime.channel.metadata_snapshot import partition_row
 from leadline_controller.runtime.service import ControllerService
@@ -26,8 +25,8 @@ class FeedReader:
 
     def __init__(self, controller: ControllerService, after: int | None) -> None:
         self._controller = controller
-        self._reign = controller.reign()
-        self._feed = Feed(self._reign.image, after)
+        self._active = controller.reign()
+        self._feed = Feed(self._active.image, after)
 
     @property
     def version(self) -> int:
@@ -38,15 +37,17 @@ class FeedReader:
         """Return what is new, once there is something, after `wait_ms` at most; None at the end."""
         try:
             await self._controller.metadata(self._feed.version, wait_ms)
-            if self._controller.is_stopping or self._controller.reign() is not self._reign:
+            if self._controller.is_stopping or self._controller.reign() is not self._active:
                 return None
         except NoController:
             return None
         return [_event(news) for news in self._feed.news()]
 
 
-class EventAnswers(Answers):
+class EventEndpoints:
     """Answers `leadline_common.api.events.EventAdministration`."""
+
+    _controller: ControllerService
 
     def follow(self, after: int | None) -> FeedReader:
         """Begin to follow from a version on, or from now on."""
@@ -55,7 +56,7 @@ class EventAnswers(Answers):
 
 def _event(news: News) -> Event:
     match news:
-        case BrokersNow():
+        case BrokersSnapshot():
             brokers = [
                 MetadataBroker(id=b.id, url=b.url, rack=b.rack, incarnation=b.incarnation)
                 for b in news.brokers
@@ -63,7 +64,7 @@ def _event(news: News) -> Event:
             return Event(type="brokers", brokers=brokers)
         case TopicDeleted():
             return Event(type="topic_deleted", topic=news.topic)
-        case TopicNow():
+        case TopicSnapshot():
             return Event(
                 type="topic",
                 topic=news.topic,

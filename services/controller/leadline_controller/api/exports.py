@@ -9,15 +9,17 @@ from leadline_client.wire import NO_LEADER
 from leadline_common.api.exports import AuditHead, TableExport
 from leadline_common.export_tables import PartitionRow, Row, StateTable, encode_rows
 from leadline_controller.api import views
-from leadline_controller.api.answers import Answers
-from leadline_controller.api.reassignments import ReassignmentAnswers
+from leadline_controller.api.reassignments import reassignments_view
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.history import AuditQuery
 from leadline_controller.runtime.channel.requests import is_visible
+from leadline_controller.runtime.service import ControllerService
 
 
-class ExportAnswers(Answers):
-    """Answers `leadline_common.api.exports.ExportAdministration`, with `AuditAnswers`."""
+class ExportEndpoints:
+    """Answers `leadline_common.api.exports.ExportAdministration`, with `AuditEndpoints`."""
+
+    _controller: ControllerService
 
     async def audit_head(self) -> AuditHead:
         """Tell how far the audit reaches."""
@@ -41,8 +43,7 @@ class ExportAnswers(Answers):
         return TableExport(encode_rows(rows), image.version)
 
     def _reassignment_rows(self, version: int) -> Iterator[dict[str, Any]]:
-        shown = ReassignmentAnswers(self._controller).reassignments(None)
-        for row in shown.reassignments:
+        for row in reassignments_view(self._controller.reign(), None).reassignments:
             yield {"metadata_version": version, **row.model_dump()}
 
 
@@ -66,7 +67,12 @@ def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
     """
     version = image.version
     kept = [
-        (topic.name, topic.topic_id, image.min_insync_replicas(topic), dict(topic.standing))
+        (
+            topic.name,
+            topic.topic_id,
+            image.min_insync_replicas(topic),
+            dict(topic.active_partitions),
+        )
         for _, topic in sorted(image.topics.items())
         if is_visible(topic)
     ]

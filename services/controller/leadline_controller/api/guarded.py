@@ -26,7 +26,7 @@ from leadline_common.api.guards import (
     changes_something,
     resource_of,
 )
-from leadline_controller.domain.idempotency import MAX_ANSWER_BYTES, KeptAnswer
+from leadline_controller.domain.idempotency import MAX_RESPONSE_BYTES, StoredResponse
 from leadline_controller.runtime.engine.guard import Condition, Guard, Named, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
 from leadline_controller.runtime.service import ControllerService
@@ -94,7 +94,7 @@ async def _once(
         raise _invalid(IDEMPOTENCY_KEY, "must be 1 to 255 printable ASCII characters")
     what = f"{request.method} {request.url.path}"
     taken = await controller.ask(TakeKey, key=key, request=await _digest(request), what=what)
-    if isinstance(taken, KeptAnswer):
+    if isinstance(taken, StoredResponse):
         return _replayed(taken)
     guard.mark = taken
     kept = False
@@ -112,10 +112,10 @@ async def _keep(controller: ControllerService, key: str, response: Response) -> 
     """Keep a success; where that fails, the change has its mark, and repetitions are told so."""
     body = zlib.compress(bytes(response.body), level=1)
     headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    answer = KeptAnswer(response.status_code, headers, body)
+    answer = StoredResponse(response.status_code, headers, body)
     try:
         await controller.ask(
-            KeepAnswer, key=key, answer=answer if len(body) <= MAX_ANSWER_BYTES else None
+            KeepAnswer, key=key, answer=answer if len(body) <= MAX_RESPONSE_BYTES else None
         )
     except LeadlineError as problem:
         _log.warning("the answer to a request with a key could not be kept: %s", problem)
@@ -123,7 +123,7 @@ async def _keep(controller: ControllerService, key: str, response: Response) -> 
     return True
 
 
-def _replayed(answer: KeptAnswer) -> Response:
+def _replayed(answer: StoredResponse) -> Response:
     headers = {**answer.headers, REPLAYED: "true"}
     return Response(zlib.decompress(answer.body), answer.status, headers)
 

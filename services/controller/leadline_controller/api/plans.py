@@ -13,14 +13,16 @@ from leadline_common.api.plans import (
     PlannedPartition,
 )
 from leadline_common.api.tasks import Task
-from leadline_controller.api.answers import Answers
 from leadline_controller.api.tasks import task_view
 from leadline_controller.domain.planning.requests import PlanRequest
 from leadline_controller.runtime.reassignment.plans import ApplyPlan, KnownPlan, MakePlan
+from leadline_controller.runtime.service import ControllerService
 
 
-class PlanAnswers(Answers):
+class PlanEndpoints:
     """Answers `leadline_common.api.plans.PlanAdministration`."""
+
+    _controller: ControllerService
 
     async def make_plan(self, wanted: PlanBody) -> Plan:
         """Plan, and keep the plan for a while."""
@@ -46,8 +48,8 @@ class PlanAnswers(Answers):
             algorithm=how.algorithm,
             throttle_bytes_per_s=how.throttle_bytes_per_s,
         )
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        active = self._controller.reign()
+        return task_view(active, active.tasks.book.find(task_id))
 
 
 def _plan(known: KnownPlan, *, is_stale: bool) -> Plan:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from leadline_common.api.tasks import Task, TaskChange, TaskPartitions, Tasks
-from leadline_controller.api.answers import Answers
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
 from leadline_controller.runtime.reassignment.task_store import Task as KnownTask
+from leadline_controller.runtime.service import ControllerService
 
 
-class TaskAnswers(Answers):
+class TaskEndpoints:
     """Answers `leadline_common.api.tasks.TaskAdministration`."""
+
+    _controller: ControllerService
 
     def tasks(self) -> Tasks:
         """Return all tasks."""
-        reign = self._controller.reign()
-        return Tasks(tasks=[task_view(reign, task) for task in reign.tasks.book])
+        active = self._controller.reign()
+        return Tasks(tasks=[task_view(active, task) for task in active.tasks.book])
 
     def task(self, task_id: str) -> Task:
         """Return one task."""
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        active = self._controller.reign()
+        return task_view(active, active.tasks.book.find(task_id))
 
     async def change_task(self, task_id: str, change: TaskChange) -> Task:
         """Change a task's throttle."""
@@ -34,11 +36,11 @@ class TaskAnswers(Answers):
         return self.task(task_id)
 
 
-def task_view(reign: ActiveController, task: KnownTask) -> Task:
+def task_view(active: ActiveController, task: KnownTask) -> Task:
     """Show a task, and how far it is."""
-    node, tally = task.node, reign.tasks.tally(task)
-    now_ms = reign.office.clock.monotonic_ms()
-    left = reign.progress.bytes_left(task.id)
+    node, tally = task.node, active.tasks.tally(task)
+    now_ms = active.office.clock.monotonic_ms()
+    left = active.progress.bytes_left(task.id)
     is_over = node.state.is_over
     return Task(
         id=task.id,
@@ -55,8 +57,8 @@ def task_view(reign: ActiveController, task: KnownTask) -> Task:
         ),
         bytes_left=left.left,
         bytes_total=left.total,
-        rate_bytes_per_s=reign.progress.rate(task.id, now_ms),
-        eta_ms=None if is_over else reign.progress.eta_ms(task.id, tally.waiting, now_ms),
+        rate_bytes_per_s=active.progress.rate(task.id, now_ms),
+        eta_ms=None if is_over else active.progress.eta_ms(task.id, tally.waiting, now_ms),
         is_auto_generated=node.is_auto_generated,
         actor=node.actor,
         cause=node.cause,

@@ -12,7 +12,7 @@ from leadline_controller.domain.stats import (
     count_unhealthy,
     is_offline,
     is_under_replicated,
-    leaders_of,
+    leader_and_replica_counts,
 )
 
 
@@ -43,7 +43,7 @@ def cluster_view(
 
 def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.Broker]:
     """Show live brokers."""
-    counts = leaders_of(image, (broker.id for broker in brokers))
+    counts = leader_and_replica_counts(image, (broker.id for broker in brokers))
     return [
         models.Broker(
             id=broker.id,
@@ -61,7 +61,7 @@ def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list
 
 def topic_summary(topic: TopicImage) -> models.TopicSummary:
     """Show a topic in numbers."""
-    partitions = topic.standing.values()
+    partitions = topic.active_partitions.values()
     return models.TopicSummary(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -84,7 +84,7 @@ def topic_view(topic: TopicImage) -> models.Topic:
 
 def partition_views(topic: TopicImage) -> list[models.Partition]:
     """Show a topic's partitions."""
-    return [_partition(number, partition) for number, partition in topic.standing.items()]
+    return [_partition(number, partition) for number, partition in topic.active_partitions.items()]
 
 
 def _partition(number: int, partition: PartitionImage) -> models.Partition:

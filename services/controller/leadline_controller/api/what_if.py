@@ -21,7 +21,7 @@ from leadline_controller.domain.reassignment.simulation import (
 _Value = TypeVar("_Value")
 
 
-class WhatIfAnswers:
+class WhatIfEndpoints:
     """Answers `leadline_common.api.what_if.WhatIfAdministration`; needs no controller to rule."""
 
     def what_if_election(self, question: what_if.WhatIfElection) -> what_if.WhatIfElected:
@@ -70,8 +70,8 @@ class WhatIfAnswers:
             return _follow_batch(question, question.batch, limits)
         if question.start is None or question.target is None:
             raise InvalidRequest("body: give start and target, or a batch of partitions")
-        facts = _facts("body", question.start, question.target, limits, question, question)
-        course = simulate(facts)
+        state = _state("body", question.start, question.target, limits, question, question)
+        course = simulate(state)
         return what_if.WhatIfReassigned(
             steps=[what_if.WhatIfStep(**_step(step)) for step in course.steps],
             waiting_for=list(course.waiting_for),
@@ -84,7 +84,7 @@ def _follow_batch(
     limits: ReassignmentLimits,
 ) -> what_if.WhatIfReassigned:
     partitions = {
-        TopicPartition(row.topic, row.partition): _facts(
+        TopicPartition(row.topic, row.partition): _state(
             f"body.batch.{place}", row.start, row.target, limits, row, question
         )
         for place, row in enumerate(batch)
@@ -109,7 +109,7 @@ def _follow_batch(
     )
 
 
-def _facts(
+def _state(
     where: str,
     start: list[int],
     target: list[int],

@@ -100,9 +100,9 @@ class TopicImage:
         "configs",
         "configs_version",
         "deleting",
-        "leaving",
         "name",
         "partitions",
+        "pending_removal",
         "version",
         "zxid",
     )
@@ -117,7 +117,7 @@ class TopicImage:
         self.config_problems: Mapping[str, str] = {}
         self.partitions: dict[int, PartitionImage] = {}
         self.deleting = False
-        self.leaving: frozenset[int] = frozenset()
+        self.pending_removal: frozenset[int] = frozenset()
         self.changed_at = 0
 
     @property
@@ -126,15 +126,15 @@ class TopicImage:
         return self.assignment.topic_id
 
     @property
-    def standing(self) -> Mapping[int, PartitionImage]:
+    def active_partitions(self) -> Mapping[int, PartitionImage]:
         """The partitions that are not ordered to be removed, by number."""
-        if not self.leaving:
+        if not self.pending_removal:
             return self.partitions
-        return {n: found for n, found in self.partitions.items() if n not in self.leaving}
+        return {n: found for n, found in self.partitions.items() if n not in self.pending_removal}
 
-    def stands(self, number: int) -> PartitionImage | None:
+    def active_partition(self, number: int) -> PartitionImage | None:
         """Return a partition, or None where there is none, or it is ordered to be removed."""
-        return None if number in self.leaving else self.partitions.get(number)
+        return None if number in self.pending_removal else self.partitions.get(number)
 
 
 _BROKER_CHANGES = (BrokerUp, BrokerDown)
@@ -151,7 +151,7 @@ class ClusterImage:
         self.brokers: dict[int, BrokerRegistration] = {}
         self.registered_at: dict[int, int] = {}
         self.topics: dict[str, TopicImage] = {}
-        self.gone: dict[str, int] = {}
+        self.deleted_at: dict[str, int] = {}
         self.brokers_changed_at = 0
         self.stopping: set[int] = set()
         self.draining: frozenset[int] = frozenset()
@@ -171,12 +171,12 @@ class ClusterImage:
         return frozenset(self.brokers.keys() - self.stopping)
 
     @property
-    def preferable(self) -> frozenset[int]:
+    def leader_candidates(self) -> frozenset[int]:
         """The ids of the live brokers that leadership may be given to where another one leads."""
         return self.electable - self.draining
 
     @property
-    def placeable(self) -> frozenset[int]:
+    def placement_candidates(self) -> frozenset[int]:
         """The ids of the live brokers that replicas may be placed on by themselves."""
         return self.electable - self.emptying
 
@@ -228,12 +228,12 @@ class ClusterImage:
             self._stamp(news)
         return news
 
-    def will_stop(self, broker_id: int) -> None:
+    def mark_stopping(self, broker_id: int) -> None:
         """Note that a live broker is about to stop; it holds until its next incarnation."""
         if broker_id in self.brokers:
             self.stopping.add(broker_id)
 
-    def see_version(self, version: int) -> None:
+    def advance_version(self, version: int) -> None:
         """Never serve a metadata version that an earlier controller has used (rule R15)."""
         if version > self.version:
             self.version = version + 1
@@ -246,7 +246,7 @@ class ClusterImage:
             if name in self.topics:
                 self.topics[name].changed_at = self.version
             else:
-                self.gone[name] = self.version
+                self.deleted_at[name] = self.version
 
     def _set(self, change: Change) -> bool:
         match change:
@@ -281,7 +281,7 @@ class ClusterImage:
         if topic is None:
             topic = TopicImage(change.topic, change.assignment, NO_NODE)
             self.topics[change.topic] = topic
-            self.gone.pop(change.topic, None)
+            self.deleted_at.pop(change.topic, None)
         topic.zxid = change.zxid
         if change.version <= topic.version:
             return False
@@ -305,7 +305,7 @@ class ClusterImage:
             for broker in replicas:
                 hosted = self._hosted.setdefault(broker, {})
                 hosted.setdefault(topic.name, []).append(number)
-        topic.leaving &= topic.partitions.keys()
+        topic.pending_removal &= topic.partitions.keys()
 
     def _unlist(self, topic: TopicImage) -> None:
         """Take a topic out of the index by broker."""
@@ -343,12 +343,12 @@ class ClusterImage:
         topic = self.topics.get(change.topic)
         if topic is None:
             return False
-        known = topic.deleting, topic.leaving
+        known = topic.deleting, topic.pending_removal
         if isinstance(change, DeletionPending):
             topic.deleting = True
         else:
-            topic.leaving |= change.partitions & topic.partitions.keys()
-        return (topic.deleting, topic.leaving) != known
+            topic.pending_removal |= change.partitions & topic.partitions.keys()
+        return (topic.deleting, topic.pending_removal) != known
 
     def _forget_topic(self, change: TopicGone) -> bool:
         topic = self.topics.pop(change.topic, None)

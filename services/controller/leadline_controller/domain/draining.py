@@ -17,7 +17,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.election import ElectionKind, elect
-from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
+from leadline_controller.domain.failover import StateDecision, decision_for, stale_finder
 from leadline_controller.domain.planning.plans import Assignments, Racks, plan_drain
 
 Target = Callable[[TopicPartition], tuple[int, ...] | None]
@@ -32,11 +32,11 @@ def move_leaders_off(
     But for those that registered after the state was written, as in `elect_preferred`.
     """
     decisions: list[StateDecision] = []
-    find_stale = registered_since(image)
+    find_stale = stale_finder(image)
     takers = image.electable - drained
     for name in names:
         topic = image.topics.get(name.topic)
-        partition = topic.stands(name.partition) if topic and not topic.deleting else None
+        partition = topic.active_partition(name.partition) if topic and not topic.deleting else None
         if topic is None or partition is None or partition.state is None:
             continue
         state, stale = partition.state, find_stale(partition)
@@ -55,7 +55,7 @@ def move_leaders_off(
     return decisions
 
 
-class DrainQuestion(msgspec.Struct, frozen=True):
+class DrainPlanInput(msgspec.Struct, frozen=True):
     """What a drain is planned from: taken from the image at one moment, and immutable."""
 
     broker: int
@@ -78,7 +78,7 @@ class DrainQuestion(msgspec.Struct, frozen=True):
         return self.broker in self.assignments[TopicPartition(row.topic, row.partition)]
 
 
-def question_of_drain(image: ClusterImage, broker_id: int, target: Target) -> DrainQuestion:
+def drain_plan_input(image: ClusterImage, broker_id: int, target: Target) -> DrainPlanInput:
     """Return the question how to empty a broker; others that are emptied take nothing either.
 
     What is being reassigned already counts as if it had arrived.
@@ -95,9 +95,9 @@ def question_of_drain(image: ClusterImage, broker_id: int, target: Target) -> Dr
         name: target(name) or partition.replicas
         for name, partition in image.partitions()
         if not image.topics[name.topic].deleting
-        and name.partition not in image.topics[name.topic].leaving
+        and name.partition not in image.topics[name.topic].pending_removal
     }
     racks: Racks = {broker: image.brokers[broker].rack for broker in sorted(image.brokers)}
     if None in [racks[broker] for broker in others]:
         racks = dict.fromkeys(racks)
-    return DrainQuestion(broker_id, assignments, racks, excluded)
+    return DrainPlanInput(broker_id, assignments, racks, excluded)

@@ -38,7 +38,7 @@ from leadline_controller.domain.election import (
 FIRST_EPOCH = 0
 """The leader epoch of a new partition."""
 
-FindStale: TypeAlias = Callable[[PartitionImage], frozenset[int]]
+StaleFinder: TypeAlias = Callable[[PartitionImage], frozenset[int]]
 """Finds the live brokers that registered anew after a partition's state was written."""
 
 _Roles: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
@@ -115,7 +115,7 @@ def init_leaders(image: ClusterImage, names: Iterable[TopicPartition]) -> list[S
     says: that would elect from outside the ISR (F12).
     """
     without = (n for n in names if (p := image.partition(n)) is not None and p.state is None)
-    return decide_all(image, without, image.live, never_stale)
+    return decide_all(image, without, image.live, none_stale)
 
 
 def on_topic_change(image: ClusterImage, topics: Iterable[str]) -> list[StateDecision]:
@@ -134,10 +134,10 @@ def on_controller_failover(image: ClusterImage) -> list[StateDecision]:
     for an earlier incarnation. The periodic reconciliation asks the same question.
     """
     everything = {topic.name: topic.partitions for topic in image.topics.values()}
-    return _decide(image, everything, image.live, registered_since(image))
+    return _decide(image, everything, image.live, stale_finder(image))
 
 
-def registered_since(image: ClusterImage) -> FindStale:
+def stale_finder(image: ClusterImage) -> StaleFinder:
     """Judge staleness by transaction ids: who registered after the state was written."""
     registered_at = image.registered_at
     newest = max(registered_at.values(), default=0)
@@ -150,9 +150,41 @@ def registered_since(image: ClusterImage) -> FindStale:
     return find_stale
 
 
-def never_stale(_partition: PartitionImage) -> frozenset[int]:
+def none_stale(_partition: PartitionImage) -> frozenset[int]:
     """Judge that no broker is a new incarnation."""
     return _NOBODY
+
+
+def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPartition]:
+    """Return the partitions to elect the preferred leader of, by broker out of balance.
+
+    Left alone are brokers that should lead nothing now, partitions without a leader,
+    and those that are being reassigned: the reassignment looks after their leaders.
+    """
+    preferring: dict[int, int] = {}
+    astray: dict[int, list[TopicPartition]] = {}
+    for topic in image.topics.values():
+        if topic.deleting or not topic.topic_id:
+            continue
+        for number, partition in topic.active_partitions.items():
+            state = partition.state
+            if state is None or not partition.replicas or is_being_reassigned(topic, number):
+                continue
+            preferred = partition.replicas[0]
+            preferring[preferred] = preferring.get(preferred, 0) + 1
+            if state.leader not in (preferred, NO_LEADER):
+                astray.setdefault(preferred, []).append(TopicPartition(topic.name, number))
+    return [
+        name
+        for broker, names in sorted(astray.items())
+        if broker in image.leader_candidates and 100 * len(names) > percentage * preferring[broker]
+        for name in names
+    ]
+
+
+def is_being_reassigned(topic: TopicImage, number: int) -> bool:
+    """Tell whether a partition's replicas are on the move."""
+    return number in topic.assignment.adding or number in topic.assignment.removing
 
 
 def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
@@ -162,10 +194,10 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
     (R9), and leaves the ISR: the new state will be later than its registration.
     """
     decisions: list[StateDecision] = []
-    find_stale = registered_since(image)
+    find_stale = stale_finder(image)
     for name in names:
         topic = image.topics.get(name.topic)
-        partition = topic.stands(name.partition) if topic else None
+        partition = topic.active_partition(name.partition) if topic else None
         if topic is None or partition is None or partition.state is None or topic.deleting:
             continue
         state, stale = partition.state, find_stale(partition)
@@ -173,7 +205,7 @@ def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> lis
             ElectionKind.PREFERRED,
             partition.replicas,
             tuple(broker for broker in state.isr if broker not in stale),
-            image.preferable - stale,
+            image.leader_candidates - stale,
             leader=state.leader,
         )
         if chosen.leader != state.leader:
@@ -189,7 +221,7 @@ def elect_unclean(image: ClusterImage, names: Iterable[TopicPartition]) -> list[
         for n in names
         if (p := image.partition(n)) is not None and p.state and p.state.leader == NO_LEADER
     )
-    return decide_all(image, leaderless, image.live, never_stale, unclean=True)
+    return decide_all(image, leaderless, image.live, none_stale, unclean=True)
 
 
 def possible_loss(decision: StateDecision) -> tuple[int, ...]:
@@ -208,7 +240,7 @@ def decide_all(
     image: ClusterImage,
     names: Iterable[TopicPartition],
     live: Collection[int],
-    find_stale: FindStale,
+    find_stale: StaleFinder,
     *,
     unclean: bool = False,
 ) -> list[StateDecision]:
@@ -223,7 +255,7 @@ def _decide(
     image: ClusterImage,
     names: PartitionsByTopic,
     live: Collection[int],
-    find_stale: FindStale,
+    find_stale: StaleFinder,
     *,
     unclean: bool = False,
     stopping: Collection[int] | None = None,
@@ -239,7 +271,7 @@ def _decide(
         may_lose = unclean or image.unclean_allowed(topic)
         floor = image.min_insync_replicas(topic)
         for number in numbers:
-            partition = topic.stands(number)
+            partition = topic.active_partition(number)
             if partition is None:
                 continue
             state = partition.state
@@ -251,13 +283,6 @@ def _decide(
             if outcome is not None:
                 decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
     return decisions
-
-
-def affected_brokers(image: ClusterImage, decision: StateDecision) -> tuple[int, ...]:
-    """Return the live brokers that hold, or held, a role in the partition."""
-    partition = image.partition(TopicPartition(decision.topic, decision.partition))
-    replicas = partition.replicas if partition else ()
-    return tuple(broker for broker in replicas if broker in image.brokers)
 
 
 def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) -> Outcome | None:

@@ -16,13 +16,13 @@ from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 
 
-class BrokersNow(msgspec.Struct, frozen=True):
+class BrokersSnapshot(msgspec.Struct, frozen=True):
     """The live brokers, after some came or went."""
 
     brokers: tuple[BrokerRegistration, ...]
 
 
-class TopicNow(msgspec.Struct, frozen=True):
+class TopicSnapshot(msgspec.Struct, frozen=True):
     """A topic that the reader has not been told of: its settings and all its partitions."""
 
     topic: str
@@ -47,7 +47,7 @@ class TopicDeleted(msgspec.Struct, frozen=True):
     topic: str
 
 
-News: TypeAlias = BrokersNow | TopicNow | TopicChanged | TopicDeleted
+News: TypeAlias = BrokersSnapshot | TopicSnapshot | TopicChanged | TopicDeleted
 
 
 class Feed:
@@ -56,7 +56,7 @@ class Feed:
     def __init__(self, image: ClusterImage, after: int | None) -> None:
         self.version = image.version if after is None else after
         self._image = image
-        self._told: dict[str, TopicNow] = {}
+        self._told: dict[str, TopicSnapshot] = {}
 
     def news(self) -> list[News]:
         """Return what has changed since the last look, and take it as told."""
@@ -65,15 +65,17 @@ class Feed:
             return []
         return [*self._brokers(since), *self._topics(since), *self._deleted(since)]
 
-    def _brokers(self, since: int) -> Iterator[BrokersNow]:
+    def _brokers(self, since: int) -> Iterator[BrokersSnapshot]:
         if self._image.brokers_changed_at > since:
-            yield BrokersNow(tuple(b for _, b in sorted(self._image.brokers.items())))
+            yield BrokersSnapshot(tuple(b for _, b in sorted(self._image.brokers.items())))
 
-    def _topics(self, since: int) -> Iterator[TopicNow | TopicChanged]:
+    def _topics(self, since: int) -> Iterator[TopicSnapshot | TopicChanged]:
         for topic in self._image.topics.values():
             if topic.changed_at <= since or not _is_shown(topic):
                 continue
-            now = TopicNow(topic.name, topic.topic_id, dict(topic.configs), dict(topic.standing))
+            now = TopicSnapshot(
+                topic.name, topic.topic_id, dict(topic.configs), dict(topic.active_partitions)
+            )
             before = self._told.get(topic.name)
             self._told[topic.name] = now
             if before is None or before.topic_id != now.topic_id:
@@ -84,7 +86,7 @@ class Feed:
                 yield changed
 
     def _deleted(self, since: int) -> Iterator[TopicDeleted]:
-        gone = [name for name, version in self._image.gone.items() if version > since]
+        gone = [name for name, version in self._image.deleted_at.items() if version > since]
         going = [t.name for t in self._image.topics.values() if t.deleting and t.changed_at > since]
         for name in (*gone, *going):
             self._told.pop(name, None)
@@ -95,7 +97,7 @@ def _is_shown(topic: TopicImage) -> bool:
     return bool(topic.topic_id) and not topic.deleting
 
 
-def _difference(before: TopicNow, now: TopicNow) -> TopicChanged:
+def _difference(before: TopicSnapshot, now: TopicSnapshot) -> TopicChanged:
     partitions = {
         number: partition
         for number, partition in now.partitions.items()

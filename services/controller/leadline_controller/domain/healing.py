@@ -81,7 +81,7 @@ def is_healable(image: ClusterImage, name: TopicPartition) -> bool:
     partition = image.partition(name)
     if partition is None or partition.state is None or partition.state.leader not in image.live:
         return False
-    return bool(image.placeable.difference(current_replicas(image, name) or ()))
+    return bool(image.placement_candidates.difference(current_replicas(image, name) or ()))
 
 
 def chunk_partitions(names: Iterable[TopicPartition], size: int) -> Iterator[list[TopicPartition]]:
@@ -114,7 +114,7 @@ def targets_for(
             assignments[name] = replicas
     racks = {one.id: one.rack for one in image.brokers.values()}
     load = {one: sum(len(tuple(n)) for n in image.hosted_by(one).values()) for one in image.hosts()}
-    excluded = image.live - image.placeable
+    excluded = image.live - image.placement_candidates
     targets = replace_failed(assignments, {broker}, racks, load, excluded=excluded)
     return tuple(TargetRow(*name, target) for name, target in targets.items())
 

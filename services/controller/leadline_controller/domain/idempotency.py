@@ -24,11 +24,11 @@ import msgspec
 from leadline_client.errors import IdempotencyKeyReused, RequestInDoubt, RequestUnderWay
 
 State = Literal["begun", "changed", "done"]
-MAX_ANSWER_BYTES = 512 * 1024
+MAX_RESPONSE_BYTES = 512 * 1024
 """The largest answer that is kept, compressed; a node must stay far below `jute.maxbuffer`."""
 
 
-class KeptAnswer(msgspec.Struct, frozen=True):
+class StoredResponse(msgspec.Struct, frozen=True):
     """An answer to be given again. `body` is compressed (zlib)."""
 
     status: int
@@ -49,7 +49,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str
     epoch: int
     time: int
-    answer: KeptAnswer | None = None
+    answer: StoredResponse | None = None
     version: int = 1
 
 
@@ -68,7 +68,7 @@ def decode_record(data: bytes) -> KeyRecord:
     return msgspec.json.decode(data, type=KeyRecord)
 
 
-def judge(record: KeyRecord, request: str, epoch: int, *, under_way: bool) -> KeptAnswer | None:
+def judge(record: KeyRecord, request: str, epoch: int, *, under_way: bool) -> StoredResponse | None:
     """Say what a request means whose key has a record: the answer to give, or None to handle it.
 
     Raises:

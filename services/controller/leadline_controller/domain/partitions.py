@@ -3,7 +3,7 @@
 Partitions are numbered from 0 without gaps: only the highest are removed, and what
 is added continues the numbers. A request is checked whole before anything is
 written; of orders that somebody wrote into ZooKeeper by hand, those that are
-possible are taken, and the others are given back with their reasons.
+accepted are taken, and the others are given back with their reasons.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.failover import FIRST_EPOCH
 from leadline_controller.domain.placement import alternate_racks, assign_replicas
-from leadline_controller.domain.topics import check_replicas, placement_candidates
+from leadline_controller.domain.topics import check_replicas, placement_brokers
 
 
-class Sorted(msgspec.Struct, frozen=True):
+class IntentCheck(msgspec.Struct, frozen=True):
     """Orders by hand: partitions that may be added or removed, and the others with reasons."""
 
-    possible: dict[int, tuple[int, ...]]
+    accepted: dict[int, tuple[int, ...]]
     refused: dict[int, str]
 
 
@@ -71,9 +71,10 @@ def plan_additions(
 
 
 def _refuse_while_removing(topic: TopicImage) -> None:
-    if topic.leaving:
+    if topic.pending_removal:
+        pending = sorted(topic.pending_removal)
         raise PartitionRemovalPending(
-            f"partitions {sorted(topic.leaving)} of topic {topic.name!r} are still being removed"
+            f"partitions {pending} of topic {topic.name!r} are still being removed"
         )
 
 
@@ -98,7 +99,7 @@ def _replication_factor(topic: TopicImage) -> int:
 def _place(
     topic: TopicImage, image: ClusterImage, factor: int, first: int, total: int
 ) -> dict[int, tuple[int, ...]]:
-    brokers = placement_candidates(image)
+    brokers = placement_brokers(image)
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     ring = alternate_racks(racks) if racks else list(brokers)
     return assign_replicas(
@@ -137,44 +138,44 @@ def check_removal(topic: TopicImage, numbers: Collection[int]) -> tuple[int, ...
     unknown = sorted(wanted - topic.partitions.keys())
     if unknown:
         raise UnknownPartition(f"topic {topic.name!r} has no partitions {unknown}")
-    if wanted & topic.leaving:
+    if wanted & topic.pending_removal:
         _refuse_while_removing(topic)
-    sorted_out = sort_removals(topic, wanted)
+    sorted_out = check_removal_intents(topic, wanted)
     if sorted_out.refused:
         raise PolicyViolation(next(iter(sorted_out.refused.values())))
-    return tuple(sorted_out.possible)
+    return tuple(sorted_out.accepted)
 
 
-def sort_additions(
+def check_addition_intents(
     topic: TopicImage,
     wanted: Mapping[int, tuple[int, ...]],
     registered_ever: Collection[int],
-) -> Sorted:
+) -> IntentCheck:
     """Tell which orders to add a partition can be carried out, in order of the numbers."""
-    possible: dict[int, tuple[int, ...]] = {}
+    accepted: dict[int, tuple[int, ...]] = {}
     refused: dict[int, str] = {}
     following = _next_number(topic)
     for number, replicas in sorted(wanted.items()):
         try:
             _refuse_while_removing(topic)
-            _require_next(topic, number, following + len(possible))
+            _require_next(topic, number, following + len(accepted))
             check_replicas(number, replicas, len(replicas), registered_ever)
         except (PolicyViolation, PartitionRemovalPending) as problem:
             refused[number] = problem.message
         else:
-            possible[number] = replicas
-    return Sorted(possible, refused)
+            accepted[number] = replicas
+    return IntentCheck(accepted, refused)
 
 
-def sort_removals(topic: TopicImage, wanted: Iterable[int]) -> Sorted:
+def check_removal_intents(topic: TopicImage, wanted: Iterable[int]) -> IntentCheck:
     """Tell which orders to remove a partition can be carried out, highest first.
 
     Those that are being carried out already count as carried out.
     """
-    possible: dict[int, tuple[int, ...]] = {}
+    accepted: dict[int, tuple[int, ...]] = {}
     refused: dict[int, str] = {}
-    left = sorted(topic.standing)
-    for number in sorted(set(wanted) - topic.leaving, reverse=True):
+    left = sorted(topic.active_partitions)
+    for number in sorted(set(wanted) - topic.pending_removal, reverse=True):
         if not left or number != left[-1]:
             refused[number] = (
                 f"partition {number} cannot go: only the highest partitions of topic "
@@ -183,8 +184,8 @@ def sort_removals(topic: TopicImage, wanted: Iterable[int]) -> Sorted:
         elif len(left) == 1:
             refused[number] = f"partition {number} is the last one of topic {topic.name!r}"
         else:
-            possible[left.pop()] = topic.partitions[number].replicas
-    return Sorted(possible, refused)
+            accepted[left.pop()] = topic.partitions[number].replicas
+    return IntentCheck(accepted, refused)
 
 
 def with_added(

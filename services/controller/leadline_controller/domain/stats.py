@@ -14,7 +14,7 @@ def count_unhealthy(image: ClusterImage) -> tuple[int, int]:
     for topic in image.topics.values():
         if topic.deleting:
             continue
-        for partition in topic.standing.values():
+        for partition in topic.active_partitions.values():
             offline += is_offline(partition)
             under += is_under_replicated(partition)
     return offline, under
@@ -30,7 +30,9 @@ def is_under_replicated(partition: PartitionImage) -> bool:
     return partition.state is None or len(partition.state.isr) < len(partition.replicas)
 
 
-def leaders_of(image: ClusterImage, broker_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
+def leader_and_replica_counts(
+    image: ClusterImage, broker_ids: Iterable[int]
+) -> dict[int, tuple[int, int]]:
     """Return for each broker how many partitions it leads, and how many replicas it has."""
     counts = {}
     for broker_id in broker_ids:

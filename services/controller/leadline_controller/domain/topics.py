@@ -93,7 +93,7 @@ def plan_assignment(
         if new.partitions is not None or new.replication_factor is not None:
             _check_counts_agree(new)
         return check_assignment(new.replica_assignment, registered_ever)
-    brokers = placement_candidates(image)
+    brokers = placement_brokers(image)
     factor = new.replication_factor
     return assign_replicas(
         brokers,
@@ -104,14 +104,14 @@ def plan_assignment(
     )
 
 
-def placement_candidates(image: ClusterImage) -> dict[int, str | None]:
+def placement_brokers(image: ClusterImage) -> dict[int, str | None]:
     """Return the brokers that replicas may be placed on, by id, with racks if all have one.
 
     Raises:
         PolicyViolation: there is none.
 
     """
-    brokers = {b: image.brokers[b].rack for b in sorted(image.placeable)}
+    brokers = {b: image.brokers[b].rack for b in sorted(image.placement_candidates)}
     if not brokers:
         raise PolicyViolation("no broker is live, so that replicas cannot be placed")
     return dict.fromkeys(brokers) if None in brokers.values() else brokers

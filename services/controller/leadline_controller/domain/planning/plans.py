@@ -29,8 +29,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
 from leadline_controller.domain.planning.leaders import balance_leaders
 from leadline_controller.domain.planning.placement_state import PlacementState
-from leadline_controller.domain.planning.quotas import even_quotas
-from leadline_controller.domain.planning.racks import RackRule
+from leadline_controller.domain.planning.racks import RackRule, even_quotas
 from leadline_controller.domain.planning.replacements import choose_receiver
 
 Assignments: TypeAlias = Mapping[TopicPartition, tuple[int, ...]]

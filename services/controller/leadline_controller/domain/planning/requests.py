@@ -45,7 +45,7 @@ class Basis(msgspec.Struct, frozen=True):
     brokers: Mapping[int, str | None]
 
 
-def take_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
+def plan_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
     """Return the present basis for a plan; it keeps no reference to what will change.
 
     Raises:

@@ -31,31 +31,33 @@ class ReassignmentLimits(msgspec.Struct, frozen=True):
     leader_movements: int | None = None
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
+class StepCandidate(msgspec.Struct, frozen=True, gc=False):
     """A partition whose next step is neither idle nor begun.
 
     `request` orders the requests. `started` says that steps of it are done already,
     `leader_step` that the next one moves the leader.
     """
 
-    name: TopicPartition
+    topic_partition: TopicPartition
     request: int
     started: bool
     leader_step: bool
 
 
-def candidate_for(name: TopicPartition, request: int, facts: ReassignmentState) -> Candidate | None:
+def candidate_for(
+    topic_partition: TopicPartition, request: int, state: ReassignmentState
+) -> StepCandidate | None:
     """Return a partition as a candidate, or None where no step can begin now."""
-    if phase_of(facts) is not ReassignmentPhase.INIT:
+    if phase_of(state) is not ReassignmentPhase.INIT:
         return None
-    step = plan_step(facts)
+    step = plan_step(state)
     if step.is_idle:
         return None
-    return Candidate(name, request, facts.replicas != facts.start, step.leader_step)
+    return StepCandidate(topic_partition, request, state.replicas != state.start, step.leader_step)
 
 
 def collect_reassignment_batch(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[StepCandidate],
     in_flight: Mapping[TopicPartition, bool],
     limits: ReassignmentLimits,
 ) -> list[TopicPartition]:
@@ -63,15 +65,15 @@ def collect_reassignment_batch(
 
     `in_flight` maps those with a running step to whether it moves the leader.
     """
-    waiting = [c for c in candidates if c.name not in in_flight]
+    waiting = [c for c in candidates if c.topic_partition not in in_flight]
     places = _free_places(limits.partition_movements, len(in_flight), len(waiting))
     movers = sum(in_flight.values())
     leader_places = _free_places(limits.leader_movements, movers, len(waiting))
     if not places:
         return []
-    waiting.sort(key=lambda c: (not c.started, c.request, c.name))
-    leading = [c.name for c in waiting if c.leader_step][: min(leader_places, places)]
-    others = [c.name for c in waiting if not c.leader_step]
+    waiting.sort(key=lambda c: (not c.started, c.request, c.topic_partition))
+    leading = [c.topic_partition for c in waiting if c.leader_step][: min(leader_places, places)]
+    others = [c.topic_partition for c in waiting if not c.leader_step]
     return leading + others[: places - len(leading)]
 
 

@@ -154,83 +154,83 @@ class IllegalReassignmentMove(Exception):
         self.action = action
 
 
-def phase_of(facts: ReassignmentState) -> ReassignmentPhase:
+def phase_of(state: ReassignmentState) -> ReassignmentPhase:
     """Tell how far a reassignment is."""
-    if facts.replicas == facts.goal and not facts.adding and not facts.removing:
+    if state.replicas == state.goal and not state.adding and not state.removing:
         return ReassignmentPhase.DONE
-    if facts.leader not in facts.in_sync:
+    if state.leader not in state.in_sync:
         return ReassignmentPhase.WAITING
-    if not facts.is_running:
+    if not state.is_running:
         return ReassignmentPhase.INIT
-    if without(facts.adding, facts.goal):
+    if without(state.adding, state.goal):
         return ReassignmentPhase.CANCELLING
-    if without(_awaited(facts), facts.in_sync):
+    if without(_awaited(state), state.in_sync):
         return ReassignmentPhase.EXPANDING
     return ReassignmentPhase.SHRINKING
 
 
-def next_action(facts: ReassignmentState, *, may_move_leader: bool = True) -> Action:
+def next_action(state: ReassignmentState, *, may_move_leader: bool = True) -> Action:
     """Decide what is to be done next.
 
     With `may_move_leader` false the limit on leader movements is used up: a
     leader that would have to move holds the step up.
     """
-    action = _DECISIONS[phase_of(facts)](facts)
+    action = _DECISIONS[phase_of(state)](state)
     if isinstance(action, Elect) and not may_move_leader:
         return Wait(WaitReason.LEADER_LIMIT)
     return action
 
 
-def plan_step(facts: ReassignmentState) -> Step:
+def plan_step(state: ReassignmentState) -> Step:
     """Calculate the next step of a partition for which none runs."""
     return calculate_reassignment_step(
-        facts.replicas,
-        facts.goal,
-        replica_movements=facts.replica_movements,
-        min_insync_replicas=facts.min_insync_replicas,
-        live=facts.live,
-        isr=facts.in_sync,
-        leader=facts.leader,
-        algorithm=facts.algorithm,
+        state.replicas,
+        state.goal,
+        replica_movements=state.replica_movements,
+        min_insync_replicas=state.min_insync_replicas,
+        live=state.live,
+        isr=state.in_sync,
+        leader=state.leader,
+        algorithm=state.algorithm,
     )
 
 
-def moves_leader(facts: ReassignmentState) -> bool:
+def moves_leader(state: ReassignmentState) -> bool:
     """Tell whether the step, the running one or the next, ends under another leader.
 
     This is what `reassignment.max.concurrent.leader.movements` counts.
     """
-    if not facts.is_running:
-        return plan_step(facts).leader_step
-    members = (*facts.in_sync, *those_in(facts.adding, facts.live))
-    staying = without(facts.replicas, (*facts.removing, *without(facts.adding, facts.goal)))
-    return _leader_among(facts, staying, members) not in (NO_LEADER, facts.leader)
+    if not state.is_running:
+        return plan_step(state).leader_step
+    members = (*state.in_sync, *those_in(state.adding, state.live))
+    staying = without(state.replicas, (*state.removing, *without(state.adding, state.goal)))
+    return _leader_among(state, staying, members) not in (NO_LEADER, state.leader)
 
 
-def apply_action(facts: ReassignmentState, action: Action) -> ReassignmentState:
-    """Return the facts as they are once an action is written.
+def apply_action(state: ReassignmentState, action: Action) -> ReassignmentState:
+    """Return the state as they are once an action is written.
 
     Raises:
         IllegalReassignmentMove: the action is not legal in the present phase.
 
     """
-    phase = phase_of(facts)
+    phase = phase_of(state)
     if type(action) not in MOVES[phase]:
         raise IllegalReassignmentMove(phase, action)
     change = msgspec.structs.replace
     match action:
         case Expand():
             return change(
-                facts,
+                state,
                 replicas=action.replicas,
                 adding=action.adding,
                 removing=action.removing,
             )
         case Elect():
-            return change(facts, leader=action.leader)
+            return change(state, leader=action.leader)
         case Shrink():
             return change(
-                facts,
+                state,
                 replicas=action.assignment,
                 adding=action.adding,
                 removing=(),
@@ -238,95 +238,95 @@ def apply_action(facts: ReassignmentState, action: Action) -> ReassignmentState:
                 leader=action.leader,
             )
         case Wait() | Finish():
-            return facts
+            return state
 
 
-def _wait_for_leader(facts: ReassignmentState) -> Action:
-    return Wait(WaitReason.PARTITION_OFFLINE, without(facts.isr, facts.in_sync))
+def _wait_for_leader(state: ReassignmentState) -> Action:
+    return Wait(WaitReason.PARTITION_OFFLINE, without(state.isr, state.in_sync))
 
 
-def _begin_step(facts: ReassignmentState) -> Action:
-    step = plan_step(facts)
+def _begin_step(state: ReassignmentState) -> Action:
+    step = plan_step(state)
     if step.is_idle:
-        return _wait_for(facts, step.waiting_for)
-    replicas = order_replicas((*facts.replicas, *step.added), facts.goal)
+        return _wait_for(state, step.waiting_for)
+    replicas = order_replicas((*state.replicas, *step.added), state.goal)
     return Expand(replicas, step.added, step.dropped)
 
 
-def _await_additions(facts: ReassignmentState) -> Action:
+def _await_additions(state: ReassignmentState) -> Action:
     """Wait, but give the future leader its place as soon as it is in sync."""
-    chosen = _leader_among(facts, facts.replicas, facts.in_sync)
-    if chosen != facts.leader:
+    chosen = _leader_among(state, state.replicas, state.in_sync)
+    if chosen != state.leader:
         return Elect(chosen)
-    return _wait_for(facts, without(_awaited(facts), facts.in_sync))
+    return _wait_for(state, without(_awaited(state), state.in_sync))
 
 
-def _end_step(facts: ReassignmentState) -> Action:
+def _end_step(state: ReassignmentState) -> Action:
     """Shrink, by what may be dropped under the present circumstances.
 
     They may have changed since the step was calculated: the drops are judged again,
     and what has to stay is left to the next step.
     """
-    spare = len(facts.replicas) - min(len(facts.replicas) - len(facts.adding), len(facts.goal))
-    drops = without(facts.removing, facts.goal)[:spare]
-    return _shrink(facts, drops, still_adding=())
+    spare = len(state.replicas) - min(len(state.replicas) - len(state.adding), len(state.goal))
+    drops = without(state.removing, state.goal)[:spare]
+    return _shrink(state, drops, still_adding=())
 
 
-def _stop_additions(facts: ReassignmentState) -> Action:
+def _stop_additions(state: ReassignmentState) -> Action:
     """Stop adding what the target no longer wants, and drop nothing else."""
-    kept = without(those_in(facts.adding, facts.goal), facts.in_sync)
-    return _shrink(facts, without(facts.adding, facts.goal), still_adding=kept)
+    kept = without(those_in(state.adding, state.goal), state.in_sync)
+    return _shrink(state, without(state.adding, state.goal), still_adding=kept)
 
 
 def _shrink(
-    facts: ReassignmentState, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
+    state: ReassignmentState, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
 ) -> Action:
-    floor = insync_floor(facts.min_insync_replicas, facts.goal)
-    drops = limit_drops(unwanted, facts.in_sync, floor)
-    assignment = order_replicas(without(facts.replicas, drops), facts.goal)
-    chosen = _leader_among(facts, assignment, facts.in_sync)
-    if chosen != facts.leader:
+    floor = insync_floor(state.min_insync_replicas, state.goal)
+    drops = limit_drops(unwanted, state.in_sync, floor)
+    assignment = order_replicas(without(state.replicas, drops), state.goal)
+    chosen = _leader_among(state, assignment, state.in_sync)
+    if chosen != state.leader:
         return Elect(chosen)
     return Shrink(
         assignment=assignment,
-        isr=without(facts.isr, drops),
-        leader=facts.leader,
+        isr=without(state.isr, drops),
+        leader=state.leader,
         drops=drops,
-        finished=assignment == facts.goal and not still_adding,
+        finished=assignment == state.goal and not still_adding,
         adding=still_adding,
     )
 
 
-def _complete(facts: ReassignmentState) -> Action:
+def _complete(state: ReassignmentState) -> Action:
     """Let the target's first replica lead if it can, and be done."""
-    if facts.leader in facts.in_sync:
-        chosen = _leader_among(facts, facts.replicas, facts.in_sync)
-        if chosen != facts.leader:
+    if state.leader in state.in_sync:
+        chosen = _leader_among(state, state.replicas, state.in_sync)
+        if chosen != state.leader:
             return Elect(chosen)
     return Finish()
 
 
 def _leader_among(
-    facts: ReassignmentState, assignment: tuple[int, ...], members: tuple[int, ...]
+    state: ReassignmentState, assignment: tuple[int, ...], members: tuple[int, ...]
 ) -> int:
     """Choose the leader; one that is drained only where no other member stays.
 
     Else the drain would take from it what the reassignment has given to it, over and over.
     """
-    willing = without(members, facts.draining)
+    willing = without(members, state.draining)
     pool = willing if those_in(willing, assignment) else members
-    return choose_leader(facts.algorithm, facts.leader, facts.goal, assignment, pool)
+    return choose_leader(state.algorithm, state.leader, state.goal, assignment, pool)
 
 
-def _awaited(facts: ReassignmentState) -> tuple[int, ...]:
+def _awaited(state: ReassignmentState) -> tuple[int, ...]:
     """Return who must be in sync before anything is dropped: seed 1 F asks for all of RAR."""
-    if facts.algorithm is ReassignmentAlgorithm.LEGACY:
-        return those_in(facts.goal, facts.replicas)
-    return facts.adding
+    if state.algorithm is ReassignmentAlgorithm.LEGACY:
+        return those_in(state.goal, state.replicas)
+    return state.adding
 
 
-def _wait_for(facts: ReassignmentState, brokers: tuple[int, ...]) -> Wait:
-    offline = any(broker not in facts.live for broker in brokers)
+def _wait_for(state: ReassignmentState, brokers: tuple[int, ...]) -> Wait:
+    offline = any(broker not in state.live for broker in brokers)
     return Wait(WaitReason.TARGET_OFFLINE if offline else WaitReason.CATCHING_UP, brokers)
 
 

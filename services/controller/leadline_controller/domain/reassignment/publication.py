@@ -23,7 +23,7 @@ from leadline_controller.domain.reassignment.machine import (
     Shrink,
     apply_action,
 )
-from leadline_controller.domain.reassignment.queue import Due
+from leadline_controller.domain.reassignment.queue import DueAction
 from leadline_controller.domain.reassignment.steps import without
 
 
@@ -46,44 +46,52 @@ class TopicChange(msgspec.Struct, frozen=True):
     counts: Mapping[str, int]
 
 
-def publish_actions(topic: TopicImage, due: Sequence[Due], controller_epoch: int) -> TopicChange:
+def publish_actions(
+    topic: TopicImage, due: Sequence[DueAction], controller_epoch: int
+) -> TopicChange:
     """Turn what is due for partitions of one topic into what is to be written."""
-    results = {one.name.partition: apply_action(one.facts, one.action) for one in due}
+    results = {one.topic_partition.partition: apply_action(one.state, one.action) for one in due}
     changed = {
-        one.name.partition: results[one.name.partition]
+        one.topic_partition.partition: results[one.topic_partition.partition]
         for one in due
-        if _assigned(one.facts) != _assigned(results[one.name.partition])
+        if _assigned(one.state) != _assigned(results[one.topic_partition.partition])
     }
     return TopicChange(
         topic=topic.name,
         assignment=_reassigned(topic.assignment, changed) if changed else None,
         decisions=[
-            _decide(topic, one, results[one.name.partition], controller_epoch)
+            _decide(topic, one, results[one.topic_partition.partition], controller_epoch)
             for one in due
             if not isinstance(one.action, Finish)
         ],
-        finished=[one.name for one in due if _finishes(one)],
+        finished=[one.topic_partition for one in due if _finishes(one)],
         drops={
-            one.name.partition: one.action.drops for one in due if isinstance(one.action, Shrink)
+            one.topic_partition.partition: one.action.drops
+            for one in due
+            if isinstance(one.action, Shrink)
         },
-        before={str(d.name.partition): _row(d.facts) for d in due if d.name.partition in changed},
-        after={str(number): _row(facts) for number, facts in changed.items()},
+        before={
+            str(d.topic_partition.partition): _row(d.state)
+            for d in due
+            if d.topic_partition.partition in changed
+        },
+        after={str(number): _row(state) for number, state in changed.items()},
         counts=Counter(type(one.action).__name__.lower() for one in due),
     )
 
 
-def _finishes(one: Due) -> bool:
+def _finishes(one: DueAction) -> bool:
     return isinstance(one.action, Finish) or (
         isinstance(one.action, Shrink) and one.action.finished
     )
 
 
-def _assigned(facts: ReassignmentState) -> tuple[tuple[int, ...], ...]:
-    return facts.replicas, facts.adding, facts.removing
+def _assigned(state: ReassignmentState) -> tuple[tuple[int, ...], ...]:
+    return state.replicas, state.adding, state.removing
 
 
-def _row(facts: ReassignmentState) -> dict[str, tuple[int, ...]]:
-    return {"replicas": facts.replicas, "adding": facts.adding, "removing": facts.removing}
+def _row(state: ReassignmentState) -> dict[str, tuple[int, ...]]:
+    return {"replicas": state.replicas, "adding": state.adding, "removing": state.removing}
 
 
 def _reassigned(
@@ -104,9 +112,9 @@ def _reassigned(
 
 
 def _decide(
-    topic: TopicImage, one: Due, result: ReassignmentState, controller_epoch: int
+    topic: TopicImage, one: DueAction, result: ReassignmentState, controller_epoch: int
 ) -> StateDecision:
-    number = one.name.partition
+    number = one.topic_partition.partition
     partition = topic.partitions[number]
     before = _state_of(partition)
     after = msgspec.structs.replace(
@@ -114,7 +122,7 @@ def _decide(
         leader=result.leader,
         leader_epoch=before.leader_epoch + 1,
         # Written now, the state is later than their registration: it must not name them (R9).
-        isr=without(result.isr, one.facts.stale),
+        isr=without(result.isr, one.state.stale),
         controller_epoch=controller_epoch,
         eligible=tuple(b for b in before.eligible if b in result.replicas),
     )

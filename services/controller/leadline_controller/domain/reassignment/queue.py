@@ -16,10 +16,10 @@ from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.reassignments import ReassignmentPhase, WaitReason
 from leadline_common.tasks import Intent
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.failover import FindStale, registered_since
+from leadline_controller.domain.failover import StaleFinder, stale_finder
 from leadline_controller.domain.reassignment.batches import (
-    Candidate,
     ReassignmentLimits,
+    StepCandidate,
     collect_reassignment_batch,
 )
 from leadline_controller.domain.reassignment.machine import (
@@ -35,54 +35,64 @@ from leadline_controller.domain.reassignment.machine import (
 from leadline_controller.domain.reassignment.steps import order_replicas, without
 
 
-class Due(msgspec.Struct, frozen=True):
-    """What to write for a partition, and the facts that it follows from."""
+class DueAction(msgspec.Struct, frozen=True):
+    """What to write for a partition, and the state that it follows from."""
 
-    name: TopicPartition
-    facts: ReassignmentState
+    topic_partition: TopicPartition
+    state: ReassignmentState
     action: Action
 
 
 class QueuedReassignment:
     """One reassignment; `version` is that of its intent, `request` orders the requests.
 
-    `facts` are None while the partition cannot be acted on: its topic is unknown,
+    `state` are None while the partition cannot be acted on: its topic is unknown,
     being deleted, or not the one that was meant. `moves_leader` speaks of the running
     step, or of the next one.
     """
 
-    __slots__ = ("action", "facts", "intent", "moves_leader", "name", "request", "version")
+    __slots__ = (
+        "action",
+        "intent",
+        "moves_leader",
+        "request",
+        "state",
+        "topic_partition",
+        "version",
+    )
 
-    def __init__(self, name: TopicPartition, intent: Intent, version: int, request: int) -> None:
-        self.name = name
+    def __init__(
+        self, topic_partition: TopicPartition, intent: Intent, version: int, request: int
+    ) -> None:
+        self.topic_partition = topic_partition
         self.intent = intent
         self.version = version
         self.request = request
-        self.facts: ReassignmentState | None = None
+        self.state: ReassignmentState | None = None
         self.action: Action = Wait(WaitReason.PARTITION_OFFLINE)
         self.moves_leader = False
 
     @property
     def is_running(self) -> bool:
         """Whether a step is under way."""
-        return self.facts is not None and self.facts.is_running
+        return self.state is not None and self.state.is_running
 
     @property
     def phase(self) -> ReassignmentPhase:
         """How far the reassignment is."""
-        return ReassignmentPhase.WAITING if self.facts is None else phase_of(self.facts)
+        return ReassignmentPhase.WAITING if self.state is None else phase_of(self.state)
 
-    def look(self, facts: ReassignmentState | None) -> None:
+    def update(self, state: ReassignmentState | None) -> None:
         """Take in what is so now, and conclude what is to be done."""
         was_mover = self.is_running and self.moves_leader
-        self.facts = facts
-        if facts is None:
+        self.state = state
+        if state is None:
             self.action = Wait(WaitReason.PARTITION_OFFLINE)
             self.moves_leader = False
             return
-        self.action = next_action(facts)
+        self.action = next_action(state)
         # A step that has moved the leader counts as one that does until it ends.
-        self.moves_leader = moves_leader(facts) or (was_mover and facts.is_running)
+        self.moves_leader = moves_leader(state) or (was_mover and state.is_running)
 
 
 class ReassignmentQueue:
@@ -103,12 +113,12 @@ class ReassignmentQueue:
     def __iter__(self) -> Iterator[QueuedReassignment]:
         return iter(self._entries.values())
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
+    def __contains__(self, topic_partition: object) -> bool:
+        return topic_partition in self._entries
 
-    def get(self, name: TopicPartition) -> QueuedReassignment | None:
+    def get(self, topic_partition: TopicPartition) -> QueuedReassignment | None:
         """Return a partition's reassignment, if there is one."""
-        return self._entries.get(name)
+        return self._entries.get(topic_partition)
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that are being reassigned."""
@@ -118,9 +128,9 @@ class ReassignmentQueue:
         """Return the partitions that a task still has to bring to their targets."""
         return list(self._by_task.get(task, ()))
 
-    def task_of(self, name: TopicPartition) -> str:
+    def task_of(self, topic_partition: TopicPartition) -> str:
         """Return the task that reassigns a partition; empty where none does."""
-        entry = self._entries.get(name)
+        entry = self._entries.get(topic_partition)
         return entry.intent.task if entry else ""
 
     def has_task(self, task: str) -> bool:
@@ -136,42 +146,50 @@ class ReassignmentQueue:
         """How many partitions are in a step."""
         return len(self._running)
 
-    def put(self, name: TopicPartition, intent: Intent, version: int, request: int) -> None:
+    def put(
+        self, topic_partition: TopicPartition, intent: Intent, version: int, request: int
+    ) -> None:
         """Take up an intent, or what has become of it."""
-        known = self._entries.get(name)
+        known = self._entries.get(topic_partition)
         if known is not None and (known.version, known.intent) == (version, intent):
             return
         if known is not None:
-            _take_out(self._by_task, known.intent.task, name)
-        self._entries[name] = QueuedReassignment(name, intent, version, request)
-        self._by_topic.setdefault(name.topic, {})[name] = None
-        self._by_task.setdefault(intent.task, {})[name] = None
-        self.touch([name])
+            _take_out(self._by_task, known.intent.task, topic_partition)
+        self._entries[topic_partition] = QueuedReassignment(
+            topic_partition, intent, version, request
+        )
+        self._by_topic.setdefault(topic_partition.topic, {})[topic_partition] = None
+        self._by_task.setdefault(intent.task, {})[topic_partition] = None
+        self.mark_changed([topic_partition])
 
-    def drop(self, name: TopicPartition) -> None:
+    def drop(self, topic_partition: TopicPartition) -> None:
         """Forget a reassignment: its intent is gone."""
-        entry = self._entries.pop(name, None)
+        entry = self._entries.pop(topic_partition, None)
         if entry is None:
             return
-        self._touched.pop(name, None)
-        if name in self._running:  # its place is free
-            del self._running[name]
+        self._touched.pop(topic_partition, None)
+        if topic_partition in self._running:  # its place is free
+            del self._running[topic_partition]
             self._has_news = True
-        _take_out(self._by_topic, name.topic, name)
-        _take_out(self._by_task, entry.intent.task, name)
+        _take_out(self._by_topic, topic_partition.topic, topic_partition)
+        _take_out(self._by_task, entry.intent.task, topic_partition)
 
-    def touch(self, names: Iterable[TopicPartition]) -> None:
+    def mark_changed(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Note that partitions have changed."""
-        known = [name for name in names if name in self._entries]
+        known = [
+            topic_partition
+            for topic_partition in topic_partitions
+            if topic_partition in self._entries
+        ]
         self._touched.update(dict.fromkeys(known))
         self._has_news = self._has_news or bool(known)
 
-    def touch_all(self) -> None:
+    def mark_all_changed(self) -> None:
         """Note that anything may have changed."""
         self._touched = dict.fromkeys(self._entries)
         self._has_news = True
 
-    def is_behind(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
+    def has_changes(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
         """Tell whether something has changed since it was last asked what is due."""
         if not self._entries:
             return False
@@ -179,7 +197,7 @@ class ReassignmentQueue:
 
     # -- deciding --------------------------------------------------------------
 
-    def due(self, image: ClusterImage, limits: ReassignmentLimits) -> list[Due]:
+    def due(self, image: ClusterImage, limits: ReassignmentLimits) -> list[DueAction]:
         """Return what is to be written now, within the limits.
 
         Steps that run come first; the places that they leave free are given to
@@ -187,30 +205,34 @@ class ReassignmentQueue:
         """
         self.refresh(image, limits)
         self._has_news = False
-        in_flight = {name: self._entries[name].moves_leader for name in self._running}
+        in_flight = {
+            topic_partition: self._entries[topic_partition].moves_leader
+            for topic_partition in self._running
+        }
         may_move = self._first_movers(limits.leader_movements)
         due = [
-            Due(name, entry.facts, entry.action)
-            for name in in_flight
-            if (entry := self._entries[name]).facts is not None
+            DueAction(topic_partition, entry.state, entry.action)
+            for topic_partition in in_flight
+            if (entry := self._entries[topic_partition]).state is not None
             and not isinstance(entry.action, Wait)
-            and (not isinstance(entry.action, Elect) or name in may_move)
+            and (not isinstance(entry.action, Elect) or topic_partition in may_move)
         ]
         if limits.partition_movements is None or len(in_flight) < limits.partition_movements:
             begins = collect_reassignment_batch(self._candidates(), in_flight, limits)
-            for name in begins:
-                entry = self._entries[name]
-                if entry.facts is not None:
-                    due.append(Due(name, entry.facts, entry.action))
+            for topic_partition in begins:
+                entry = self._entries[topic_partition]
+                if entry.state is not None:
+                    due.append(DueAction(topic_partition, entry.state, entry.action))
         return due
 
-    def held_up(self, limits: ReassignmentLimits) -> set[TopicPartition]:
+    def blocked_by_leader_limit(self, limits: ReassignmentLimits) -> set[TopicPartition]:
         """Return the running steps that wait for others to be done with moving leaders."""
         may_move = self._first_movers(limits.leader_movements)
         return {
-            name
-            for name in self._running
-            if isinstance(self._entries[name].action, Elect) and name not in may_move
+            topic_partition
+            for topic_partition in self._running
+            if isinstance(self._entries[topic_partition].action, Elect)
+            and topic_partition not in may_move
         }
 
     def refresh(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
@@ -218,34 +240,40 @@ class ReassignmentQueue:
         circumstances = _circumstances(image, limits)
         if circumstances != self._circumstances:
             self._circumstances = circumstances
-            self.touch_all()
+            self.mark_all_changed()
         touched, self._touched = self._touched, {}
-        live, find_stale = image.electable, registered_since(image)
-        for name in touched:
-            entry = self._entries[name]
-            entry.look(collect_state(image, entry, live, find_stale, limits.replica_movements))
+        live, find_stale = image.electable, stale_finder(image)
+        for topic_partition in touched:
+            entry = self._entries[topic_partition]
+            entry.update(collect_state(image, entry, live, find_stale, limits.replica_movements))
             if entry.is_running:
-                self._running[name] = None
+                self._running[topic_partition] = None
             else:
-                self._running.pop(name, None)
+                self._running.pop(topic_partition, None)
 
     def _first_movers(self, limit: int | None) -> set[TopicPartition]:
         """Return the running steps that may move a leader: the first ones, up to the limit."""
-        movers = [self._entries[name] for name in self._running if self._entries[name].moves_leader]
+        movers = [
+            self._entries[topic_partition]
+            for topic_partition in self._running
+            if self._entries[topic_partition].moves_leader
+        ]
         if limit is not None and len(movers) > limit:
-            movers = sorted(movers, key=lambda entry: (entry.request, entry.name))[:limit]
-        return {entry.name for entry in movers}
+            movers = sorted(movers, key=lambda entry: (entry.request, entry.topic_partition))[
+                :limit
+            ]
+        return {entry.topic_partition for entry in movers}
 
-    def _candidates(self) -> Iterator[Candidate]:
-        for name, entry in self._entries.items():
-            if isinstance(entry.action, Expand) and entry.facts is not None:
-                started = entry.facts.replicas != entry.facts.start
-                yield Candidate(name, entry.request, started, entry.moves_leader)
+    def _candidates(self) -> Iterator[StepCandidate]:
+        for topic_partition, entry in self._entries.items():
+            if isinstance(entry.action, Expand) and entry.state is not None:
+                started = entry.state.replicas != entry.state.start
+                yield StepCandidate(topic_partition, entry.request, started, entry.moves_leader)
 
 
-def result_of_step(facts: ReassignmentState) -> tuple[int, ...]:
+def replicas_after_step(state: ReassignmentState) -> tuple[int, ...]:
     """Return the replicas that the step under way is meant to end with."""
-    return order_replicas(without(facts.replicas, facts.removing), facts.goal)
+    return order_replicas(without(state.replicas, state.removing), state.goal)
 
 
 def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:
@@ -253,10 +281,12 @@ def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:
     return dict(image.registered_at), image.electable, image.draining, limits
 
 
-def _take_out(index: dict[str, dict[TopicPartition, None]], key: str, name: TopicPartition) -> None:
-    names = index[key]
-    del names[name]
-    if not names:
+def _take_out(
+    index: dict[str, dict[TopicPartition, None]], key: str, topic_partition: TopicPartition
+) -> None:
+    topic_partitions = index[key]
+    del topic_partitions[topic_partition]
+    if not topic_partitions:
         del index[key]
 
 
@@ -264,28 +294,30 @@ def collect_state(
     image: ClusterImage,
     entry: QueuedReassignment,
     live: frozenset[int],
-    find_stale: FindStale,
+    find_stale: StaleFinder,
     replica_movements: int | None,
 ) -> ReassignmentState | None:
     """Return what the next action of a reassignment follows from, or None if there can be none."""
-    name, intent = entry.name, entry.intent
-    topic = image.topics.get(name.topic)
-    partition = topic.stands(name.partition) if topic else None
+    topic_partition, intent = entry.topic_partition, entry.intent
+    topic = image.topics.get(topic_partition.topic)
+    partition = topic.active_partition(topic_partition.partition) if topic else None
     if topic is None or partition is None or topic.deleting or not topic.topic_id:
         return None
     if intent.topic_id not in ("", topic.topic_id):
-        return None  # it was meant for an earlier topic of this name, and will be dropped
-    state = partition.state
-    adding = topic.assignment.adding.get(name.partition, ())
+        return (
+            None  # it was meant for an earlier topic of this topic_partition, and will be dropped
+        )
+    roles = partition.state
+    adding = topic.assignment.adding.get(topic_partition.partition, ())
     return ReassignmentState(
         replicas=partition.replicas,
-        leader=NO_LEADER if state is None else state.leader,
-        isr=() if state is None else state.isr,
+        leader=NO_LEADER if roles is None else roles.leader,
+        isr=() if roles is None else roles.isr,
         target=intent.target,
         start=intent.start or tuple(b for b in partition.replicas if b not in adding),
         live=live,
         adding=adding,
-        removing=topic.assignment.removing.get(name.partition, ()),
+        removing=topic.assignment.removing.get(topic_partition.partition, ()),
         stale=find_stale(partition),
         draining=image.draining,
         algorithm=intent.algorithm,

@@ -1,6 +1,6 @@
 """How reassignments would go if nothing came between: what the what-if API and plans show.
 
-Nothing here decides. The machine and the window do, on facts that are changed as the
+Nothing here decides. The machine and the window do, on state that are changed as the
 world would change them: what is added and live gets in sync, and steps that begin
 together end together.
 """
@@ -51,11 +51,11 @@ class BatchSimulation(msgspec.Struct, frozen=True):
     waiting: dict[TopicPartition, tuple[int, ...]]
 
 
-def simulate(facts: ReassignmentState) -> Simulation:
+def simulate(state: ReassignmentState) -> Simulation:
     """Follow one partition until it is where it should be, or waits."""
     steps: list[SimulatedStep] = []
-    while facts.replicas != facts.goal:
-        facts, outcome = _take_step(facts)
+    while state.replicas != state.goal:
+        state, outcome = _take_step(state)
         if isinstance(outcome, Wait):
             return Simulation(steps, outcome.waiting_for)
         steps.append(outcome)
@@ -67,46 +67,52 @@ def simulate_batches(
 ) -> BatchSimulation:
     """Follow partitions through the window; they were asked for in the order of the mapping."""
     now = dict(partitions)
-    requests = {name: order for order, name in enumerate(partitions)}
-    candidates = {name: c for name in now if (c := candidate_for(name, requests[name], now[name]))}
+    requests = {topic_partition: order for order, topic_partition in enumerate(partitions)}
+    candidates = {
+        topic_partition: c
+        for topic_partition in now
+        if (c := candidate_for(topic_partition, requests[topic_partition], now[topic_partition]))
+    }
     course = BatchSimulation([], {})
     while batch := collect_reassignment_batch(candidates.values(), {}, limits):
         course.batches.append([])
-        for name in batch:
-            del candidates[name]
-            now[name], outcome = _take_step(now[name])
+        for topic_partition in batch:
+            del candidates[topic_partition]
+            now[topic_partition], outcome = _take_step(now[topic_partition])
             if isinstance(outcome, Wait):
                 continue
-            course.batches[-1].append((name, outcome))
-            if next_candidate := candidate_for(name, requests[name], now[name]):
-                candidates[name] = next_candidate
-    for name, facts in now.items():
-        if facts.replicas != facts.goal:
-            course.waiting[name] = simulate(facts).waiting_for
+            course.batches[-1].append((topic_partition, outcome))
+            if next_candidate := candidate_for(
+                topic_partition, requests[topic_partition], now[topic_partition]
+            ):
+                candidates[topic_partition] = next_candidate
+    for topic_partition, state in now.items():
+        if state.replicas != state.goal:
+            course.waiting[topic_partition] = simulate(state).waiting_for
     return course
 
 
-def _take_step(facts: ReassignmentState) -> tuple[ReassignmentState, SimulatedStep | Wait]:
+def _take_step(state: ReassignmentState) -> tuple[ReassignmentState, SimulatedStep | Wait]:
     """Let one step begin and end, or return why it does not."""
     added: tuple[int, ...] = ()
     while True:
-        action = next_action(facts)
+        action = next_action(state)
         if isinstance(action, Wait):
-            return facts, action
-        facts = apply_action(facts, action)
+            return state, action
+        state = apply_action(state, action)
         match action:
             case Expand():
                 added = action.adding
-                isr = (*facts.isr, *(b for b in added if b in facts.live))
-                facts = msgspec.structs.replace(facts, isr=isr)
+                isr = (*state.isr, *(b for b in added if b in state.live))
+                state = msgspec.structs.replace(state, isr=isr)
             case Shrink():
-                return facts, _simulated(facts, added, action.drops)
+                return state, _simulated(state, added, action.drops)
             case Finish():
-                return facts, _simulated(facts, added, ())
+                return state, _simulated(state, added, ())
 
 
 def _simulated(
-    facts: ReassignmentState, added: tuple[int, ...], dropped: tuple[int, ...]
+    state: ReassignmentState, added: tuple[int, ...], dropped: tuple[int, ...]
 ) -> SimulatedStep:
-    leader = facts.leader if facts.leader in facts.in_sync else NO_LEADER
-    return SimulatedStep(facts.replicas, added, dropped, leader)
+    leader = state.leader if state.leader in state.in_sync else NO_LEADER
+    return SimulatedStep(state.replicas, added, dropped, leader)

@@ -16,20 +16,22 @@ from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.elections import StopRisk
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.election import ElectionKind, elect, eligible_after
-from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
+from leadline_controller.domain.failover import StateDecision, decision_for, stale_finder
 
 
-def hand_over(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
+def decide_controlled_shutdown(
+    image: ClusterImage, names: Iterable[TopicPartition]
+) -> list[StateDecision]:
     """Move leadership and places in the ISR off the brokers that are about to stop.
 
     A partition that nobody else can lead keeps its leader: it is available until
     that broker is gone, and the first of its ISR to return leads it again.
     """
     decisions: list[StateDecision] = []
-    find_stale = registered_since(image)
+    find_stale = stale_finder(image)
     for name in names:
         topic = image.topics.get(name.topic)
-        partition = topic.stands(name.partition) if topic and not topic.deleting else None
+        partition = topic.active_partition(name.partition) if topic and not topic.deleting else None
         if topic is None or partition is None or partition.state is None:
             continue
         state = partition.state
@@ -52,7 +54,7 @@ def hand_over(image: ClusterImage, names: Iterable[TopicPartition]) -> list[Stat
     return decisions
 
 
-def hosted_names(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+def partitions_hosted_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
     """Return the partitions that a broker holds a replica of."""
     return [
         TopicPartition(topic, number)
@@ -61,7 +63,7 @@ def hosted_names(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
     ]
 
 
-def led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+def partitions_led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
     """Return the partitions that a broker leads, but for those that are about to go."""
     return [
         name
@@ -81,7 +83,7 @@ class StopRisks(msgspec.Struct, frozen=True):
         return not self.partitions
 
 
-def risks_of_stopping(image: ClusterImage, broker_id: int) -> StopRisks:
+def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
     """Find out what would happen to each partition if a broker stopped now.
 
     Brokers that are about to stop count as gone. A partition whose ISR the broker
@@ -118,8 +120,8 @@ def _risk(
 def _standing(
     image: ClusterImage, broker_id: int
 ) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-    for name in hosted_names(image, broker_id):
+    for name in partitions_hosted_by(image, broker_id):
         topic = image.topics[name.topic]
-        partition = topic.stands(name.partition)
+        partition = topic.active_partition(name.partition)
         if partition is not None and not topic.deleting:
             yield name, partition
