@@ -8,10 +8,10 @@ from leadline_common.api.metadata import MetadataBroker
 from leadline_controller.domain.cluster import PartitionImage
 from leadline_controller.domain.feed import (
     BrokersSnapshot,
-    Feed,
-    News,
-    TopicChanged,
+    ChangeFeed,
+    FeedEvent,
     TopicDeleted,
+    TopicDelta,
     TopicSnapshot,
 )
 from leadline_controller.runtime.channel.metadata_snapshot import partition_row
@@ -26,7 +26,7 @@ class FeedReader:
     def __init__(self, controller: ControllerService, after: int | None) -> None:
         self._controller = controller
         self._active = controller.reign()
-        self._feed = Feed(self._active.image, after)
+        self._feed = ChangeFeed(self._active.image, after)
 
     @property
     def version(self) -> int:
@@ -41,7 +41,7 @@ class FeedReader:
                 return None
         except NoController:
             return None
-        return [_event(news) for news in self._feed.news()]
+        return [_event(event) for event in self._feed.poll()]
 
 
 class EventEndpoints:
@@ -54,32 +54,32 @@ class EventEndpoints:
         return FeedReader(self._controller, after)
 
 
-def _event(news: News) -> Event:
-    match news:
+def _event(event: FeedEvent) -> Event:
+    match event:
         case BrokersSnapshot():
             brokers = [
                 MetadataBroker(id=b.id, url=b.url, rack=b.rack, incarnation=b.incarnation)
-                for b in news.brokers
+                for b in event.brokers
             ]
             return Event(type="brokers", brokers=brokers)
         case TopicDeleted():
-            return Event(type="topic_deleted", topic=news.topic)
+            return Event(type="topic_deleted", topic=event.topic)
         case TopicSnapshot():
             return Event(
                 type="topic",
-                topic=news.topic,
-                topic_id=news.topic_id,
-                configs=news.configs,
-                partitions=_rows(news.partitions),
+                topic=event.topic,
+                topic_id=event.topic_id,
+                configs=event.configs,
+                partitions=_rows(event.partitions),
             )
-        case TopicChanged():
+        case TopicDelta():
             return Event(
                 type="topic_changed",
-                topic=news.topic,
-                topic_id=news.topic_id,
-                configs=news.configs,
-                partitions=_rows(news.partitions),
-                removed=list(news.removed),
+                topic=event.topic,
+                topic_id=event.topic_id,
+                configs=event.configs,
+                partitions=_rows(event.partitions),
+                removed=list(event.removed),
             )
 
 

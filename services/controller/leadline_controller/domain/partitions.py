@@ -1,9 +1,9 @@
-"""May a topic get more partitions, or lose some, and where new ones go (seed 1 H).
+"""Adding and removing partitions of a topic (Replication V3, section H).
 
-Partitions are numbered from 0 without gaps: only the highest are removed, and what
-is added continues the numbers. A request is checked whole before anything is
-written; of orders that somebody wrote into ZooKeeper by hand, those that are
-accepted are taken, and the others are given back with their reasons.
+Partitions are numbered from 0 without gaps. So only the highest partitions can be
+removed, and new ones continue the numbering. A request is validated completely before
+anything is written. Intents that operators wrote to ZooKeeper are checked one by one:
+valid ones are accepted, the others are refused with a reason.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from leadline_controller.domain.topics import check_replicas, placement_brokers
 
 
 class IntentCheck(msgspec.Struct, frozen=True):
-    """Orders by hand: partitions that may be added or removed, and the others with reasons."""
+    """The intents of a topic: accepted ones with their replicas, refused ones with reasons."""
 
     accepted: dict[int, tuple[int, ...]]
     refused: dict[int, str]
@@ -39,31 +39,31 @@ def plan_additions(
     replica_assignment: Mapping[int, tuple[int, ...]] | None,
     registered_ever: Collection[int],
 ) -> dict[int, tuple[int, ...]]:
-    """Return the replicas of the partitions that bring a topic to `total`.
+    """Return the replicas of the new partitions that bring a topic to `total` partitions.
 
-    Placement continues the topic's round robin (Kafka: AdminUtils.addPartitions): it
-    starts at the broker of the lowest partition's first replica, at the number of
-    the first new partition, with that partition's number of replicas.
+    Placement continues the topic's round robin, like Kafka's AdminUtils.addPartitions: it
+    starts at the first replica of the lowest partition, at the number of the first new
+    partition, with the replication factor of the lowest partition.
 
     Raises:
-        PolicyViolation: the topic has as many partitions already, or the assignment
-            or the placement is against the rules.
+        PolicyViolation: the topic already has `total` partitions, or the assignment or
+            the placement is invalid.
         PartitionRemovalPending: partitions of the topic are still being removed.
-        InvalidRequest: the assignment does not name exactly the new partitions.
+        InvalidRequest: the assignment does not list exactly the new partitions.
 
     """
     _refuse_while_removing(topic)
     first = _next_number(topic)
     if total <= first:
         raise PolicyViolation(
-            f"topic {topic.name!r} has {first} partitions already; name a higher total than that"
+            f"topic {topic.name!r} already has {first} partitions; request a higher total"
         )
     factor = _replication_factor(topic)
     if replica_assignment is None:
         return _place(topic, image, factor, first, total)
     if sorted(replica_assignment) != list(range(first, total)):
         raise InvalidRequest(
-            f"body.replica_assignment: name exactly the new partitions, {first} to {total - 1}"
+            f"body.replica_assignment: list exactly the new partitions, {first} to {total - 1}"
         )
     for number in range(first, total):
         check_replicas(number, replica_assignment[number], factor, registered_ever)
@@ -88,7 +88,7 @@ def _require_next(topic: TopicImage, number: int, expected: int) -> None:
 
 
 def _replication_factor(topic: TopicImage) -> int:
-    """Return the number of replicas that the lowest partition has when it is at rest."""
+    """Return the number of replicas of the lowest partition, without those being added."""
     if not topic.partitions:
         return 1
     lowest = min(topic.partitions)
@@ -112,7 +112,7 @@ def _place(
 
 
 def _start(topic: TopicImage, ring: list[int]) -> int:
-    """Return where the topic's round began: at its first broker, or at the next one that lives."""
+    """Return where the topic's round robin began: at its first broker, or at the next live one."""
     if not topic.partitions:
         return 0
     origin = next(iter(topic.partitions[min(topic.partitions)].replicas), -1)
@@ -126,24 +126,24 @@ def check_removal(topic: TopicImage, numbers: Collection[int]) -> tuple[int, ...
     """Return the partitions to remove, highest first.
 
     Raises:
-        InvalidRequest: no partition is named.
-        UnknownPartition: one does not exist.
-        PartitionRemovalPending: one is being removed already.
-        PolicyViolation: they are not the highest ones, or none would be left.
+        InvalidRequest: the request lists no partition.
+        UnknownPartition: a partition does not exist.
+        PartitionRemovalPending: a partition is already being removed.
+        PolicyViolation: they are not the highest partitions, or no partition would remain.
 
     """
     if not numbers:
-        raise InvalidRequest("body.partitions: name at least one partition")
+        raise InvalidRequest("body.partitions: list at least one partition")
     wanted = set(numbers)
     unknown = sorted(wanted - topic.partitions.keys())
     if unknown:
         raise UnknownPartition(f"topic {topic.name!r} has no partitions {unknown}")
     if wanted & topic.pending_removal:
         _refuse_while_removing(topic)
-    sorted_out = check_removal_intents(topic, wanted)
-    if sorted_out.refused:
-        raise PolicyViolation(next(iter(sorted_out.refused.values())))
-    return tuple(sorted_out.accepted)
+    checked = check_removal_intents(topic, wanted)
+    if checked.refused:
+        raise PolicyViolation(next(iter(checked.refused.values())))
+    return tuple(checked.accepted)
 
 
 def check_addition_intents(
@@ -151,7 +151,7 @@ def check_addition_intents(
     wanted: Mapping[int, tuple[int, ...]],
     registered_ever: Collection[int],
 ) -> IntentCheck:
-    """Tell which orders to add a partition can be carried out, in order of the numbers."""
+    """Check intents to add partitions, in ascending order."""
     accepted: dict[int, tuple[int, ...]] = {}
     refused: dict[int, str] = {}
     following = _next_number(topic)
@@ -168,9 +168,9 @@ def check_addition_intents(
 
 
 def check_removal_intents(topic: TopicImage, wanted: Iterable[int]) -> IntentCheck:
-    """Tell which orders to remove a partition can be carried out, highest first.
+    """Check intents to remove partitions, in descending order.
 
-    Those that are being carried out already count as carried out.
+    Partitions that are pending removal count as removed.
     """
     accepted: dict[int, tuple[int, ...]] = {}
     refused: dict[int, str] = {}
@@ -178,11 +178,11 @@ def check_removal_intents(topic: TopicImage, wanted: Iterable[int]) -> IntentChe
     for number in sorted(set(wanted) - topic.pending_removal, reverse=True):
         if not left or number != left[-1]:
             refused[number] = (
-                f"partition {number} cannot go: only the highest partitions of topic "
-                f"{topic.name!r} can be removed, and the highest is {left[-1] if left else 'none'}"
+                f"partition {number} cannot be removed: only the highest partitions of topic "
+                f"{topic.name!r} can be, and the highest is {left[-1] if left else 'none'}"
             )
         elif len(left) == 1:
-            refused[number] = f"partition {number} is the last one of topic {topic.name!r}"
+            refused[number] = f"partition {number} is the last partition of topic {topic.name!r}"
         else:
             accepted[left.pop()] = topic.partitions[number].replicas
     return IntentCheck(accepted, refused)
@@ -198,9 +198,8 @@ def with_added(
 def without(topic: TopicImage, numbers: Collection[int]) -> TopicAssignment:
     """Return a topic's assignment without some partitions.
 
-    It notes for each where the epochs of one that may take its place begin: above
-    its last one, so that a replica or a reader of the old partition that was away
-    meanwhile is told from those of the new one.
+    It records a first epoch for each removed partition, above its last leader epoch. If
+    the partition is added again, replicas and readers of the old one can be recognized.
     """
     assignment = topic.assignment
     first_epochs = dict(assignment.first_epochs)

@@ -22,7 +22,7 @@ from leadline_controller.domain.idempotency import (
     StoredResponse,
     decode_record,
     encode_record,
-    judge,
+    resolve,
 )
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.runtime.engine import events
@@ -94,7 +94,7 @@ class IdempotencyManager(EventHandler):
         """Begin a request, unless its key was taken.
 
         Raises:
-            LeadlineError: as `domain.idempotency.judge` says.
+            LeadlineError: as `domain.idempotency.resolve` says.
             NoController: ZooKeeper was lost before the request was begun.
 
         """
@@ -134,7 +134,7 @@ class IdempotencyManager(EventHandler):
         except msgspec.MsgspecError:
             raise RequestInDoubt("the record of this Idempotency-Key cannot be read") from None
         epoch = self._desk.office.term.epoch
-        return judge(record, event.request, epoch, under_way=event.key in self._under_way)
+        return resolve(record, event.request, epoch, under_way=event.key in self._under_way)
 
     async def on_keep(self, event: KeepAnswer) -> None:
         """Keep an answer, to be given again."""

@@ -1,7 +1,7 @@
-"""What actions change in ZooKeeper: the topic's node, states, intents (rule R13).
+"""The ZooKeeper writes of reassignment actions: topic node, state nodes and intents (rule R13).
 
-The changes of one topic go into one transaction, because they share its node. A
-leader epoch rises with each of them, so that brokers take up the new replicas.
+All changes of one topic go into one transaction, because they share its node. Each
+change raises the leader epoch, so that brokers adopt the new replicas.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.reassignment.machine import (
+    Action,
     Finish,
     ReassignmentState,
     Shrink,
@@ -28,12 +29,12 @@ from leadline_controller.domain.reassignment.steps import without
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """What is to be written for one topic, in one transaction.
+    """The writes for one topic, in one transaction.
 
-    `assignment` is None where the topic's node stays. `finished` are partitions
-    whose intents go. `drops` are the replicas that may be deleted afterwards. `before` and
-    `after` tell the assignment of each partition that it changes for, `counts`
-    how often each kind of action is taken.
+    `assignment` is None if the topic node does not change. The intents of `finished`
+    partitions are deleted. The replicas in `drops` may be deleted afterwards. `before` and
+    `after` are the audited assignments of the partitions whose assignment changes. `counts`
+    counts the actions by kind.
     """
 
     topic: str
@@ -49,45 +50,34 @@ class TopicChange(msgspec.Struct, frozen=True):
 def publish_actions(
     topic: TopicImage, due: Sequence[DueAction], controller_epoch: int
 ) -> TopicChange:
-    """Turn what is due for partitions of one topic into what is to be written."""
-    results = {one.topic_partition.partition: apply_action(one.state, one.action) for one in due}
-    changed = {
-        one.topic_partition.partition: results[one.topic_partition.partition]
-        for one in due
-        if _assigned(one.state) != _assigned(results[one.topic_partition.partition])
-    }
+    """Return the writes for the due actions of one topic's partitions."""
+    by_number = {entry.topic_partition.partition: entry for entry in due}
+    results = {n: apply_action(entry.state, entry.action) for n, entry in by_number.items()}
+    before = {n: _row(entry.state) for n, entry in by_number.items()}
+    after = {n: _row(result) for n, result in results.items()}
+    changed = {n: result for n, result in results.items() if before[n] != after[n]}
     return TopicChange(
         topic=topic.name,
         assignment=_reassigned(topic.assignment, changed) if changed else None,
         decisions=[
-            _decide(topic, one, results[one.topic_partition.partition], controller_epoch)
-            for one in due
-            if not isinstance(one.action, Finish)
+            _decide(topic, entry, results[n], controller_epoch)
+            for n, entry in by_number.items()
+            if not isinstance(entry.action, Finish)
         ],
-        finished=[one.topic_partition for one in due if _finishes(one)],
+        finished=[entry.topic_partition for entry in due if _finishes(entry.action)],
         drops={
-            one.topic_partition.partition: one.action.drops
-            for one in due
-            if isinstance(one.action, Shrink)
+            n: entry.action.drops
+            for n, entry in by_number.items()
+            if isinstance(entry.action, Shrink)
         },
-        before={
-            str(d.topic_partition.partition): _row(d.state)
-            for d in due
-            if d.topic_partition.partition in changed
-        },
-        after={str(number): _row(state) for number, state in changed.items()},
-        counts=Counter(type(one.action).__name__.lower() for one in due),
+        before={str(n): before[n] for n in changed},
+        after={str(n): after[n] for n in changed},
+        counts=Counter(type(entry.action).__name__.lower() for entry in due),
     )
 
 
-def _finishes(one: DueAction) -> bool:
-    return isinstance(one.action, Finish) or (
-        isinstance(one.action, Shrink) and one.action.finished
-    )
-
-
-def _assigned(state: ReassignmentState) -> tuple[tuple[int, ...], ...]:
-    return state.replicas, state.adding, state.removing
+def _finishes(action: Action) -> bool:
+    return isinstance(action, Finish) or (isinstance(action, Shrink) and action.finished)
 
 
 def _row(state: ReassignmentState) -> dict[str, tuple[int, ...]]:
@@ -98,9 +88,9 @@ def _reassigned(
     assignment: TopicAssignment, changed: Mapping[int, ReassignmentState]
 ) -> TopicAssignment:
     def merged(
-        known: Mapping[int, tuple[int, ...]], news: Mapping[int, tuple[int, ...]]
+        known: Mapping[int, tuple[int, ...]], new: Mapping[int, tuple[int, ...]]
     ) -> dict[int, tuple[int, ...]]:
-        together = {**known, **news}
+        together = {**known, **new}
         return {number: together[number] for number in sorted(together) if together[number]}
 
     return msgspec.structs.replace(
@@ -112,17 +102,18 @@ def _reassigned(
 
 
 def _decide(
-    topic: TopicImage, one: DueAction, result: ReassignmentState, controller_epoch: int
+    topic: TopicImage, due: DueAction, result: ReassignmentState, controller_epoch: int
 ) -> StateDecision:
-    number = one.topic_partition.partition
+    number = due.topic_partition.partition
     partition = topic.partitions[number]
     before = _state_of(partition)
     after = msgspec.structs.replace(
         before,
         leader=result.leader,
         leader_epoch=before.leader_epoch + 1,
-        # Written now, the state is later than their registration: it must not name them (R9).
-        isr=without(result.isr, one.state.stale),
+        # The new state is later than the registrations of stale brokers, so that it must not
+        # contain them (rule R9).
+        isr=without(result.isr, due.state.stale),
         controller_epoch=controller_epoch,
         eligible=tuple(b for b in before.eligible if b in result.replicas),
     )
@@ -133,5 +124,5 @@ def _decide(
 
 def _state_of(partition: PartitionImage) -> PartitionState:
     if partition.state is None:
-        raise AssertionError("no action is decided for a partition that has no state")
+        raise AssertionError("a partition without a state has no action")
     return partition.state

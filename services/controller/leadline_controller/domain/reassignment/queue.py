@@ -1,9 +1,9 @@
-"""All reassignments under way, and what is due for them now (seed 1 F: reassigned_partition_map).
+"""The queue of reassignments, and the actions that are due.
 
-An queue holds one entry for each intent. It follows from the intents and the
-image alone, so that a new controller has the same one. What was found out about a
-partition is kept until it changes: with thousands of reassignments and few in
-flight, a step costs what the partitions in flight cost.
+Replication V3, section F, calls it the reassigned_partition_map. The queue has one entry
+for each intent. It follows from the intents and the image alone, so that a new
+controller builds the same queue. The state of a partition is cached until it changes:
+with thousands of reassignments of which few are in flight, only those in flight cost.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from leadline_controller.domain.reassignment.steps import order_replicas, withou
 
 
 class DueAction(msgspec.Struct, frozen=True):
-    """What to write for a partition, and the state that it follows from."""
+    """An action to write for a partition, and the state that it was decided from."""
 
     topic_partition: TopicPartition
     state: ReassignmentState
@@ -44,11 +44,12 @@ class DueAction(msgspec.Struct, frozen=True):
 
 
 class QueuedReassignment:
-    """One reassignment; `version` is that of its intent, `request` orders the requests.
+    """One reassignment: its intent, and the next action.
 
-    `state` are None while the partition cannot be acted on: its topic is unknown,
-    being deleted, or not the one that was meant. `moves_leader` speaks of the running
-    step, or of the next one.
+    `version` is the version of the intent's node, `request` the position of the request.
+    `state` is None while no action is possible: the topic is unknown, being deleted, or
+    another one than the intent names. `moves_leader` refers to the step in progress or,
+    without one, to the next step.
     """
 
     __slots__ = (
@@ -74,16 +75,16 @@ class QueuedReassignment:
 
     @property
     def is_running(self) -> bool:
-        """Whether a step is under way."""
+        """Whether a step is in progress."""
         return self.state is not None and self.state.is_running
 
     @property
     def phase(self) -> ReassignmentPhase:
-        """How far the reassignment is."""
+        """The phase of the reassignment."""
         return ReassignmentPhase.WAITING if self.state is None else phase_of(self.state)
 
     def update(self, state: ReassignmentState | None) -> None:
-        """Take in what is so now, and conclude what is to be done."""
+        """Set the current state, and decide the next action."""
         was_mover = self.is_running and self.moves_leader
         self.state = state
         if state is None:
@@ -91,20 +92,20 @@ class QueuedReassignment:
             self.moves_leader = False
             return
         self.action = next_action(state)
-        # A step that has moved the leader counts as one that does until it ends.
+        # A step that has already moved the leader counts as a leader movement until it ends.
         self.moves_leader = moves_leader(state) or (was_mover and state.is_running)
 
 
 class ReassignmentQueue:
-    """The reassignments by partition."""
+    """All reassignments, by partition."""
 
     def __init__(self) -> None:
         self._entries: dict[TopicPartition, QueuedReassignment] = {}
         self._by_topic: dict[str, dict[TopicPartition, None]] = {}
         self._by_task: dict[str, dict[TopicPartition, None]] = {}
-        self._touched: dict[TopicPartition, None] = {}
+        self._changed: dict[TopicPartition, None] = {}
         self._running: dict[TopicPartition, None] = {}
-        self._circumstances: object = None
+        self._dependencies: object = None
         self._has_news = False
 
     def __len__(self) -> int:
@@ -117,7 +118,7 @@ class ReassignmentQueue:
         return topic_partition in self._entries
 
     def get(self, topic_partition: TopicPartition) -> QueuedReassignment | None:
-        """Return a partition's reassignment, if there is one."""
+        """Return the reassignment of a partition, or None."""
         return self._entries.get(topic_partition)
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
@@ -125,16 +126,16 @@ class ReassignmentQueue:
         return list(self._by_topic.get(topic, ()))
 
     def of_task(self, task: str) -> list[TopicPartition]:
-        """Return the partitions that a task still has to bring to their targets."""
+        """Return the partitions of a task that have not reached their targets."""
         return list(self._by_task.get(task, ()))
 
     def task_of(self, topic_partition: TopicPartition) -> str:
-        """Return the task that reassigns a partition; empty where none does."""
+        """Return the task that reassigns a partition, or an empty string."""
         entry = self._entries.get(topic_partition)
         return entry.intent.task if entry else ""
 
     def has_task(self, task: str) -> bool:
-        """Tell whether a task has partitions that are not at their targets yet."""
+        """Tell whether a task has partitions that have not reached their targets."""
         return task in self._by_task
 
     def topics(self) -> list[str]:
@@ -143,107 +144,100 @@ class ReassignmentQueue:
 
     @property
     def in_flight(self) -> int:
-        """How many partitions are in a step."""
+        """The number of partitions with a step in progress."""
         return len(self._running)
 
     def put(
         self, topic_partition: TopicPartition, intent: Intent, version: int, request: int
     ) -> None:
-        """Take up an intent, or what has become of it."""
+        """Add an intent, or replace it by a newer version."""
         known = self._entries.get(topic_partition)
         if known is not None and (known.version, known.intent) == (version, intent):
             return
         if known is not None:
-            _take_out(self._by_task, known.intent.task, topic_partition)
-        self._entries[topic_partition] = QueuedReassignment(
-            topic_partition, intent, version, request
-        )
+            _remove_from(self._by_task, known.intent.task, topic_partition)
+        entry = QueuedReassignment(topic_partition, intent, version, request)
+        self._entries[topic_partition] = entry
         self._by_topic.setdefault(topic_partition.topic, {})[topic_partition] = None
         self._by_task.setdefault(intent.task, {})[topic_partition] = None
         self.mark_changed([topic_partition])
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Forget a reassignment: its intent is gone."""
+        """Remove a reassignment whose intent is gone."""
         entry = self._entries.pop(topic_partition, None)
         if entry is None:
             return
-        self._touched.pop(topic_partition, None)
-        if topic_partition in self._running:  # its place is free
+        self._changed.pop(topic_partition, None)
+        if topic_partition in self._running:  # another partition may begin a step
             del self._running[topic_partition]
             self._has_news = True
-        _take_out(self._by_topic, topic_partition.topic, topic_partition)
-        _take_out(self._by_task, entry.intent.task, topic_partition)
+        _remove_from(self._by_topic, topic_partition.topic, topic_partition)
+        _remove_from(self._by_task, entry.intent.task, topic_partition)
 
     def mark_changed(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note that partitions have changed."""
-        known = [
-            topic_partition
-            for topic_partition in topic_partitions
-            if topic_partition in self._entries
-        ]
-        self._touched.update(dict.fromkeys(known))
+        """Mark partitions whose state has changed."""
+        known = [t for t in topic_partitions if t in self._entries]
+        self._changed.update(dict.fromkeys(known))
         self._has_news = self._has_news or bool(known)
 
     def mark_all_changed(self) -> None:
-        """Note that anything may have changed."""
-        self._touched = dict.fromkeys(self._entries)
+        """Mark all partitions as changed."""
+        self._changed = dict.fromkeys(self._entries)
         self._has_news = True
 
     def has_changes(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
-        """Tell whether something has changed since it was last asked what is due."""
+        """Tell whether anything has changed since the last call of `due`."""
         if not self._entries:
             return False
-        return self._has_news or self._circumstances != _circumstances(image, limits)
+        return self._has_news or self._dependencies != _shared_dependencies(image, limits)
 
     # -- deciding --------------------------------------------------------------
 
     def due(self, image: ClusterImage, limits: ReassignmentLimits) -> list[DueAction]:
-        """Return what is to be written now, within the limits.
+        """Return the actions to write now, within the limits.
 
-        Steps that run come first; the places that they leave free are given to
-        steps that begin. The same is due again until its writing has changed the image.
+        Steps in progress come first, then the steps that may begin. An action stays due
+        until its write has changed the image.
         """
         self.refresh(image, limits)
         self._has_news = False
-        in_flight = {
-            topic_partition: self._entries[topic_partition].moves_leader
-            for topic_partition in self._running
-        }
+        running = self._running_entries()
         may_move = self._first_movers(limits.leader_movements)
         due = [
-            DueAction(topic_partition, entry.state, entry.action)
-            for topic_partition in in_flight
-            if (entry := self._entries[topic_partition]).state is not None
+            DueAction(entry.topic_partition, entry.state, entry.action)
+            for entry in running
+            if entry.state is not None
             and not isinstance(entry.action, Wait)
-            and (not isinstance(entry.action, Elect) or topic_partition in may_move)
+            and (not isinstance(entry.action, Elect) or entry.topic_partition in may_move)
         ]
-        if limits.partition_movements is None or len(in_flight) < limits.partition_movements:
-            begins = collect_reassignment_batch(self._candidates(), in_flight, limits)
-            for topic_partition in begins:
+        if limits.partition_movements is None or len(running) < limits.partition_movements:
+            in_flight = {entry.topic_partition: entry.moves_leader for entry in running}
+            for topic_partition in collect_reassignment_batch(
+                self._candidates(), in_flight, limits
+            ):
                 entry = self._entries[topic_partition]
                 if entry.state is not None:
                     due.append(DueAction(topic_partition, entry.state, entry.action))
         return due
 
     def blocked_by_leader_limit(self, limits: ReassignmentLimits) -> set[TopicPartition]:
-        """Return the running steps that wait for others to be done with moving leaders."""
+        """Return the partitions whose step in progress waits for the limit on leader movements."""
         may_move = self._first_movers(limits.leader_movements)
         return {
-            topic_partition
-            for topic_partition in self._running
-            if isinstance(self._entries[topic_partition].action, Elect)
-            and topic_partition not in may_move
+            entry.topic_partition
+            for entry in self._running_entries()
+            if isinstance(entry.action, Elect) and entry.topic_partition not in may_move
         }
 
     def refresh(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
-        """Bring the entries up to date that something has happened to."""
-        circumstances = _circumstances(image, limits)
-        if circumstances != self._circumstances:
-            self._circumstances = circumstances
+        """Update the entries that have changed since the last refresh."""
+        dependencies = _shared_dependencies(image, limits)
+        if dependencies != self._dependencies:
+            self._dependencies = dependencies
             self.mark_all_changed()
-        touched, self._touched = self._touched, {}
+        changed, self._changed = self._changed, {}
         live, find_stale = image.electable, stale_finder(image)
-        for topic_partition in touched:
+        for topic_partition in changed:
             entry = self._entries[topic_partition]
             entry.update(collect_state(image, entry, live, find_stale, limits.replica_movements))
             if entry.is_running:
@@ -251,17 +245,15 @@ class ReassignmentQueue:
             else:
                 self._running.pop(topic_partition, None)
 
+    def _running_entries(self) -> list[QueuedReassignment]:
+        return [self._entries[topic_partition] for topic_partition in self._running]
+
     def _first_movers(self, limit: int | None) -> set[TopicPartition]:
-        """Return the running steps that may move a leader: the first ones, up to the limit."""
-        movers = [
-            self._entries[topic_partition]
-            for topic_partition in self._running
-            if self._entries[topic_partition].moves_leader
-        ]
+        """Return the partitions whose step in progress may move the leader, up to the limit."""
+        movers = [entry for entry in self._running_entries() if entry.moves_leader]
         if limit is not None and len(movers) > limit:
-            movers = sorted(movers, key=lambda entry: (entry.request, entry.topic_partition))[
-                :limit
-            ]
+            movers.sort(key=lambda entry: (entry.request, entry.topic_partition))
+            del movers[limit:]
         return {entry.topic_partition for entry in movers}
 
     def _candidates(self) -> Iterator[StepCandidate]:
@@ -272,16 +264,16 @@ class ReassignmentQueue:
 
 
 def replicas_after_step(state: ReassignmentState) -> tuple[int, ...]:
-    """Return the replicas that the step under way is meant to end with."""
+    """Return the replicas at the end of the step in progress."""
     return order_replicas(without(state.replicas, state.removing), state.goal)
 
 
-def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:
-    """Return what every reassignment depends on."""
+def _shared_dependencies(image: ClusterImage, limits: ReassignmentLimits) -> object:
+    """Return the part of the state that all reassignments depend on."""
     return dict(image.registered_at), image.electable, image.draining, limits
 
 
-def _take_out(
+def _remove_from(
     index: dict[str, dict[TopicPartition, None]], key: str, topic_partition: TopicPartition
 ) -> None:
     topic_partitions = index[key]
@@ -297,16 +289,14 @@ def collect_state(
     find_stale: StaleFinder,
     replica_movements: int | None,
 ) -> ReassignmentState | None:
-    """Return what the next action of a reassignment follows from, or None if there can be none."""
+    """Return the state of a reassignment, or None if no action is possible."""
     topic_partition, intent = entry.topic_partition, entry.intent
     topic = image.topics.get(topic_partition.topic)
     partition = topic.active_partition(topic_partition.partition) if topic else None
     if topic is None or partition is None or topic.deleting or not topic.topic_id:
         return None
     if intent.topic_id not in ("", topic.topic_id):
-        return (
-            None  # it was meant for an earlier topic of this topic_partition, and will be dropped
-        )
+        return None  # the intent is for an earlier topic of this name and will be dropped
     roles = partition.state
     adding = topic.assignment.adding.get(topic_partition.partition, ())
     return ReassignmentState(

@@ -1,8 +1,8 @@
-"""How reassignments would go if nothing came between: what the what-if API and plans show.
+"""Simulation of reassignments without failures, for the what-if API.
 
-Nothing here decides. The machine and the window do, on state that are changed as the
-world would change them: what is added and live gets in sync, and steps that begin
-together end together.
+The decisions are those of the state machine and the window of batches. The simulation
+only changes the state as a cluster would: added replicas on live brokers get in sync, and
+steps that begin together end together.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from leadline_controller.domain.reassignment.machine import (
 
 
 class SimulatedStep(msgspec.Struct, frozen=True):
-    """One step as it would have ended; `leader` is -1 where there is none."""
+    """The end of one simulated step; `leader` is -1 if there is none."""
 
     assignment: tuple[int, ...]
     added: tuple[int, ...]
@@ -38,21 +38,21 @@ class SimulatedStep(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """The steps of one partition, and whom it then waits for if they do not reach the target."""
+    """The steps of one partition, and the brokers it then waits for if it misses the target."""
 
     steps: list[SimulatedStep]
     waiting_for: tuple[int, ...] = ()
 
 
 class BatchSimulation(msgspec.Struct, frozen=True):
-    """What begins together, batch after batch; and who then waits for whom."""
+    """The steps that begin together, batch by batch, and what incomplete partitions wait for."""
 
     batches: list[list[tuple[TopicPartition, SimulatedStep]]]
     waiting: dict[TopicPartition, tuple[int, ...]]
 
 
 def simulate(state: ReassignmentState) -> Simulation:
-    """Follow one partition until it is where it should be, or waits."""
+    """Simulate one partition until it reaches its target or has to wait."""
     steps: list[SimulatedStep] = []
     while state.replicas != state.goal:
         state, outcome = _take_step(state)
@@ -65,35 +65,34 @@ def simulate(state: ReassignmentState) -> Simulation:
 def simulate_batches(
     partitions: Mapping[TopicPartition, ReassignmentState], limits: ReassignmentLimits
 ) -> BatchSimulation:
-    """Follow partitions through the window; they were asked for in the order of the mapping."""
+    """Simulate the window over partitions that were requested in the order of the mapping."""
     now = dict(partitions)
     requests = {topic_partition: order for order, topic_partition in enumerate(partitions)}
     candidates = {
-        topic_partition: c
-        for topic_partition in now
-        if (c := candidate_for(topic_partition, requests[topic_partition], now[topic_partition]))
+        topic_partition: candidate
+        for topic_partition, state in partitions.items()
+        if (candidate := candidate_for(topic_partition, requests[topic_partition], state))
     }
-    course = BatchSimulation([], {})
+    result = BatchSimulation([], {})
     while batch := collect_reassignment_batch(candidates.values(), {}, limits):
-        course.batches.append([])
+        result.batches.append([])
         for topic_partition in batch:
             del candidates[topic_partition]
             now[topic_partition], outcome = _take_step(now[topic_partition])
             if isinstance(outcome, Wait):
                 continue
-            course.batches[-1].append((topic_partition, outcome))
-            if next_candidate := candidate_for(
-                topic_partition, requests[topic_partition], now[topic_partition]
-            ):
-                candidates[topic_partition] = next_candidate
+            result.batches[-1].append((topic_partition, outcome))
+            state, request = now[topic_partition], requests[topic_partition]
+            if candidate := candidate_for(topic_partition, request, state):
+                candidates[topic_partition] = candidate
     for topic_partition, state in now.items():
         if state.replicas != state.goal:
-            course.waiting[topic_partition] = simulate(state).waiting_for
-    return course
+            result.waiting[topic_partition] = simulate(state).waiting_for
+    return result
 
 
 def _take_step(state: ReassignmentState) -> tuple[ReassignmentState, SimulatedStep | Wait]:
-    """Let one step begin and end, or return why it does not."""
+    """Take one step to its end, or return why it cannot begin."""
     added: tuple[int, ...] = ()
     while True:
         action = next_action(state)
