@@ -10,8 +10,9 @@ import pytest
 from leadline_common import znodes
 from leadline_common.partition_intents import intent_path, intents_path
 from leadline_common.zk.session import ZkSession
-from leadline_controller.domain.history import AuditRecord, broken_chains
+from leadline_controller.domain.history import AuditRecord
 from tests.integration.test_controller_spine import audit
+from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import over, post_reassignment
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create

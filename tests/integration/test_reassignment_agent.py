@@ -15,7 +15,7 @@ from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op
 from leadline_common.zk.session import ZkSession
 from leadline_controller.adapters.zk_store import ControllerZkStore
-from leadline_controller.domain.history import broken_chains
+from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import (
     Followers,
     agenda_of,

@@ -15,7 +15,7 @@ from leadline_common.http import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import ControllerSettings
 from leadline_controller.adapters.brokers import BrokerRpcClient
-from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app

@@ -25,7 +25,7 @@ from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
 from leadline_controller.adapters.brokers import BrokerRpcClient
-from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app

@@ -11,7 +11,7 @@ in its `changes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -256,46 +256,6 @@ class PastCluster(msgspec.Struct):
     def _partition(self, name: str, number: int) -> PastPartition:
         topic = self.topics.setdefault(name, PastTopic())
         return topic.partitions.setdefault(number, PastPartition())
-
-
-def replay(records: Iterable[AuditRecord], start: PastCluster | None = None) -> PastCluster:
-    """Rebuild the cluster from records in order of their ids, starting from `start`."""
-    past = start or PastCluster()
-    for record in records:
-        past.apply(record)
-    return past
-
-
-def broken_chains(records: Iterable[AuditRecord]) -> Iterator[str]:
-    """Say where a partition's history does not hold together (invariant I14).
-
-    Each change must begin with what the one before it left, and write the next
-    version of the state node; what was deleted, or removed, begins anew.
-    """
-    last: dict[tuple[str, int], StateChange] = {}
-    for record in records:
-        if record.entry.kind == TOPIC_DELETED:
-            gone = record.entry.resource.get("topic")
-            last = {name: change for name, change in last.items() if name[0] != gone}
-        for name in _removed(record.entry):
-            last.pop(name, None)
-        for change in record.entry.changes:
-            name = (change.topic, change.partition)
-            before = last.get(name)
-            version = 0 if before is None else before.state_version + 1
-            if change.state_version != version:
-                yield f"{name}: {record.id} writes version {change.state_version}, not {version}"
-            if change.before != (None if before is None else before.after):
-                yield f"{name}: {record.id} begins with {change.before}, not where the last ended"
-            last[name] = change
-
-
-def _removed(entry: AuditEntry) -> list[tuple[str, int]]:
-    """Return the partitions that an entry says are gone."""
-    after = entry.after if isinstance(entry.after, Mapping) else {}
-    topic = str(entry.resource.get("topic"))
-    assignment = after.get(ASSIGNMENT) or {}
-    return [(topic, int(number)) for number, replicas in assignment.items() if replicas is None]
 
 
 class ReaderPosition(msgspec.Struct, frozen=True):

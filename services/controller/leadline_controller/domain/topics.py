@@ -112,7 +112,7 @@ def placement_brokers(image: ClusterImage) -> dict[int, str | None]:
     """
     brokers = {b: image.brokers[b].rack for b in sorted(image.placement_candidates)}
     if not brokers:
-        raise PolicyViolation("replicas cannot be placed: no broker is available")
+        raise PolicyViolation("no broker is live, so replicas cannot be placed")
     return dict.fromkeys(brokers) if None in brokers.values() else brokers
 
 
