@@ -60,7 +60,7 @@ OPERATIONS = [
         partitions=2,
         replica_assignment={"1": [1, 1, 2]},
     ),
-    remove("the last partition", REFUSED, "the last one", partitions=[0]),
+    remove("the last partition", REFUSED, "the last partition", partitions=[0]),
     remove("an unknown partition goes", 40402, "no partitions [7]", partitions=[7]),
     remove("no partition goes", MALFORMED, "partitions", partitions=[]),
     remove("a negative partition goes", MALFORMED, "partitions", partitions=[-1]),

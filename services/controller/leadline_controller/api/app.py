@@ -36,17 +36,17 @@ from leadline_controller.runtime.service import ControllerService
 
 VERSION = "0.1.0"
 _DESCRIPTION = """\
-Leadline's controller: topics, who leads what, moving and healing replicas, settings, and the
-history of it all. Any number of controllers run, one of them is active; the others forward to it,
-so any of them can be asked.
+Leadline's controller manages topics, leader election, reassignment and self-healing of replicas,
+configs, and the audit history. One of the running controllers is active. The others forward
+requests to it, so that clients can call any of them.
 
-Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
+All errors have the body `ErrorBody`; its `outcome` says whether anything was changed.
 """
-_INTERNAL = {"name": "internal", "description": "What brokers say; not for people."}
+_INTERNAL = {"name": "internal", "description": "Requests of brokers; not for clients."}
 
 
 def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
-    """Return the application of one controller; building it does no IO."""
+    """Return the application of one controller; this does no IO."""
 
     def check() -> Iterator[Problem]:
         for reason, serving in controller.problems():
@@ -65,12 +65,12 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
         checks=[check],
         max_body_bytes=max_body_bytes,
     )
-    answering: Administration = ControllerAdministration(controller)
-    app.state.administration = answering
+    administration: Administration = ControllerAdministration(controller)
+    app.state.administration = administration
     app.include_router(administration_routes(guarded_route(controller)))
     app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
     _add_internal_routes(app, controller)
-    # Innermost: within the layer that gives cause ids and counts requests.
+    # Innermost, so that forwarded requests get cause ids and are counted, too.
     app.user_middleware.append(
         Middleware(StandbyGate, controller=controller, forwarder=app.forwarder)
     )
@@ -78,7 +78,7 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
 
 
 def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None:
-    """Add the routes for brokers."""
+    """Add the routes that brokers call."""
 
     async def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
         return controller.heartbeat(beat)
@@ -90,11 +90,11 @@ def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None
         HeartbeatRequest,
         HeartbeatResponse,
         name="heartbeat",
-        summary="Say what a broker has applied",
+        summary="Report what a broker has applied",
         description=(
-            "The controller compares it with what the broker should have applied, and sends "
-            "again what differs (rule R8). A standby refuses: the broker finds the active one "
-            "in ZooKeeper."
+            "The controller compares the report with what the broker should have applied, and "
+            "sends again what differs (rule R8). A standby refuses the request: the broker finds "
+            "the active controller in ZooKeeper."
         ),
         errors=[NoController],
         request_example=HeartbeatRequest(1, 4, 3, True, 1042, 240, 8301034833169298228),
@@ -107,12 +107,13 @@ def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None
         ControlledShutdownRequest,
         ControlledShutdownResponse,
         name="controlled_shutdown",
-        summary="Say that a broker is about to stop",
+        summary="Announce that a broker is about to stop",
         description=(
             "Leadership moves from the broker to other members of the ISR, and the broker leaves "
-            "each ISR that stays at min.insync.replicas without it. Until its next incarnation it "
-            "is given no role. `remaining` are the partitions that it leads still, because nobody "
-            "else can. Asking again is harmless; after a change of controller it is needed."
+            "each ISR that keeps min.insync.replicas members without it. Until its next "
+            "incarnation it gets no new role. `remaining` lists the partitions that it still "
+            "leads because no other replica can. The request is idempotent, and must be repeated "
+            "after a change of the active controller."
         ),
         errors=[NoController, StaleIncarnation, BrokerFenced, StoreOutcomeUnknown],
         request_example=ControlledShutdownRequest(1, 4, "broker-1-stops"),

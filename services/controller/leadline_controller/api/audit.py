@@ -1,4 +1,4 @@
-"""The audit, answered from this controller's own history."""
+"""The audit API, served from this controller's history database."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXPORT_PAGE = 500
 
 
 class AuditEndpoints:
-    """Answers `leadline_common.api.audit.AuditAdministration`."""
+    """Implements `leadline_common.api.audit.AuditAdministration`."""
 
     _controller: ControllerService
 
@@ -47,13 +47,13 @@ class AuditEndpoints:
         history = await self._controller.history()
         found = await history.find(AuditQuery(), cursor=audit_id - 1, newest_first=False, limit=1)
         if not found or found[0].id != audit_id:
-            raise NotFound(f"there is no audit entry {audit_id}")
+            raise NotFound(f"audit entry {audit_id} does not exist")
         return _entry(found[0], len(found[0].entry.changes))
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
     ) -> models.Export:
-        """Return the entries between two ids, at most so many of them, as lines."""
+        """Export up to `limit` entries between two ids, both exclusive, as lines of JSON."""
         history = await self._controller.history()
         oldest, head = await history.ids()
         last = head if before is None else min(head, before - 1)
@@ -91,17 +91,17 @@ class AuditEndpoints:
         )
 
     async def past_tasks(self, limit: int) -> past_models.PastTasks:
-        """Return the latest tasks, those that are long over too."""
+        """Return the latest tasks, including finished ones."""
         history = await self._controller.history()
         found = await history.tasks(limit)
         return past_models.PastTasks(tasks=[_task(record) for record in found])
 
     async def past_cluster(self, at: int | None, version: int | None) -> past_models.PastCluster:
-        """Return the cluster as it was."""
+        """Return the cluster at a past time or version."""
         history = await self._controller.history()
         past = await history.past(time_ms=at, zxid=version)
         if past.audit_id < 0:
-            raise NotFound("the history does not reach back that far")
+            raise NotFound("the history does not go back that far")
         return _past(past)
 
 

@@ -1,15 +1,17 @@
-"""Taking brokers out of service: from bodies to the runtime, and from its answers to bodies."""
+"""Broker routes: stop risks, drains, and failed brokers with their history."""
 
 from __future__ import annotations
 
 import asyncio
+
+import msgspec
 
 from leadline_common.api import failed_brokers as models
 from leadline_common.api.brokers import CanStop, DrainBody, RiskRow
 from leadline_common.api.models import PartitionName
 from leadline_common.api.tasks import Task
 from leadline_controller.api.reassignments import dry_run_view
-from leadline_controller.api.tasks import task_view
+from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.controlled_shutdown import (
     assess_stop_risks,
     partitions_hosted_by,
@@ -23,16 +25,16 @@ from leadline_controller.runtime.reassignment.drains import DrainBroker, submiss
 from leadline_controller.runtime.service import ControllerService
 
 SHOWN = 20
-"""Partitions that are named for each risk; the total counts them all."""
+"""The number of partitions listed for each risk; the total counts all of them."""
 
 
 class BrokerEndpoints:
-    """Answers `leadline_common.api.brokers.BrokerAdministration`."""
+    """Implements `BrokerAdministration` and `HealingAdministration` of `leadline_common.api`."""
 
     _controller: ControllerService
 
     def can_stop(self, broker_id: int) -> CanStop:
-        """Tell whether a broker may stop without harm."""
+        """Tell whether a broker can stop without risk, and list the risks."""
         self._controller.broker(broker_id)
         risks = assess_stop_risks(self._controller.image(), broker_id)
         return CanStop(
@@ -41,18 +43,18 @@ class BrokerEndpoints:
             reasons=[
                 RiskRow(
                     reason=risk,
-                    total=len(names),
+                    total=len(partitions),
                     partitions=[
-                        PartitionName(topic=name.topic, partition=name.partition)
-                        for name in names[:SHOWN]
+                        PartitionName(topic=topic, partition=number)
+                        for topic, number in partitions[:SHOWN]
                     ],
                 )
-                for risk, names in risks.partitions.items()
+                for risk, partitions in risks.partitions.items()
             ],
         )
 
     async def drain(self, broker_id: int, wanted: DrainBody) -> Task:
-        """Begin to empty a broker, or with `dry_run` only plan it."""
+        """Start to drain a broker, or with `dry_run` only plan it."""
         if wanted.dry_run:
             return await self._plan_drain(broker_id, wanted)
         task_id = await self._controller.ask(
@@ -61,15 +63,14 @@ class BrokerEndpoints:
             leaders_only=wanted.leaders_only,
             throttle_bytes_per_s=wanted.throttle_bytes_per_s,
         )
-        active = self._controller.reign()
-        return task_view(active, active.tasks.book.find(task_id))
+        return find_task(self._controller, task_id)
 
     async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> Task:
         active = self._controller.reign()
         question = active.drains.question(broker_id)
         rows = () if wanted.leaders_only else await asyncio.to_thread(question.plan)
-        names = partitions_hosted_by(active.image, broker_id)
-        leaders = len(move_leaders_off(active.image, names, frozenset({broker_id})))
+        hosted = partitions_hosted_by(active.image, broker_id)
+        leaders = len(move_leaders_off(active.image, hosted, frozenset({broker_id})))
         details = {
             "broker": broker_id,
             "leaders_only": wanted.leaders_only,
@@ -80,7 +81,7 @@ class BrokerEndpoints:
         return dry_run_view(submission_of_drain(rows, details, rate, "operator"))
 
     def failed_brokers(self) -> models.FailedBrokers:
-        """Return the brokers that are down."""
+        """Return the failed brokers and those whose healing has not ended."""
         active = self._controller.reign()
         healing = active.healing
         chunked = {task.node.details.get("broker", -1) for task in healing.chunks()}
@@ -91,20 +92,20 @@ class BrokerEndpoints:
         )
 
     async def broker_failures(self, broker: int | None, limit: int) -> models.BrokerFailures:
-        """Return the failures of a broker, or of all."""
+        """Return the latest failures of a broker, or of all brokers with None."""
         history = await self._controller.history()
         found = await history.failures(broker, limit)
         return models.BrokerFailures(failures=[_failure(record) for record in found])
 
 
 def _failed(active: ActiveController, broker: int) -> models.FailedBroker:
-    noted = active.healing.failed.get(broker)
+    failure = active.healing.failed.get(broker)
     return models.FailedBroker(
         id=broker,
-        failed_at=noted.failure_timestamp if noted else None,
-        due_at=active.healing.due_at(broker) if noted else None,
-        incarnation=noted.incarnation if noted else None,
-        detected_in_controller_epoch=noted.controller_epoch if noted else None,
+        failed_at=failure.failure_timestamp if failure else None,
+        due_at=active.healing.due_at(broker) if failure else None,
+        incarnation=failure.incarnation if failure else None,
+        detected_in_controller_epoch=failure.controller_epoch if failure else None,
         partitions=len(replicas_on(active.image, broker)),
         chunks=[task.id for task in active.healing.chunks(broker)],
     )
@@ -112,21 +113,8 @@ def _failed(active: ActiveController, broker: int) -> models.FailedBroker:
 
 def _failure(record: FailureRecord) -> models.BrokerFailure:
     return models.BrokerFailure(
-        broker=record.broker,
-        failed_at=record.failed_at,
-        incarnation=record.incarnation,
-        detected_by=record.detected_by,
-        controller_epoch=record.controller_epoch,
+        **msgspec.structs.asdict(record),
         outcome=record.outcome,
-        queued_at=record.queued_at,
-        over_at=record.over_at,
-        returned_at=record.returned_at,
-        chunks=record.chunks,
-        chunks_over=record.chunks_over,
-        chunks_cancelled=record.chunks_cancelled,
-        partitions=record.partitions,
-        partitions_moved=record.partitions_moved,
-        bytes_moved=record.bytes_moved,
         down_ms=_between(record.failed_at, record.returned_at),
         healing_ms=_between(record.queued_at, record.over_at),
     )

@@ -1,4 +1,4 @@
-"""The change feed, from the image of the active controller."""
+"""The change feed, served from the image of the active controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Rows = list[tuple[int, int, int, list[int], list[int]]]
 
 
 class FeedReader:
-    """One reader's place in the feed of one term: it ends with the term."""
+    """The position of one reader in the feed; the feed ends with the leadership term."""
 
     def __init__(self, controller: ControllerService, after: int | None) -> None:
         self._controller = controller
@@ -30,11 +30,11 @@ class FeedReader:
 
     @property
     def version(self) -> int:
-        """The version up to which the reader was told."""
+        """The metadata version up to which events have been sent."""
         return self._feed.version
 
     async def read(self, wait_ms: int) -> list[Event] | None:
-        """Return what is new, once there is something, after `wait_ms` at most; None at the end."""
+        """Wait up to `wait_ms` for changes and return them; None when the feed has ended."""
         try:
             await self._controller.metadata(self._feed.version, wait_ms)
             if self._controller.is_stopping or self._controller.reign() is not self._active:
@@ -45,12 +45,12 @@ class FeedReader:
 
 
 class EventEndpoints:
-    """Answers `leadline_common.api.events.EventAdministration`."""
+    """Implements `leadline_common.api.events.EventAdministration`."""
 
     _controller: ControllerService
 
     def follow(self, after: int | None) -> FeedReader:
-        """Begin to follow from a version on, or from now on."""
+        """Return a reader that starts after a metadata version, or at the current one with None."""
         return FeedReader(self._controller, after)
 
 

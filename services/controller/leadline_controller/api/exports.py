@@ -1,4 +1,4 @@
-"""The cluster as tables: the past from this controller's history, the present from its image."""
+"""Export routes: the current state as tables, and the extent of the audit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from leadline_controller.runtime.service import ControllerService
 
 
 class ExportEndpoints:
-    """Answers `leadline_common.api.exports.ExportAdministration`, with `AuditEndpoints`."""
+    """Implements `leadline_common.api.exports.ExportAdministration`, with `AuditEndpoints`."""
 
     _controller: ControllerService
 
     async def audit_head(self) -> AuditHead:
-        """Tell how far the audit reaches."""
+        """Return the oldest and the newest id of the audit."""
         history = await self._controller.history()
         newest = await history.find(AuditQuery(), cursor=None, newest_first=True, limit=1)
         if not newest:
@@ -31,7 +31,7 @@ class ExportEndpoints:
         return AuditHead(oldest=oldest, head=newest[0].id, head_time=newest[0].entry.time)
 
     def export_table(self, table: StateTable) -> TableExport:
-        """Return a table of the present; nothing of it changes while it is sent."""
+        """Return a consistent table of the current state."""
         image = self._controller.image()
         rows: Iterable[Row]
         if table == "partitions":
@@ -48,7 +48,7 @@ class ExportEndpoints:
 
 
 def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
-    """Yield the live brokers, by id."""
+    """Yield the live brokers in order of their ids."""
     brokers = [image.brokers[number] for number in sorted(image.brokers)]
     for broker in views.broker_views(image, brokers):
         yield {
@@ -60,13 +60,13 @@ def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
 
 
 def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
-    """Return the partitions as they are now, each made into its row when it is asked for.
+    """Return the rows of all current partitions, each created when it is consumed.
 
-    What is kept until then are partitions as the image holds them, which never change: to
-    make a hundred thousand rows at once would keep the engine waiting.
+    Until then this keeps the immutable partitions of the image. Creating a hundred thousand
+    rows at once would block the event loop.
     """
     version = image.version
-    kept = [
+    snapshot = [
         (
             topic.name,
             topic.topic_id,
@@ -78,17 +78,17 @@ def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
     ]
     return (
         _partition_row((version, name, topic_id, number), partition, floor)
-        for name, topic_id, floor, partitions in kept
+        for name, topic_id, floor, partitions in snapshot
         for number, partition in partitions.items()
     )
 
 
 def _partition_row(
-    place: tuple[int, str, str, int], partition: PartitionImage, floor: int
+    key: tuple[int, str, str, int], partition: PartitionImage, floor: int
 ) -> PartitionRow:
     state = partition.state
     return PartitionRow(
-        *place,
+        *key,
         leader=state.leader if state else NO_LEADER,
         leader_epoch=state.leader_epoch if state else -1,
         isr=state.isr if state else (),

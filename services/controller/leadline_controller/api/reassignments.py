@@ -1,4 +1,4 @@
-"""Reassignments: from bodies to the runtime, and from what it knows to bodies."""
+"""Reassignment routes: submit, list and cancel reassignments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leadline_common.api.reassignments import (
 )
 from leadline_common.api.tasks import Task, TaskPartitions
 from leadline_common.tasks import TargetRow, TaskState
-from leadline_controller.api.tasks import task_view
+from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait
 from leadline_controller.domain.reassignment.queue import QueuedReassignment, replicas_after_step
 from leadline_controller.domain.reassignment.requests import Submission
@@ -26,16 +26,16 @@ _LEADER_LIMIT = "leader_limit"
 
 
 class ReassignmentEndpoints:
-    """Answers `leadline_common.api.reassignments.ReassignmentAdministration`."""
+    """Implements `leadline_common.api.reassignments.ReassignmentAdministration`."""
 
     _controller: ControllerService
 
     def reassignments(self, topic: str | None) -> Reassignments:
-        """Return the reassignments, all or of one topic."""
+        """Return the reassignments of one topic, or of all topics with None."""
         return reassignments_view(self._controller.reign(), topic)
 
     async def reassign(self, wanted: ReassignmentBody) -> Task:
-        """Accept a reassignment, or with `dry_run` only check it."""
+        """Submit a reassignment, or with `dry_run` only validate it."""
         submission = Submission(
             partitions=tuple(
                 TargetRow(row.topic, row.partition, tuple(row.replicas))
@@ -51,11 +51,10 @@ class ReassignmentEndpoints:
         )
         if wanted.dry_run:
             return dry_run_view(submission)
-        active = self._controller.reign()
-        return task_view(active, active.tasks.book.find(task_id))
+        return find_task(self._controller, task_id)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
-        """Send one partition back."""
+        """Cancel the reassignment of one partition and return it to its start replicas."""
         name = TopicPartition(topic, partition)
         start = await self._controller.ask(CancelReassignment, name=name)
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
@@ -131,7 +130,7 @@ def _batch_row(name: TopicPartition, state: ReassignmentState) -> BatchRow:
 
 
 def dry_run_view(wanted: Submission) -> Task:
-    """Show what would be accepted."""
+    """Return the task that a submission would create."""
     total = len(wanted.partitions)
     return Task(
         id=None,

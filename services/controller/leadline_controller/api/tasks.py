@@ -1,4 +1,4 @@
-"""Tasks: from bodies to the runtime, and from what it knows to bodies."""
+"""Task routes: list, throttle and cancel tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from leadline_controller.runtime.service import ControllerService
 
 
 class TaskEndpoints:
-    """Answers `leadline_common.api.tasks.TaskAdministration`."""
+    """Implements `leadline_common.api.tasks.TaskAdministration`."""
 
     _controller: ControllerService
 
@@ -21,8 +21,7 @@ class TaskEndpoints:
 
     def task(self, task_id: str) -> Task:
         """Return one task."""
-        active = self._controller.reign()
-        return task_view(active, active.tasks.book.find(task_id))
+        return find_task(self._controller, task_id)
 
     async def change_task(self, task_id: str, change: TaskChange) -> Task:
         """Change a task's throttle."""
@@ -31,16 +30,27 @@ class TaskEndpoints:
         return self.task(task_id)
 
     async def cancel_task(self, task_id: str) -> Task:
-        """Send back what a task has moved, and begin nothing more of it."""
+        """Cancel a task: return its unfinished partitions to their start replicas."""
         await self._controller.ask(CancelTask, task=task_id)
         return self.task(task_id)
 
 
+def find_task(controller: ControllerService, task_id: str) -> Task:
+    """Return a task.
+
+    Raises:
+        NotFound: the task does not exist.
+
+    """
+    active = controller.reign()
+    return task_view(active, active.tasks.book.find(task_id))
+
+
 def task_view(active: ActiveController, task: KnownTask) -> Task:
-    """Show a task, and how far it is."""
+    """Return the API model of a task with its progress."""
     node, tally = task.node, active.tasks.tally(task)
     now_ms = active.office.clock.monotonic_ms()
-    left = active.progress.bytes_left(task.id)
+    remaining = active.progress.bytes_left(task.id)
     is_over = node.state.is_over
     return Task(
         id=task.id,
@@ -55,8 +65,8 @@ def task_view(active: ActiveController, task: KnownTask) -> Task:
             moving=tally.moving,
             waiting=tally.waiting,
         ),
-        bytes_left=left.left,
-        bytes_total=left.total,
+        bytes_left=remaining.left,
+        bytes_total=remaining.total,
         rate_bytes_per_s=active.progress.rate(task.id, now_ms),
         eta_ms=None if is_over else active.progress.eta_ms(task.id, tally.waiting, now_ms),
         is_auto_generated=node.is_auto_generated,

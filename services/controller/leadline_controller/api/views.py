@@ -1,4 +1,4 @@
-"""From the image to the bodies of the API."""
+"""API models of the image: cluster, brokers, topics, partitions and elections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leadline_controller.domain.stats import (
 
 
 def controller_view(row: ControllerRow | None) -> models.ControllerBody | None:
-    """Show who rules."""
+    """Return the model of the active controller."""
     if row is None:
         return None
     return models.ControllerBody(id=row.id, url=row.url, epoch=row.epoch)
@@ -26,7 +26,7 @@ def controller_view(row: ControllerRow | None) -> models.ControllerBody | None:
 def cluster_view(
     image: ClusterImage, cluster_id: str, controller: ControllerRow | None
 ) -> models.Cluster:
-    """Show the cluster in numbers."""
+    """Return the statistics of the cluster."""
     offline, under = count_unhealthy(image)
     shown = [topic for topic in image.topics.values() if not topic.deleting]
     return models.Cluster(
@@ -42,7 +42,7 @@ def cluster_view(
 
 
 def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.Broker]:
-    """Show live brokers."""
+    """Return the models of live brokers."""
     counts = leader_and_replica_counts(image, (broker.id for broker in brokers))
     return [
         models.Broker(
@@ -60,7 +60,7 @@ def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list
 
 
 def topic_summary(topic: TopicImage) -> models.TopicSummary:
-    """Show a topic in numbers."""
+    """Return the statistics of a topic."""
     partitions = topic.active_partitions.values()
     return models.TopicSummary(
         name=topic.name,
@@ -73,7 +73,7 @@ def topic_summary(topic: TopicImage) -> models.TopicSummary:
 
 
 def topic_view(topic: TopicImage) -> models.Topic:
-    """Show a topic whole."""
+    """Return the model of a topic with its partitions."""
     return models.Topic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -83,7 +83,7 @@ def topic_view(topic: TopicImage) -> models.Topic:
 
 
 def partition_views(topic: TopicImage) -> list[models.Partition]:
-    """Show a topic's partitions."""
+    """Return the models of a topic's partitions."""
     return [_partition(number, partition) for number, partition in topic.active_partitions.items()]
 
 
@@ -100,7 +100,7 @@ def _partition(number: int, partition: PartitionImage) -> models.Partition:
 
 
 def elected_view(decision: StateDecision) -> models.ElectedPartition:
-    """Show what an election changed."""
+    """Return the model of a partition whose leader was elected."""
     before, after = decision.before, decision.after
     return models.ElectedPartition(
         topic=decision.topic,
