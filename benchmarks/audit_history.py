@@ -27,7 +27,7 @@ from leadline_common.clock import SystemClock
 from leadline_common.zk.ops import CreateOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, StateChange
-from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper

@@ -43,8 +43,8 @@ from leadline_common.zk import codec
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
-from leadline_controller.adapters.brokers import HttpBrokers
-from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.adapters.brokers import BrokerRpcClient
+from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
@@ -211,7 +211,7 @@ def batched(ops: Sequence[Op]) -> list[list[Op]]:
 # -- what is measured --------------------------------------------------------------------
 
 
-class WatchedStore(ZkStore):
+class WatchedStore(ControllerZkStore):
     """A store that notes when a broker's watch fired, and what was read before the last write."""
 
     fired_at = 0.0
@@ -232,7 +232,7 @@ class WatchedStore(ZkStore):
         return await super().watch_broker(broker_id, noted)
 
 
-class CountingBrokers(HttpBrokers):
+class CountingBrokers(BrokerRpcClient):
     """A gateway that counts role commands and notes when the last was acknowledged."""
 
     def __init__(self) -> None:

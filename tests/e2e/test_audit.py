@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from leadline_common.znodes import StateChange
-from leadline_controller.domain.history import broken_chains, replay
+from tests.support.checks.audit_records import broken_chains, replay
 from tests.support.checks.invariants import stored_history
 from tests.support.faults.faults import expired, kill
 from tests.support.faults.scenario import TOPIC, Scenario, scenario

@@ -15,7 +15,7 @@ from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import ControllerRegistration, TopicAssignment
-from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.state import Holder
 from tests.support.services.controller_rig import Rig, create
@@ -83,7 +83,7 @@ async def test_a_zombie_cannot_write_and_resigns(rig: Rig, zk_session: ZkSession
     assert not zombie.is_active
 
 
-class BlindStore(ZkStore):
+class BlindStore(ControllerZkStore):
     """A store that goes on seeing the holder of the office that it has once `seen`."""
 
     seen: Holder | None = None
@@ -102,7 +102,7 @@ async def test_a_controller_that_is_replaced_notices_without_writing(
     assert answer.json()["error_code"] == 50350
 
 
-class CutOffStore(ZkStore):
+class CutOffStore(ControllerZkStore):
     """A store that may be cut off without being told so."""
 
     is_cut_off = False
@@ -121,7 +121,7 @@ async def test_a_controller_without_a_lease_resigns(rig: Rig) -> None:
     assert ruler.stores[-1] is not store
 
 
-class LateStore(ZkStore):
+class LateStore(ControllerZkStore):
     """A store whose first start fails in a way that nobody has foreseen."""
 
     failures = 1

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from leadline_common.zk.ops import MultiResults, Op, SetOp
-from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.domain.state import Term
 from leadline_controller.runtime.loader import load_image
@@ -18,7 +18,7 @@ PARTITIONS = 1000
 N = TOPICS * PARTITIONS
 
 
-class CountingStore(ZkStore):
+class CountingStore(ControllerZkStore):
     """A store that remembers how much had been read when it last wrote states of partitions."""
 
     reads_before_last_states = 0

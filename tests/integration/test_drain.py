@@ -138,7 +138,7 @@ async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: 
     await until(lambda: "waits_for" in book.find(task["id"]).node.details, "it says why it waits")
     waiting = await get(controller, path)
     assert waiting["state"] == "preparing"
-    assert "has nowhere to go" in waiting["details"]["waits_for"]
+    assert "cannot be moved" in waiting["details"]["waits_for"]
     await rig.add_brokers(4)
     async with Followers(rig, zk_session):
         await over(controller, task["id"])

@@ -216,7 +216,7 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
         await rig.brokers[1].stop()
         await until(
             lambda: any(
-                entry.facts is not None and 2 in entry.facts.adding
+                entry.state is not None and 2 in entry.state.adding
                 for entry in reign.reassignments.agenda
             ),
             "2 is to take something over",

@@ -10,8 +10,9 @@ import pytest
 from leadline_common import znodes
 from leadline_common.partition_intents import intent_path, intents_path
 from leadline_common.zk.session import ZkSession
-from leadline_controller.domain.history import AuditRecord, broken_chains
+from leadline_controller.domain.history import AuditRecord
 from tests.integration.test_controller_spine import audit
+from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import over, post_reassignment
 from tests.support.services.cluster import wait_until
 from tests.support.services.controller_rig import Rig, create
@@ -157,7 +158,7 @@ async def test_a_removal_waits_for_a_broker_that_is_slow_to_stop(
     assert [row["partition"] for row in shown["partitions"]] == [0]
     rig.brokers[2].deaf = False
     topic = controller.service.topic("orders")
-    await until(lambda: not topic.leaving and 1 not in topic.partitions, "it is removed")
+    await until(lambda: not topic.pending_removal and 1 not in topic.partitions, "it is removed")
 
 
 async def test_orders_by_hand_are_carried_out_and_taken_away(
@@ -265,7 +266,7 @@ async def _cut_short(
     image = controller.service.image()
     topic = image.topics["orders"]
     await until(
-        lambda: not topic.leaving and all(p.state for p in topic.partitions.values()),
+        lambda: not topic.pending_removal and all(p.state for p in topic.partitions.values()),
         "the change is finished",
     )
     await rig.settled(controller)

@@ -14,8 +14,8 @@ from leadline_common.tasks import intent_path, intents_path
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op
 from leadline_common.zk.session import ZkSession
-from leadline_controller.adapters.zk_store import ZkStore
-from leadline_controller.domain.history import broken_chains
+from leadline_controller.adapters.zk_store import ControllerZkStore
+from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import (
     Followers,
     agenda_of,
@@ -149,7 +149,7 @@ async def test_a_new_term_goes_on_after_any_write(
     assert not list(broken_chains(await audit_records(zk_session)))
 
 
-class UncertainStore(ZkStore):
+class UncertainStore(ControllerZkStore):
     """A store that never hears of the outcome of its k-th write from now: it did happen, or not."""
 
     def __init__(self) -> None:

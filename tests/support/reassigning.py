@@ -135,7 +135,9 @@ class Followers:
         while True:
             for controller in self._rig.controllers:
                 if controller.is_active:
-                    names = [entry.name for entry in agenda_of(controller) if entry.is_running]
+                    names = [
+                        entry.topic_partition for entry in agenda_of(controller) if entry.is_running
+                    ]
                     await catch_up(self._rig, controller, self._session, names, but=self._but)
             await asyncio.sleep(0.005)
 

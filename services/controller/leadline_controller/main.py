@@ -14,10 +14,10 @@ from leadline_common.http import bind, serve
 from leadline_common.http import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import ControllerSettings
-from leadline_controller.adapters.brokers import HttpBrokers
-from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.brokers import BrokerRpcClient
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
-from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
 from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
@@ -41,7 +41,7 @@ def run(settings: ControllerSettings) -> None:
 
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
-    gateway = HttpBrokers()
+    gateway = BrokerRpcClient()
     library = AuditStores(SqlHistory(settings.history_url), HttpPeerAuditClient())
     url = settings.advertised_url or listener.url
     leadership, service = _build(settings, url, gateway, library)
@@ -60,7 +60,7 @@ def _build(
     settings: ControllerSettings, url: str, gateway: BrokerGateway, library: AuditStores
 ) -> tuple[Leadership, ControllerService]:
     async def open_store() -> Store:
-        store = ZkStore()
+        store = ControllerZkStore()
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 

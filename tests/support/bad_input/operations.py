@@ -26,7 +26,7 @@ def remove(name: str, code: int, says: str = "", path: str = PARTITIONS, **body:
 
 
 OPERATIONS = [
-    add("as many partitions as there are", REFUSED, "1 partitions already", partitions=1),
+    add("as many partitions as there are", REFUSED, "already has 1 partitions", partitions=1),
     add("no partitions", MALFORMED, "partitions", partitions=0),
     add("partitions without a total", MALFORMED, "partitions"),
     add("total of a wrong type", MALFORMED, "partitions", partitions="3"),
@@ -35,7 +35,7 @@ OPERATIONS = [
     add(
         "not exactly the new partitions",
         MALFORMED,
-        "name exactly",
+        "list exactly",
         partitions=2,
         replica_assignment={"2": [1, 2, 3]},
     ),
@@ -60,7 +60,7 @@ OPERATIONS = [
         partitions=2,
         replica_assignment={"1": [1, 1, 2]},
     ),
-    remove("the last partition", REFUSED, "the last one", partitions=[0]),
+    remove("the last partition", REFUSED, "the last partition", partitions=[0]),
     remove("an unknown partition goes", 40402, "no partitions [7]", partitions=[7]),
     remove("no partition goes", MALFORMED, "partitions", partitions=[]),
     remove("a negative partition goes", MALFORMED, "partitions", partitions=[-1]),

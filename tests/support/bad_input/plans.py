@@ -10,7 +10,7 @@ PLANS = [
     bad_json("plan of no kind", PATH, 40050, {}, says="kind"),
     bad_json("plan of an unknown kind", PATH, 40050, {"kind": "tidy"}, says="kind"),
     bad_json("plan, broker of a wrong type", PATH, 40050, {"kind": "drain", "brokers": ["1"]}),
-    bad_json("drain of nobody", PATH, 40050, {"kind": "drain"}, says="name the brokers"),
+    bad_json("drain of nobody", PATH, 40050, {"kind": "drain"}, says="list the brokers"),
     bad_json("drain of an unknown broker", PATH, 40002, {"kind": "drain", "brokers": [77]}, "77"),
     bad_json("expansion to nobody live", PATH, 40002, {"kind": "expand", "brokers": [77]}, "77"),
     bad_json("plan for no topic", PATH, 40050, {"kind": "balance", "topics": []}, says="topics"),

@@ -27,7 +27,7 @@ REASSIGNMENTS = [
     bad_json("malformed reassignment", PATH, MALFORMED, "move!"),
     bad_json("reassignment of nothing", PATH, MALFORMED, {"partitions": []}, "partitions"),
     bad_json("other version", PATH, MALFORMED, {"version": 2, "partitions": [ROW]}, "version"),
-    bad_json("partition named twice", PATH, MALFORMED, {"partitions": [ROW, ROW]}, "named twice"),
+    bad_json("partition named twice", PATH, MALFORMED, {"partitions": [ROW, ROW]}, "listed twice"),
     bad_json(
         "unknown algorithm", PATH, MALFORMED, {"partitions": [ROW], "algorithm": "quick"}, "algor"
     ),

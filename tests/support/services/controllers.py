@@ -24,10 +24,10 @@ from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import BrokerRegistration, PartitionState
-from leadline_controller.adapters.brokers import HttpBrokers
-from leadline_controller.adapters.history.sql_history import SqlHistory
+from leadline_controller.adapters.brokers import BrokerRpcClient
+from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
-from leadline_controller.adapters.zk_store import ZkStore
+from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
@@ -218,7 +218,7 @@ class RunningController:
         controller_id: int,
         hosts: str,
         *,
-        store_type: type[ZkStore] = ZkStore,
+        store_type: type[ControllerZkStore] = ControllerZkStore,
         **settings: Any,
     ) -> None:
         options = {
@@ -229,8 +229,8 @@ class RunningController:
         } | settings
         self.settings = ControllerSettings.model_validate(options)
         self.listener = bind("127.0.0.1", 0)
-        self.gateway = HttpBrokers()
-        self.stores: list[ZkStore] = []
+        self.gateway = BrokerRpcClient()
+        self.stores: list[ControllerZkStore] = []
         self._hosts = hosts
         self._store_type = store_type
         means = Means(
@@ -298,7 +298,7 @@ async def read_state(session: ZkSession, topic: str, partition: int) -> Partitio
     return znodes.decode_state(data)
 
 
-class MortalStore(ZkStore):
+class MortalStore(ControllerZkStore):
     """A store that ends its process, so to speak, just before or just after its k-th write.
 
     `writes_left` counts down from k; a negative number never gets there.

@@ -7,9 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_common.znodes import TopicAssignment
-from leadline_controller.domain.balance import non_preferred_leaders
 from leadline_controller.domain.cluster import ClusterImage, RemovalPending, StateSet, TopicSet
-from leadline_controller.domain.failover import elect_preferred, elect_unclean, possible_loss
+from leadline_controller.domain.failover import (
+    elect_preferred,
+    elect_unclean,
+    non_preferred_leaders,
+    possible_loss,
+)
 from leadline_controller.domain.healing import targets_for
 from tests.unit.controller.images import NAME, TOPIC, carry_out, cluster, state, the_state
 
@@ -49,7 +53,7 @@ def test_what_has_no_leader_moves_or_goes_is_left_alone() -> None:
 
 def test_a_broker_that_stops_or_is_drained_gets_no_leadership_back() -> None:
     image = image_with(20)
-    image.will_stop(1)
+    image.mark_stopping(1)
     assert non_preferred_leaders(image, 0) == []
     assert elect_preferred(image, [NAME]) == []
     image = image_with(20)
@@ -75,6 +79,6 @@ def test_the_cost_of_an_election_is_named() -> None:
 def test_healing_places_nothing_on_a_broker_that_is_emptied_or_stops() -> None:
     image = cluster(range(2, 7), {0: PREFERRED}, {0: state(2, (2, 3))})
     image.emptying = frozenset({4})
-    image.will_stop(5)
+    image.mark_stopping(5)
     (row,) = targets_for(image, [NAME], 1, busy=())
     assert row.replicas == (6, 2, 3)

@@ -274,5 +274,5 @@ def test_the_version_of_the_image_rises_with_every_visible_change() -> None:
     assert image.version == 10
     image.apply([StateSet(TOPIC, 0, state(1, (1,)), 4, zxid=9)])
     assert image.version == 11
-    image.see_version(40)
+    image.advance_version(40)
     assert image.version == 41

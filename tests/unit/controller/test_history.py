@@ -15,11 +15,10 @@ from leadline_controller.domain.history import (
     FailureRecord,
     PastPartition,
     ReaderPosition,
-    broken_chains,
-    replay,
     resource_of,
     trimmable,
 )
+from tests.support.checks.audit_records import broken_chains, replay
 
 
 def entry(kind: str = "broker_change", **members: Any) -> AuditEntry:

@@ -16,10 +16,10 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import BrokerUp, RemovalPending, TopicImage, TopicSet
 from leadline_controller.domain.failover import init_leaders, on_broker_change
 from leadline_controller.domain.partitions import (
+    check_addition_intents,
     check_removal,
+    check_removal_intents,
     plan_additions,
-    sort_additions,
-    sort_removals,
     with_added,
     without,
 )
@@ -54,7 +54,7 @@ def test_growth_regards_racks_and_passes_over_the_dead_and_those_that_stop() -> 
     image = cluster((), {0: (2, 3)})
     for broker_id in range(1, 6):
         image.apply([BrokerUp(broker(broker_id, rack="ab"[broker_id % 2]), zxid=1)])
-    image.will_stop(5)
+    image.mark_stopping(5)
     added = plan_additions(topic_of(image), image, 9, None, ())
     assert {b for replicas in added.values() for b in replicas} == {1, 2, 3, 4}
     assert all(one % 2 != other % 2 for one, other in added.values())
@@ -69,7 +69,7 @@ def test_growth_that_is_none() -> None:
     image = cluster(AR, FOUR)
     topic = topic_of(image)
     for total in (1, 4):
-        with pytest.raises(PolicyViolation, match="4 partitions already"):
+        with pytest.raises(PolicyViolation, match="already has 4 partitions"):
             plan_additions(topic, image, total, None, ())
     with pytest.raises(InvalidRequest, match="4 to 5"):
         plan_additions(topic, image, 6, {4: AR}, AR)
@@ -101,14 +101,14 @@ def test_orders_by_hand_leave_no_gap_and_no_empty_topic(
 ) -> None:
     image = cluster(AR, FOUR)
     topic = topic_of(image)
-    grown = sort_additions(topic, dict.fromkeys(adding, AR), AR)
-    assert sorted({*FOUR, *grown.possible}) == list(range(4 + len(grown.possible)))
-    assert grown.possible.keys() | grown.refused.keys() == adding
-    shrunk = sort_removals(topic, removing)
-    left = sorted(FOUR.keys() - shrunk.possible.keys())
+    grown = check_addition_intents(topic, dict.fromkeys(adding, AR), AR)
+    assert sorted({*FOUR, *grown.accepted}) == list(range(4 + len(grown.accepted)))
+    assert grown.accepted.keys() | grown.refused.keys() == adding
+    shrunk = check_removal_intents(topic, removing)
+    left = sorted(FOUR.keys() - shrunk.accepted.keys())
     assert left == list(range(len(left)))
     assert left
-    assert shrunk.possible.keys() | shrunk.refused.keys() == removing
+    assert shrunk.accepted.keys() | shrunk.refused.keys() == removing
 
 
 def test_a_partition_that_is_added_again_begins_above_every_epoch_of_the_removed_one() -> None:

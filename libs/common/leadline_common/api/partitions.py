@@ -17,12 +17,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api.models import Count, PartitionKey, Replicas, example
-from leadline_common.api.routes import (
-    TopicName,
-    get_administration,
-    success_response,
-    write_errors,
-)
+from leadline_common.api.routes import TopicName, get_administration, success_response, write_errors
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
 _ADDED = {

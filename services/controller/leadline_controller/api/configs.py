@@ -1,18 +1,20 @@
-"""Configuration, answered from the settings in force at the active controller."""
+"""Config routes, served from the configs in force at the active controller."""
 
 from __future__ import annotations
 
 from leadline_common.api import configs as models
 from leadline_common.settings import Level, Resolved, Synonym, describe, may_be_set
-from leadline_controller.api.answers import Answers
 from leadline_controller.runtime.engine.config_events import AlterConfigs, ConfigResource
+from leadline_controller.runtime.service import ControllerService
 
 
-class ConfigAnswers(Answers):
-    """Answers `leadline_common.api.configs.ConfigAdministration`."""
+class ConfigEndpoints:
+    """Implements `leadline_common.api.configs.ConfigAdministration`."""
+
+    _controller: ControllerService
 
     def read_configs(self, level: Level, name: str) -> tuple[models.ConfigsBody, str]:
-        """Return all settings of a level, and their ETag."""
+        """Return all configs of a resource, and their ETag."""
         resource = ConfigResource(level, name)
         configs = self._controller.configs(resource)
         problems = dict(configs.accepted(resource).problems)
@@ -26,7 +28,7 @@ class ConfigAnswers(Answers):
     async def alter_configs(
         self, level: Level, name: str, changes: models.ConfigChanges
     ) -> tuple[models.AlteredConfigsBody, str]:
-        """Set and remove settings of a level, all or none; return what changed, and the ETag."""
+        """Set and remove configs of a resource atomically; return the changes and the new ETag."""
         resource = ConfigResource(level, name)
         altered = await self._controller.ask(
             AlterConfigs,
@@ -68,11 +70,13 @@ def _config(level: Level, found: Resolved) -> models.ConfigBody:
         maximum=setting.maximum,
         meaning=setting.meaning,
         aliases=list(setting.aliases),
-        synonyms=[_synonym(one, hidden=hidden) for one in found.synonyms],
+        synonyms=[_synonym(synonym, hidden=hidden) for synonym in found.synonyms],
     )
 
 
-def _synonym(one: Synonym, *, hidden: bool) -> models.SynonymBody:
+def _synonym(synonym: Synonym, *, hidden: bool) -> models.SynonymBody:
     return models.SynonymBody(
-        name=one.name, value=None if hidden else one.value, source=one.source.value
+        name=synonym.name,
+        value=None if hidden else synonym.value,
+        source=synonym.source.value,
     )

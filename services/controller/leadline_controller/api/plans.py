@@ -1,4 +1,4 @@
-"""Plans: from bodies to the runtime, and from plans to bodies."""
+"""Plan routes: make, read and apply plans."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from leadline_common.api.plans import (
     PlanStats,
 )
 from leadline_common.api.tasks import TaskBody
-from leadline_controller.api.answers import Answers
-from leadline_controller.api.tasks import task_view
+from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.planning.requests import PlanRequest
 from leadline_controller.runtime.reassignment.plans import ApplyPlan, KnownPlan, MakePlan
+from leadline_controller.runtime.service import ControllerService
 
 
-class PlanAnswers(Answers):
-    """Answers `leadline_common.api.plans.PlanAdministration`."""
+class PlanEndpoints:
+    """Implements `leadline_common.api.plans.PlanAdministration`."""
+
+    _controller: ControllerService
 
     async def make_plan(self, wanted: PlanBody) -> PlanResponse:
-        """Plan, and keep the plan for a while."""
+        """Make a plan and store it for a limited time."""
         request = PlanRequest(
             wanted.kind,
             brokers=tuple(wanted.brokers or ()),
@@ -39,15 +41,14 @@ class PlanAnswers(Answers):
         return _plan(known, is_stale=plans.is_stale(known))
 
     async def apply_plan(self, plan_id: str, how: PlanApplication) -> TaskBody:
-        """Carry a plan out, if nothing that it is based on has changed."""
+        """Apply a plan if its basis has not changed."""
         task_id = await self._controller.ask(
             ApplyPlan,
             plan=plan_id,
             algorithm=how.algorithm,
             throttle_bytes_per_s=how.throttle_bytes_per_s,
         )
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        return find_task(self._controller, task_id)
 
 
 def _plan(known: KnownPlan, *, is_stale: bool) -> PlanResponse:

@@ -1,26 +1,27 @@
-"""Tasks: from bodies to the runtime, and from what it knows to bodies."""
+"""Task routes: list, throttle and cancel tasks."""
 
 from __future__ import annotations
 
 from leadline_common.api.tasks import TaskBody, TaskChange, TaskPartitions, TasksBody
-from leadline_controller.api.answers import Answers
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
 from leadline_controller.runtime.reassignment.task_store import Task as KnownTask
+from leadline_controller.runtime.service import ControllerService
 
 
-class TaskAnswers(Answers):
-    """Answers `leadline_common.api.tasks.TaskAdministration`."""
+class TaskEndpoints:
+    """Implements `leadline_common.api.tasks.TaskAdministration`."""
+
+    _controller: ControllerService
 
     def tasks(self) -> TasksBody:
         """Return all tasks."""
-        reign = self._controller.reign()
-        return TasksBody(tasks=[task_view(reign, task) for task in reign.tasks.book])
+        active = self._controller.reign()
+        return TasksBody(tasks=[task_view(active, task) for task in active.tasks.book])
 
     def task(self, task_id: str) -> TaskBody:
         """Return one task."""
-        reign = self._controller.reign()
-        return task_view(reign, reign.tasks.book.find(task_id))
+        return find_task(self._controller, task_id)
 
     async def change_task(self, task_id: str, change: TaskChange) -> TaskBody:
         """Change a task's throttle."""
@@ -29,16 +30,27 @@ class TaskAnswers(Answers):
         return self.task(task_id)
 
     async def cancel_task(self, task_id: str) -> TaskBody:
-        """Send back what a task has moved, and begin nothing more of it."""
+        """Cancel a task: return its unfinished partitions to their start replicas."""
         await self._controller.ask(CancelTask, task=task_id)
         return self.task(task_id)
 
 
-def task_view(reign: ActiveController, task: KnownTask) -> TaskBody:
-    """Show a task, and how far it is."""
-    node, tally = task.node, reign.tasks.tally(task)
-    now_ms = reign.office.clock.monotonic_ms()
-    left = reign.progress.bytes_left(task.id)
+def find_task(controller: ControllerService, task_id: str) -> TaskBody:
+    """Return a task.
+
+    Raises:
+        NotFound: the task does not exist.
+
+    """
+    active = controller.reign()
+    return task_view(active, active.tasks.book.find(task_id))
+
+
+def task_view(active: ActiveController, task: KnownTask) -> TaskBody:
+    """Return the API model of a task with its progress."""
+    node, tally = task.node, active.tasks.tally(task)
+    now_ms = active.office.clock.monotonic_ms()
+    remaining = active.progress.bytes_left(task.id)
     is_over = node.state.is_over
     return TaskBody(
         id=task.id,
@@ -53,10 +65,10 @@ def task_view(reign: ActiveController, task: KnownTask) -> TaskBody:
             moving=tally.moving,
             waiting=tally.waiting,
         ),
-        bytes_left=left.left,
-        bytes_total=left.total,
-        rate_bytes_per_s=reign.progress.rate(task.id, now_ms),
-        eta_ms=None if is_over else reign.progress.eta_ms(task.id, tally.waiting, now_ms),
+        bytes_left=remaining.left,
+        bytes_total=remaining.total,
+        rate_bytes_per_s=active.progress.rate(task.id, now_ms),
+        eta_ms=None if is_over else active.progress.eta_ms(task.id, tally.waiting, now_ms),
         is_auto_generated=node.is_auto_generated,
         actor=node.actor,
         cause=node.cause,

@@ -110,7 +110,7 @@ class ActiveController:
         now_ms = self.office.clock.monotonic_ms()
         self.progress.on_heartbeat(beat.broker_id, beat.moving, now_ms)
         if beat.metadata_version > self.image.version:
-            self.image.see_version(beat.metadata_version)
+            self.image.advance_version(beat.metadata_version)
             self.delivery.metadata()
         if beat.isr_changes:
             self.desk.doubt([TopicPartition(topic, number) for topic, number in beat.isr_changes])

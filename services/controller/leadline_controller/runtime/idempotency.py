@@ -18,11 +18,11 @@ from leadline_common import znodes
 from leadline_common.zk.errors import ConnectionLoss, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.domain.idempotency import (
-    KeptAnswer,
     KeyRecord,
+    StoredResponse,
     decode_record,
     encode_record,
-    judge,
+    resolve,
 )
 from leadline_controller.domain.state import ReadNode
 from leadline_controller.runtime.engine import events
@@ -38,7 +38,7 @@ MAX_RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TakeKey(events.Request[Mark | KeptAnswer]):
+class TakeKey(events.Request[Mark | StoredResponse]):
     """A request with a key begins; answered with its mark, or with the answer given before.
 
     `request` is a digest of the request, `what` its method and path.
@@ -59,7 +59,7 @@ class KeepAnswer(events.Request[None]):
     """A request with a key has succeeded; no answer where that is too large to be kept."""
 
     key: str
-    answer: KeptAnswer | None
+    answer: StoredResponse | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class IdempotencyManager(EventHandler):
         """Begin a request, unless its key was taken.
 
         Raises:
-            LeadlineError: as `domain.idempotency.judge` says.
+            LeadlineError: as `domain.idempotency.resolve` says.
             NoController: ZooKeeper was lost before the request was begun.
 
         """
@@ -126,7 +126,7 @@ class IdempotencyManager(EventHandler):
         mark = encode_record(msgspec.structs.replace(record, state="changed"))
         event.settle(Mark(SetOp(path, mark, ANY_VERSION), office.term.epoch))
 
-    def _judge(self, event: TakeKey, node: ReadNode | None) -> KeptAnswer | None:
+    def _judge(self, event: TakeKey, node: ReadNode | None) -> StoredResponse | None:
         if node is None:
             return None
         try:
@@ -134,7 +134,7 @@ class IdempotencyManager(EventHandler):
         except msgspec.MsgspecError:
             raise RequestInDoubt("the record of this Idempotency-Key cannot be read") from None
         epoch = self._desk.office.term.epoch
-        return judge(record, event.request, epoch, under_way=event.key in self._under_way)
+        return resolve(record, event.request, epoch, under_way=event.key in self._under_way)
 
     async def on_keep(self, event: KeepAnswer) -> None:
         """Keep an answer, to be given again."""

@@ -63,7 +63,7 @@ class BrokerDispatcher:
         sender.owe_grant()
         for topic in self._image.topics.values():
             hosted = _hosted(
-                topic, broker.id, topic.partitions if topic.deleting else topic.leaving
+                topic, broker.id, topic.partitions if topic.deleting else topic.pending_removal
             )
             if hosted:
                 sender.owe_stop(topic.name, hosted)
@@ -297,7 +297,7 @@ class _Digests:
 
     def _fingerprint(self, name: str, number: int) -> tuple[int, tuple[int, ...]] | None:
         topic = self._image.topics.get(name)
-        partition = topic.stands(number) if topic else None
+        partition = topic.active_partition(number) if topic else None
         if topic is None or partition is None or partition.state is None or not is_visible(topic):
             return None
         epoch = partition.state.leader_epoch

@@ -183,7 +183,7 @@ class Commands:
         Whoever registered after the state was written is not the leader that it
         means: it hears of no leader, until the election that is due (rule R9).
         """
-        partition = topic.stands(number)
+        partition = topic.active_partition(number)
         if partition is None or partition.state is None or broker_id not in partition.replicas:
             return None
         row = _row(topic, number, partition, partition.state)
@@ -202,7 +202,7 @@ class Commands:
 
     def _deleted_since(self, base: int) -> list[str]:
         """Return the topics that have gone, or have begun to go, since a version."""
-        gone = [name for name, version in self._image.gone.items() if version > base]
+        gone = [name for name, version in self._image.deleted_at.items() if version > base]
         for name in gone:
             self._fragments.pop(name, None)
         going = [t.name for t in self._image.topics.values() if t.deleting and t.changed_at > base]
@@ -234,20 +234,20 @@ def _metadata_rows(topic: TopicImage) -> TopicRows:
     """Return every partition's row; one that never had a leader has epoch -1."""
     rows = [
         _row(topic, number, partition, partition.state or _NEVER_LED)
-        for number, partition in topic.standing.items()
+        for number, partition in topic.active_partitions.items()
     ]
     return TopicRows(topic.name, topic.topic_id, topic.configs, rows)
 
 
 def _is_to_delete(topic: TopicImage, number: int, broker_id: int) -> bool:
-    if topic.deleting or number in topic.leaving:
+    if topic.deleting or number in topic.pending_removal:
         return True
     partition = topic.partitions.get(number)
     return partition is not None and broker_id not in partition.replicas
 
 
 def _is_to_halt(topic: TopicImage, number: int, broker_id: int) -> bool:
-    partition = topic.stands(number)
+    partition = topic.active_partition(number)
     return partition is not None and not (partition.state and broker_id in partition.state.isr)
 
 

@@ -19,7 +19,7 @@ from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry, BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet
-from leadline_controller.domain.failover import StateDecision, decide_all, registered_since
+from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue, Command, Listener
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.channel.requests import Commands
@@ -173,7 +173,7 @@ class EventContext:
 
     def decide(self, names: Sequence[TopicPartition]) -> list[StateDecision]:
         """Decide for partitions from the image alone, as the reconciliation does."""
-        return decide_all(self.image, names, self.image.live, registered_since(self.image))
+        return decide_all(self.image, names, self.image.live, stale_finder(self.image))
 
     async def write(
         self, decisions: list[StateDecision], why: Why, decide: Decide | None = None

@@ -87,13 +87,13 @@ class ReassignmentAgent(EventHandler):
     async def reconcile(self, _event: events.Reconcile) -> None:
         """Look for what was changed by hand, and think about every reassignment again."""
         await self.look(everything=True)
-        self.agenda.touch_all()
+        self.agenda.mark_all_changed()
 
     def follow_up(self) -> None:
         """Wake up if what was handled is news for a reassignment."""
-        if not self._is_resting and self.agenda.is_behind(self._image, self.limits):
+        if not self._is_resting and self.agenda.has_changes(self._image, self.limits):
             self._desk.hint(AgentWakes)
-        if not self._image.gone.keys().isdisjoint(self.agenda.topics()):
+        if not self._image.deleted_at.keys().isdisjoint(self.agenda.topics()):
             self._look_soon()
 
     async def close(self) -> None:
@@ -108,7 +108,7 @@ class ReassignmentAgent(EventHandler):
         """Wake up now and then, whatever was heard."""
         while True:
             await asyncio.sleep(self._desk.configs.current().reassignment_agent_interval_ms / 1000)
-            self.agenda.touch_all()
+            self.agenda.mark_all_changed()
             self._desk.hint(AgentWakes)
 
     # -- intents ---------------------------------------------------------------
@@ -288,7 +288,9 @@ class ReassignmentAgent(EventHandler):
     def _on_states(self, states: Sequence[StateSet]) -> None:
         """Note which reassignments a state is news for."""
         if len(self.agenda):
-            self.agenda.touch(TopicPartition(state.topic, state.partition) for state in states)
+            self.agenda.mark_changed(
+                TopicPartition(state.topic, state.partition) for state in states
+            )
 
     def _look_soon(self) -> None:
         self.hint_in(LOOK_PAUSE_S, IntentsChanged)

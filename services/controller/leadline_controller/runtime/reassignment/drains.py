@@ -21,14 +21,14 @@ from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.domain.controlled_shutdown import partitions_hosted_by
 from leadline_controller.domain.draining import (
-    DrainQuestion,
+    DrainPlanInput,
+    drain_plan_input,
     move_leaders_off,
-    question_of_drain,
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.domain.stopping import hosted_names
 from leadline_controller.runtime.engine import events
 from leadline_controller.runtime.engine.context import EventContext
 from leadline_controller.runtime.engine.handler import EventHandler, Handlers
@@ -72,7 +72,7 @@ class DrainPlanned(events.Event):
     """The plan for a task's replicas is made; `rows` is what it came to, or the refusal."""
 
     task: str
-    question: DrainQuestion
+    question: DrainPlanInput
     rows: tuple[TargetRow, ...] | LeadlineError
 
 
@@ -84,7 +84,7 @@ class DrainManager(EventHandler):
         self._tasks = tasks
         self._agenda = agenda
         self._planning: dict[str, asyncio.Task[None]] = {}
-        self._refused: dict[str, DrainQuestion] = {}
+        self._refused: dict[str, DrainPlanInput] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._seen = (-1, frozenset[str]())
 
@@ -137,7 +137,7 @@ class DrainManager(EventHandler):
             if task.node.kind == DRAIN and not task.node.state.is_over:
                 yield task
 
-    def question(self, broker_id: int) -> DrainQuestion:
+    def question(self, broker_id: int) -> DrainPlanInput:
         """Return the question how to empty a broker, as it is asked now.
 
         Raises:
@@ -158,8 +158,8 @@ class DrainManager(EventHandler):
                 )
         return self._question(broker_id)
 
-    def _question(self, broker_id: int) -> DrainQuestion:
-        return question_of_drain(self._image, broker_id, self._target)
+    def _question(self, broker_id: int) -> DrainPlanInput:
+        return drain_plan_input(self._image, broker_id, self._target)
 
     def _target(self, name: TopicPartition) -> tuple[int, ...] | None:
         entry = self._agenda.get(name)
@@ -196,7 +196,9 @@ class DrainManager(EventHandler):
 
     async def _move_leaders(self, cause: str) -> None:
         drained = self._image.draining & self._image.live
-        names = [name for broker in sorted(drained) for name in hosted_names(self._image, broker)]
+        names = [
+            name for broker in sorted(drained) for name in partitions_hosted_by(self._image, broker)
+        ]
         decide = partial(move_leaders_off, self._image, drained=drained)
         reason = f"brokers {sorted(drained)} are being drained"
         why = Why(cause, self._desk.office.actor, "drain", reason)
@@ -212,7 +214,7 @@ class DrainManager(EventHandler):
         if task.id not in self._planning and self._refused.get(task.id) != question:
             self._planning[task.id] = asyncio.create_task(self._make_plan(task.id, question))
 
-    async def _make_plan(self, task_id: str, question: DrainQuestion) -> None:
+    async def _make_plan(self, task_id: str, question: DrainPlanInput) -> None:
         rows: tuple[TargetRow, ...] | LeadlineError
         try:
             rows = await asyncio.to_thread(question.plan)

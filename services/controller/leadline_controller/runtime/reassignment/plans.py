@@ -31,8 +31,8 @@ from leadline_controller.domain.planning.requests import (
     PlanRequest,
     check_fresh,
     make_plan,
+    plan_basis,
     split_targets,
-    take_basis,
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
@@ -150,8 +150,8 @@ class PlanManager(EventHandler):
             ReassignmentInProgress: replicas of the topics are being moved.
 
         """
-        basis = take_basis(self._desk.image, event.wanted.topics)
-        busy = sum(entry.name.topic in basis.topics for entry in self._agenda)
+        basis = plan_basis(self._desk.image, event.wanted.topics)
+        busy = sum(entry.topic_partition.topic in basis.topics for entry in self._agenda)
         if busy:
             raise ReassignmentInProgress(
                 f"{busy} partitions are being reassigned: plan when they have arrived, or for "
@@ -237,7 +237,7 @@ class PlanManager(EventHandler):
         if known.tasks:
             raise StalePlan(f"plan {known.id} was applied already, by task {known.tasks[0]}")
         try:
-            now = take_basis(self._desk.image, known.wanted.topics)
+            now = plan_basis(self._desk.image, known.wanted.topics)
         except UnknownTopic as gone:
             raise StalePlan(f"{gone.message} any more: plan again") from None
         check_fresh(known.basis, now)

@@ -23,7 +23,7 @@ from leadline_common.zk.ops import CheckOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import Change, StateSet, TopicSet
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
-from leadline_controller.domain.reassignment.queue import Due, ReassignmentQueue
+from leadline_controller.domain.reassignment.queue import DueAction, ReassignmentQueue
 from leadline_controller.runtime.engine.context import EventContext
 from leadline_controller.runtime.engine.state_writer import StaleView, TermEnded, audit_row
 from leadline_controller.runtime.reassignment.intents import IntentNodes
@@ -45,7 +45,7 @@ class StepWriter:
         spare = desk.office.settings.zookeeper_multi_max_ops - len(desk.image.brokers) - 4
         self._room = max(1, min(PARTITIONS_AT_ONCE, spare // 2))
 
-    async def write(self, due: Sequence[Due]) -> bool:
+    async def write(self, due: Sequence[DueAction]) -> bool:
         """Write what is due, as much of each topic as fits; return whether anything was written.
 
         Where ZooKeeper has something else than was expected nothing is written: that
@@ -57,9 +57,9 @@ class StepWriter:
             ConnectionLoss: the outcome of some writes is unknown.
 
         """
-        by_topic: dict[str, list[Due]] = {}
+        by_topic: dict[str, list[DueAction]] = {}
         for one in due:
-            rows = by_topic.setdefault(one.name.topic, [])
+            rows = by_topic.setdefault(one.topic_partition.topic, [])
             if len(rows) < self._room:
                 rows.append(one)
         epoch = self._desk.image.controller_epoch

@@ -14,7 +14,11 @@ from functools import partial
 from leadline_client.errors import BrokerFenced, StaleIncarnation
 from leadline_client.wire import TopicPartition
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.stopping import hand_over, hosted_names, led_by
+from leadline_controller.domain.controlled_shutdown import (
+    decide_controlled_shutdown,
+    partitions_hosted_by,
+    partitions_led_by,
+)
 from leadline_controller.runtime.engine import events
 from leadline_controller.runtime.engine.context import EventContext
 from leadline_controller.runtime.engine.handler import EventHandler, Handlers
@@ -55,14 +59,14 @@ class ControlledShutdownManager(EventHandler):
 
         """
         self._check_known(event)
-        self._image.will_stop(event.broker_id)
-        decide = partial(hand_over, self._image)
-        decisions = decide(hosted_names(self._image, event.broker_id))
+        self._image.mark_stopping(event.broker_id)
+        decide = partial(decide_controlled_shutdown, self._image)
+        decisions = decide(partitions_hosted_by(self._image, event.broker_id))
         reason = f"broker {event.broker_id} is about to stop"
         why = Why(event.cause, f"broker-{event.broker_id}", "controlled_shutdown", reason)
         await self._desk.write(decisions, why, decide)
         self._desk.delivery.halt(event.broker_id, event.cause)
-        remaining = led_by(self._image, event.broker_id)
+        remaining = partitions_led_by(self._image, event.broker_id)
         _log.info(
             "%s: %d states written, it leads %d partitions still",
             reason,

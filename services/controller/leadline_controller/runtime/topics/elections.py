@@ -17,12 +17,12 @@ from leadline_common import znodes
 from leadline_common.partition_intents import PreferredElection, decode_preferred
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import DeleteOp
-from leadline_controller.domain.balance import non_preferred_leaders
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import (
     StateDecision,
     elect_preferred,
     elect_unclean,
+    non_preferred_leaders,
     possible_loss,
 )
 from leadline_controller.domain.state import ReadNode
@@ -104,7 +104,7 @@ class ElectionManager(EventHandler):
         if event.names is None:
             return [name for name, _ in self._image.partitions()]
         for name in event.names:
-            if name.partition not in find_topic(self._image, name.topic).standing:
+            if name.partition not in find_topic(self._image, name.topic).active_partitions:
                 raise UnknownPartition(f"topic {name.topic!r} has no partition {name.partition}")
         return list(dict.fromkeys(event.names))
 

@@ -35,10 +35,10 @@ from leadline_controller.domain.cluster import ClusterImage, RemovalPending, Top
 from leadline_controller.domain.failover import init_leaders
 from leadline_controller.domain.history import ASSIGNMENT
 from leadline_controller.domain.partitions import (
+    check_addition_intents,
     check_removal,
+    check_removal_intents,
     plan_additions,
-    sort_additions,
-    sort_removals,
     with_added,
     without,
 )
@@ -170,10 +170,10 @@ class PartitionManager(EventHandler):
         wanted, refused = self._additions.decoded(topic, orders)
         known = await self._store.brokers_ever()
         replicas = {number: intent.replicas for number, intent in wanted.items()}
-        found = sort_additions(topic, replicas, known)
-        if found.possible:
-            paths = [self._additions.path(topic.name, number) for number in found.possible]
-            await self._add(topic, found.possible, paths, cause)
+        found = check_addition_intents(topic, replicas, known)
+        if found.accepted:
+            paths = [self._additions.path(topic.name, number) for number in found.accepted]
+            await self._add(topic, found.accepted, paths, cause)
         await self._additions.refuse(topic.name, refused | found.refused)
 
     async def _add(
@@ -247,15 +247,15 @@ class PartitionManager(EventHandler):
         wanted, refused = self._removals.decoded(topic, orders)
         done = [number for number in wanted if number not in topic.partitions]
         reasons = dict.fromkeys(done, "there is no such partition")
-        found = sort_removals(topic, wanted.keys() - reasons.keys())
-        going = {*found.possible, *(topic.leaving & wanted.keys())}
+        found = check_removal_intents(topic, wanted.keys() - reasons.keys())
+        going = {*found.accepted, *(topic.pending_removal & wanted.keys())}
         if going:
             self._begin(topic, going, cause)
         await self._removals.refuse(topic.name, refused | reasons | found.refused)
 
     def _begin(self, topic: TopicImage, numbers: Collection[int], cause: str) -> None:
         """Tell the brokers to stop, and wait beside the queue until all live ones have."""
-        fresh = frozenset(numbers) - topic.leaving
+        fresh = frozenset(numbers) - topic.pending_removal
         self._image.apply([RemovalPending(topic.name, fresh, self._image.zxid)])
         if fresh:
             self._desk.delivery.stop(topic.name, cause, fresh)
@@ -268,7 +268,7 @@ class PartitionManager(EventHandler):
 
         def stopped() -> bool:
             topic = self._image.topics.get(name)
-            return topic is None or delivery.stopped(name, topic.leaving)
+            return topic is None or delivery.stopped(name, topic.pending_removal)
 
         await delivery.until(stopped)
         now = self._desk.office.clock.monotonic_ms()
@@ -278,12 +278,12 @@ class PartitionManager(EventHandler):
         """Remove the nodes of partitions that no live broker hosts any more."""
         self._stopping.pop(event.topic, None)
         topic = self._image.topics.get(event.topic)
-        if topic is None or topic.deleting or not topic.leaving:
+        if topic is None or topic.deleting or not topic.pending_removal:
             return
-        if not self._desk.delivery.stopped(topic.name, topic.leaving):  # a broker came back
-            self._begin(topic, topic.leaving, event.cause)
+        if not self._desk.delivery.stopped(topic.name, topic.pending_removal):  # a broker came back
+            self._begin(topic, topic.pending_removal, event.cause)
             return
-        numbers = sorted(topic.leaving, reverse=True)
+        numbers = sorted(topic.pending_removal, reverse=True)
         room = max(1, self._desk.office.settings.zookeeper_multi_max_ops // _OPS_PER_REMOVAL - 1)
         try:
             for start in range(0, len(numbers), room):

@@ -1,9 +1,9 @@
-"""Before a broker stops: what is moved off it, and whether it may stop at all.
+"""Controlled shutdown: what moves off a broker before it stops, and what its stop would risk.
 
-A controlled shutdown moves every leadership of the broker to another member of the
-ISR, and takes the broker out of each ISR that stays large enough without it. Where
-acks=all needs it, it stays in sync until it is really gone: leaving early would
-refuse writes for longer, and make nothing safer.
+A controlled shutdown moves the broker's leaderships to other members of the ISR, and
+removes the broker from each ISR that keeps min.insync.replicas members without it.
+Otherwise the broker stays in the ISR until it stops: leaving earlier would only make
+acks=all fail for longer.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.elections import StopRisk
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.election import ElectionKind, elect, eligible_after
-from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
+from leadline_controller.domain.failover import (
+    StateDecision,
+    decision_for,
+    elected_partitions,
+    stale_finder,
+)
 
 
-def hand_over(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
-    """Move leadership and places in the ISR off the brokers that are about to stop.
+def decide_controlled_shutdown(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
+) -> list[StateDecision]:
+    """Move leadership and ISR membership off the stopping brokers.
 
-    A partition that nobody else can lead keeps its leader: it is available until
-    that broker is gone, and the first of its ISR to return leads it again.
+    A partition that no other broker can lead keeps its leader. It stays available until
+    that broker has stopped, and the first member of its ISR to return leads it again.
     """
     decisions: list[StateDecision] = []
-    find_stale = registered_since(image)
-    for name in names:
-        topic = image.topics.get(name.topic)
-        partition = topic.stands(name.partition) if topic and not topic.deleting else None
-        if topic is None or partition is None or partition.state is None:
-            continue
-        state = partition.state
+    find_stale = stale_finder(image)
+    for topic, number, partition, state in elected_partitions(image, topic_partitions):
         if state.leader == NO_LEADER or image.stopping.isdisjoint(state.isr):
             continue
         floor = image.min_insync_replicas(topic)
@@ -48,12 +50,12 @@ def hand_over(image: ClusterImage, names: Iterable[TopicPartition]) -> list[Stat
         if (chosen.leader, chosen.isr) != (state.leader, state.isr):
             eligible = eligible_after(partition.replicas, state.isr, state.eligible, chosen, floor)
             outcome = (chosen, eligible)
-            decisions.append(decision_for(topic, name.partition, outcome, image.controller_epoch))
+            decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
     return decisions
 
 
-def hosted_names(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
-    """Return the partitions that a broker holds a replica of."""
+def partitions_hosted_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+    """Return the partitions that have a replica on a broker."""
     return [
         TopicPartition(topic, number)
         for topic, numbers in image.hosted_by(broker_id).items()
@@ -61,39 +63,39 @@ def hosted_names(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
     ]
 
 
-def led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
-    """Return the partitions that a broker leads, but for those that are about to go."""
+def partitions_led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+    """Return the partitions that a broker leads and that are not being deleted or removed."""
     return [
-        name
-        for name, partition in _standing(image, broker_id)
+        topic_partition
+        for topic_partition, partition in _active_partitions(image, broker_id)
         if partition.state is not None and partition.state.leader == broker_id
     ]
 
 
 class StopRisks(msgspec.Struct, frozen=True):
-    """The partitions at risk, each under the worst that would happen to it."""
+    """The partitions at risk, each listed under its worst risk."""
 
     partitions: dict[StopRisk, list[TopicPartition]]
 
     @property
     def can_stop(self) -> bool:
-        """Whether nothing is at risk."""
+        """Whether no partition is at risk."""
         return not self.partitions
 
 
-def risks_of_stopping(image: ClusterImage, broker_id: int) -> StopRisks:
-    """Find out what would happen to each partition if a broker stopped now.
+def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
+    """Return what would happen to each partition if a broker stopped now.
 
-    Brokers that are about to stop count as gone. A partition whose ISR the broker
-    is not in loses nothing by it.
+    Other stopping brokers count as stopped. A partition is not at risk if the broker is
+    not in its ISR.
     """
     found: dict[StopRisk, list[TopicPartition]] = {}
     others = image.electable - {broker_id}
-    for name, partition in _standing(image, broker_id):
-        floor = image.min_insync_replicas(image.topics[name.topic])
+    for topic_partition, partition in _active_partitions(image, broker_id):
+        floor = image.min_insync_replicas(image.topics[topic_partition.topic])
         risk = _risk(partition, broker_id, others, floor)
         if risk is not None:
-            found.setdefault(risk, []).append(name)
+            found.setdefault(risk, []).append(topic_partition)
     return StopRisks({risk: found[risk] for risk in StopRisk if risk in found})
 
 
@@ -115,11 +117,11 @@ def _risk(
     return None
 
 
-def _standing(
+def _active_partitions(
     image: ClusterImage, broker_id: int
 ) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-    for name in hosted_names(image, broker_id):
-        topic = image.topics[name.topic]
-        partition = topic.stands(name.partition)
+    for topic_partition in partitions_hosted_by(image, broker_id):
+        topic = image.topics[topic_partition.topic]
+        partition = topic.active_partition(topic_partition.partition)
         if partition is not None and not topic.deleting:
-            yield name, partition
+            yield topic_partition, partition

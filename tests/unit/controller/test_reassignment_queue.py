@@ -29,7 +29,7 @@ from leadline_controller.domain.cluster import (
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.machine import Elect, Expand, Finish, Shrink
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
-from leadline_controller.domain.reassignment.queue import Due, ReassignmentQueue
+from leadline_controller.domain.reassignment.queue import DueAction, ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import (
     Submission,
     check_idle,
@@ -45,19 +45,19 @@ def name(number: int) -> TopicPartition:
 
 
 def world(*rows: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[ClusterImage, ReassignmentQueue]:
-    """Return partitions that are to go from the first to the second replicas, and their agenda."""
+    """Return partitions that are to go from the first to the second replicas, and their queue."""
     image = cluster(
         range(1, 10),
         {number: start for number, (start, _) in enumerate(rows)},
         {number: state(start[0], start) for number, (start, _) in enumerate(rows)},
     )
-    agenda = ReassignmentQueue()
+    queue = ReassignmentQueue()
     for number, (start, target) in enumerate(rows):
-        agenda.put(name(number), Intent(target, start, task="7"), 0, number)
-    return image, agenda
+        queue.put(name(number), Intent(target, start, task="7"), 0, number)
+    return image, queue
 
 
-def write(image: ClusterImage, due: list[Due]) -> TopicChange:
+def write(image: ClusterImage, due: list[DueAction]) -> TopicChange:
     """Apply what is due as if ZooKeeper had accepted it."""
     topic = image.topics[TOPIC]
     change = publish_actions(topic, due, image.controller_epoch)
@@ -69,7 +69,7 @@ def write(image: ClusterImage, due: list[Due]) -> TopicChange:
     return change
 
 
-def catch_up(image: ClusterImage, agenda: ReassignmentQueue, *numbers: int) -> None:
+def catch_up(image: ClusterImage, queue: ReassignmentQueue, *numbers: int) -> None:
     """Take every replica into the ISR."""
     for number in numbers:
         partition = image.topics[TOPIC].partitions[number]
@@ -84,26 +84,26 @@ def catch_up(image: ClusterImage, agenda: ReassignmentQueue, *numbers: int) -> N
             1,
         )
         image.apply([StateSet(TOPIC, number, grown, partition.version + 1, 60)])
-    agenda.touch(name(number) for number in numbers)
+    queue.mark_changed(name(number) for number in numbers)
 
 
 def test_a_reassignment_expands_elects_shrinks() -> None:
-    image, agenda = world(((1, 2), (3, 2)))
-    (due,) = agenda.due(image, NO_LIMITS)
+    image, queue = world(((1, 2), (3, 2)))
+    (due,) = queue.due(image, NO_LIMITS)
     assert isinstance(due.action, Expand)
     change = write(image, [due])
     assert change.assignment is not None
     assert (change.assignment.adding, change.assignment.removing) == ({0: (3,)}, {0: (1,)})
     assert change.decisions[0].after.leader_epoch == 5
-    agenda.touch([NAME])
-    assert agenda.due(image, NO_LIMITS) == []
-    catch_up(image, agenda, 0)
-    (due,) = agenda.due(image, NO_LIMITS)
+    queue.mark_changed([NAME])
+    assert queue.due(image, NO_LIMITS) == []
+    catch_up(image, queue, 0)
+    (due,) = queue.due(image, NO_LIMITS)
     assert isinstance(due.action, Elect)
     change = write(image, [due])
     assert (change.assignment, change.drops) == (None, {})
-    agenda.touch([NAME])
-    (due,) = agenda.due(image, NO_LIMITS)
+    queue.mark_changed([NAME])
+    (due,) = queue.due(image, NO_LIMITS)
     assert isinstance(due.action, Shrink)
     change = write(image, [due])
     assert (change.drops, change.finished) == ({0: (1,)}, [NAME])
@@ -114,152 +114,152 @@ def test_a_reassignment_expands_elects_shrinks() -> None:
 
 def test_who_is_dropped_is_eligible_no_more() -> None:
     """KIP-966: nobody is to be elected who has no replica."""
-    image, agenda = world(((1, 2, 4), (1, 2, 3)))
+    image, queue = world(((1, 2, 4), (1, 2, 3)))
     short = PartitionState(1, 4, (1,), 1, eligible=(2, 4))
     image.apply([StateSet(TOPIC, 0, short, 4, 20)])
-    write(image, agenda.due(image, NO_LIMITS))
+    write(image, queue.due(image, NO_LIMITS))
     grown = PartitionState(1, 5, (1, 3), 7, eligible=(2, 4))
     image.apply([StateSet(TOPIC, 0, grown, 6, 30)])
-    agenda.touch([NAME])
-    change = write(image, agenda.due(image, NO_LIMITS))
+    queue.mark_changed([NAME])
+    change = write(image, queue.due(image, NO_LIMITS))
     assert (change.drops, change.decisions[0].after.eligible) == ({0: (4,)}, (2,))
 
 
 def test_a_drained_broker_is_not_made_the_leader_on_the_way() -> None:
     """The drain would take leadership away again, and the reassignment give it back, for ever."""
-    image, agenda = world(((1, 2), (3, 4)))
-    write(image, agenda.due(image, NO_LIMITS))
+    image, queue = world(((1, 2), (3, 4)))
+    write(image, queue.due(image, NO_LIMITS))
     half = PartitionState(1, 5, (1, 2, 3), 7)
     image.apply([StateSet(TOPIC, 0, half, 5, 60)])
     image.draining = frozenset({3})
-    agenda.touch([NAME])
-    assert agenda.due(image, NO_LIMITS) == [], "4 is waited for, and 3 leads nothing meanwhile"
-    catch_up(image, agenda, 0)
-    (due,) = agenda.due(image, NO_LIMITS)
+    queue.mark_changed([NAME])
+    assert queue.due(image, NO_LIMITS) == [], "4 is waited for, and 3 leads nothing meanwhile"
+    catch_up(image, queue, 0)
+    (due,) = queue.due(image, NO_LIMITS)
     assert due.action == Elect(4)
     image.draining = frozenset()
-    assert agenda.is_behind(image, NO_LIMITS), "who is drained is news"
-    assert agenda.due(image, NO_LIMITS)[0].action == Elect(3)
+    assert queue.has_changes(image, NO_LIMITS), "who is drained is news"
+    assert queue.due(image, NO_LIMITS)[0].action == Elect(3)
 
 
 def test_a_drained_broker_leads_where_nobody_else_of_the_target_can() -> None:
-    image, agenda = world(((1,), (3,)))
+    image, queue = world(((1,), (3,)))
     image.draining = frozenset({3})
-    write(image, agenda.due(image, NO_LIMITS))
-    catch_up(image, agenda, 0)
-    assert [due.action for due in agenda.due(image, NO_LIMITS)] == [Elect(3)]
+    write(image, queue.due(image, NO_LIMITS))
+    catch_up(image, queue, 0)
+    assert [due.action for due in queue.due(image, NO_LIMITS)] == [Elect(3)]
 
 
 def test_a_member_that_registered_since_leaves_the_isr_with_the_next_write() -> None:
     """Rule R9: the write is later than the registration, and would make it look like a member."""
-    image, agenda = world(((1, 2), (1, 3)))
+    image, queue = world(((1, 2), (1, 3)))
     image.apply([BrokerUp(broker(2, incarnation=1), zxid=30)])
-    change = write(image, agenda.due(image, NO_LIMITS))
+    change = write(image, queue.due(image, NO_LIMITS))
     assert change.decisions[0].after.isr == (1,)
 
 
 def test_an_intent_for_an_earlier_topic_of_the_name_moves_nothing() -> None:
-    image, agenda = world(((1, 2), (3, 2)))
-    agenda.put(NAME, Intent((3, 2), (1, 2), topic_id="id-0"), 1, 0)
-    assert agenda.due(image, NO_LIMITS) == []
-    agenda.put(NAME, Intent((3, 2), (1, 2), topic_id="id-1"), 2, 0)
-    assert len(agenda.due(image, NO_LIMITS)) == 1
+    image, queue = world(((1, 2), (3, 2)))
+    queue.put(NAME, Intent((3, 2), (1, 2), topic_id="id-0"), 1, 0)
+    assert queue.due(image, NO_LIMITS) == []
+    queue.put(NAME, Intent((3, 2), (1, 2), topic_id="id-1"), 2, 0)
+    assert len(queue.due(image, NO_LIMITS)) == 1
 
 
 def test_what_is_due_stays_due_until_it_is_written() -> None:
-    image, agenda = world(((1,), (2,)))
-    assert agenda.due(image, NO_LIMITS) == agenda.due(image, NO_LIMITS) != []
+    image, queue = world(((1,), (2,)))
+    assert queue.due(image, NO_LIMITS) == queue.due(image, NO_LIMITS) != []
 
 
 def test_a_partition_at_its_target_is_finished_without_a_new_epoch() -> None:
-    image, agenda = world(((1, 2), (1, 2)))
-    (due,) = agenda.due(image, NO_LIMITS)
+    image, queue = world(((1, 2), (1, 2)))
+    (due,) = queue.due(image, NO_LIMITS)
     assert isinstance(due.action, Finish)
     change = write(image, [due])
     assert (change.decisions, change.assignment, change.finished) == ([], None, [NAME])
 
 
 def test_places_are_taken_in_order_and_given_free_by_the_end_of_a_step() -> None:
-    image, agenda = world(*(((1, 2), (1, 3)) for _ in range(4)))
+    image, queue = world(*(((1, 2), (1, 3)) for _ in range(4)))
     limits = ReassignmentLimits(partition_movements=2)
-    due = agenda.due(image, limits)
-    assert [one.name.partition for one in due] == [0, 1]
+    due = queue.due(image, limits)
+    assert [one.topic_partition.partition for one in due] == [0, 1]
     write(image, due)
-    agenda.touch([name(0), name(1)])
-    assert agenda.due(image, limits) == []
-    assert agenda.in_flight == 2
-    catch_up(image, agenda, 1)
-    (due_now,) = agenda.due(image, limits)
+    queue.mark_changed([name(0), name(1)])
+    assert queue.due(image, limits) == []
+    assert queue.in_flight == 2
+    catch_up(image, queue, 1)
+    (due_now,) = queue.due(image, limits)
     change = write(image, [due_now])
-    agenda.drop(change.finished[0])
-    assert agenda.is_behind(image, limits)
-    assert [one.name.partition for one in agenda.due(image, limits)] == [2]
+    queue.drop(change.finished[0])
+    assert queue.has_changes(image, limits)
+    assert [one.topic_partition.partition for one in queue.due(image, limits)] == [2]
 
 
 def test_free_places_are_filled_with_steps_that_move_no_leader() -> None:
-    image, agenda = world(((1, 2), (3, 2)), ((1, 2), (3, 2)), ((1, 2), (1, 3)))
+    image, queue = world(((1, 2), (3, 2)), ((1, 2), (3, 2)), ((1, 2), (1, 3)))
     limits = ReassignmentLimits(leader_movements=1)
-    assert [one.name.partition for one in agenda.due(image, limits)] == [0, 2]
+    assert [one.topic_partition.partition for one in queue.due(image, limits)] == [0, 2]
 
 
 def test_a_step_that_has_moved_its_leader_counts_until_it_ends() -> None:
-    image, agenda = world(((1, 2), (3, 4)), ((1, 2), (3, 2)))
+    image, queue = world(((1, 2), (3, 4)), ((1, 2), (3, 2)))
     limits = ReassignmentLimits(leader_movements=1)
-    write(image, agenda.due(image, limits))
+    write(image, queue.due(image, limits))
     grown = PartitionState(1, 5, (1, 2, 3), 7)
     image.apply([StateSet(TOPIC, 0, grown, 5, 55)])
-    agenda.touch([NAME])
-    (elect,) = agenda.due(image, limits)
+    queue.mark_changed([NAME])
+    (elect,) = queue.due(image, limits)
     assert isinstance(elect.action, Elect)
     write(image, [elect])
-    agenda.touch([NAME])
-    assert agenda.due(image, limits) == []
+    queue.mark_changed([NAME])
+    assert queue.due(image, limits) == []
 
 
 def test_running_steps_beyond_a_lowered_leader_limit_hold_their_elections() -> None:
-    image, agenda = world(((1, 2), (3, 2)), ((1, 2), (3, 2)))
-    write(image, agenda.due(image, NO_LIMITS))
-    catch_up(image, agenda, 0, 1)
+    image, queue = world(((1, 2), (3, 2)), ((1, 2), (3, 2)))
+    write(image, queue.due(image, NO_LIMITS))
+    catch_up(image, queue, 0, 1)
     limits = ReassignmentLimits(leader_movements=1)
-    assert [one.name.partition for one in agenda.due(image, limits)] == [0]
-    assert agenda.held_up(limits) == {name(1)}
+    assert [one.topic_partition.partition for one in queue.due(image, limits)] == [0]
+    assert queue.blocked_by_leader_limit(limits) == {name(1)}
 
 
 def test_news_is_what_has_changed_since_the_last_decision() -> None:
-    image, agenda = world(((1,), (2,)))
-    assert agenda.is_behind(image, NO_LIMITS)
-    agenda.due(image, NO_LIMITS)
-    assert not agenda.is_behind(image, NO_LIMITS)
-    agenda.touch([name(9)])
-    assert not agenda.is_behind(image, NO_LIMITS)
-    assert agenda.is_behind(image, ReassignmentLimits(replica_movements=1))
+    image, queue = world(((1,), (2,)))
+    assert queue.has_changes(image, NO_LIMITS)
+    queue.due(image, NO_LIMITS)
+    assert not queue.has_changes(image, NO_LIMITS)
+    queue.mark_changed([name(9)])
+    assert not queue.has_changes(image, NO_LIMITS)
+    assert queue.has_changes(image, ReassignmentLimits(replica_movements=1))
     image.apply([BrokerDown(9, 70)])
-    assert agenda.is_behind(image, NO_LIMITS)
-    agenda.refresh(image, NO_LIMITS)
-    assert agenda.is_behind(image, NO_LIMITS), "to look is not to decide"
-    agenda.due(image, NO_LIMITS)
-    assert not agenda.is_behind(image, NO_LIMITS)
+    assert queue.has_changes(image, NO_LIMITS)
+    queue.refresh(image, NO_LIMITS)
+    assert queue.has_changes(image, NO_LIMITS), "to look is not to decide"
+    queue.due(image, NO_LIMITS)
+    assert not queue.has_changes(image, NO_LIMITS)
 
 
 def test_a_partition_that_is_gone_is_never_due() -> None:
-    image, agenda = world(((1,), (2,)))
+    image, queue = world(((1,), (2,)))
     image.apply([TopicGone(TOPIC, 80)])
-    assert agenda.due(image, NO_LIMITS) == []
-    entry = agenda.get(NAME)
+    assert queue.due(image, NO_LIMITS) == []
+    entry = queue.get(NAME)
     assert entry is not None
     assert entry.phase is ReassignmentPhase.WAITING
 
 
 def test_entries_are_found_by_task_and_topic() -> None:
-    _, agenda = world(((1,), (2,)), ((1,), (3,)))
-    assert agenda.of_task("7") == agenda.of_topic(TOPIC) == [name(0), name(1)]
-    agenda.put(name(1), Intent((4,), (1,), task="8"), 1, 8)
-    assert (agenda.task_of(name(0)), agenda.task_of(name(1))) == ("7", "8")
-    agenda.drop(name(0))
-    assert not agenda.has_task("7")
-    assert agenda.topics() == [TOPIC]
-    agenda.drop(name(1))
-    assert (agenda.topics(), len(agenda)) == ([], 0)
+    _, queue = world(((1,), (2,)), ((1,), (3,)))
+    assert queue.of_task("7") == queue.of_topic(TOPIC) == [name(0), name(1)]
+    queue.put(name(1), Intent((4,), (1,), task="8"), 1, 8)
+    assert (queue.task_of(name(0)), queue.task_of(name(1))) == ("7", "8")
+    queue.drop(name(0))
+    assert not queue.has_task("7")
+    assert queue.topics() == [TOPIC]
+    queue.drop(name(1))
+    assert (queue.topics(), len(queue)) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -299,10 +299,10 @@ def test_a_replica_that_is_on_no_broker_keeps_nothing_else_from_moving() -> None
 
 
 def test_partitions_on_their_way_are_refused_unless_they_may_be_retargeted() -> None:
-    _, agenda = world(((1,), (2,)))
+    _, queue = world(((1,), (2,)))
     wanted = Submission((TargetRow(TOPIC, 0, (3,)),))
     with pytest.raises(ReassignmentInProgress, match=f"{TOPIC}-0"):
-        check_idle(wanted, agenda)
-    check_idle(Submission(wanted.partitions, retarget=True), agenda)
-    agenda.drop(NAME)
-    check_idle(wanted, agenda)
+        check_idle(wanted, queue)
+    check_idle(Submission(wanted.partitions, retarget=True), queue)
+    queue.drop(NAME)
+    check_idle(wanted, queue)

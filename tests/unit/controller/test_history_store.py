@@ -16,13 +16,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DatabaseError
+from structlog.testing import capture_logs
 
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.database import open_database
-from leadline_controller.adapters.history.sql_history import SqlHistory
-from leadline_controller.adapters.history.store import Archive
+from leadline_controller.adapters.history.store import HistoryStore, SqlHistory
 from leadline_controller.adapters.history.tables import metadata
-from leadline_controller.domain.history import AuditQuery, AuditRecord, replay
+from leadline_controller.domain.history import AuditQuery, AuditRecord
+from tests.support.checks.audit_records import replay
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +70,8 @@ def made(number: int, **members: Any) -> AuditRecord:
     return AuditRecord(number, 100 + number, entry)
 
 
-def all_of(archive: Archive) -> list[AuditRecord]:
-    return archive.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
+def all_of(store: HistoryStore) -> list[AuditRecord]:
+    return store.find(AuditQuery(), cursor=None, newest_first=False, limit=1000)
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> None:
@@ -80,24 +81,24 @@ def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> No
 
 
 def test_what_is_stored_is_read_back_as_it_was(engine: Engine) -> None:
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     told = {"resource": {"topic": "orders"}, "before": {"a": [1]}, "after": {"b": None}}
     records = [made(0), made(1, **told, zk={"/x": 3}), made(2, changes=())]
-    archive.append(records)
-    assert all_of(archive) == records
-    assert archive.ids() == (0, 2)
+    store.append(records)
+    assert all_of(store) == records
+    assert store.ids() == (0, 2)
 
 
 def test_storing_again_what_is_there_changes_nothing(engine: Engine) -> None:
-    archive = Archive(engine)
-    archive.append([made(0), made(1)])
-    archive.append([made(0, cause="another"), made(1), made(2)])
-    assert [record.entry.cause for record in all_of(archive)] == ["cause-0", "cause-1", "cause-2"]
+    store = HistoryStore(engine)
+    store.append([made(0), made(1)])
+    store.append([made(0, cause="another"), made(1), made(2)])
+    assert [record.entry.cause for record in all_of(store)] == ["cause-0", "cause-1", "cause-2"]
 
 
 def test_records_are_found_by_each_of_their_members(engine: Engine) -> None:
-    archive = Archive(engine)
-    archive.append(
+    store = HistoryStore(engine)
+    store.append(
         [
             made(0),
             made(1, actor="operator", changes=(), resource={"topic": "clicks", "partition": 3}),
@@ -118,16 +119,16 @@ def test_records_are_found_by_each_of_their_members(engine: Engine) -> None:
         (AuditQuery(topic="orders", outcome="done"), [0]),
     ]
     for query, ids in cases:
-        found = archive.find(query, cursor=None, newest_first=False, limit=10)
+        found = store.find(query, cursor=None, newest_first=False, limit=10)
         assert [record.id for record in found] == ids, query
 
 
 def test_pages_follow_one_another_in_both_orders(engine: Engine) -> None:
-    archive = Archive(engine)
-    archive.append([made(number) for number in range(5)])
+    store = HistoryStore(engine)
+    store.append([made(number) for number in range(5)])
     for newest_first, expected in ((False, [0, 1, 2, 3, 4]), (True, [4, 3, 2, 1, 0])):
         seen: list[int] = []
-        while page := archive.find(
+        while page := store.find(
             AuditQuery(), cursor=seen[-1] if seen else None, newest_first=newest_first, limit=2
         ):
             seen += [record.id for record in page]
@@ -135,22 +136,22 @@ def test_pages_follow_one_another_in_both_orders(engine: Engine) -> None:
 
 
 def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> None:
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     records = [made(number) for number in range(5)]
-    archive.append(records)
-    whole = archive.past(time_ms=None, zxid=None)
-    assert archive.forget_before(3000) == 3
-    assert [record.id for record in all_of(archive)] == [3, 4]
-    assert archive.past(time_ms=None, zxid=None) == whole
-    assert archive.past(time_ms=None, zxid=102) == replay(records[:3])
-    assert archive.past(time_ms=None, zxid=101).audit_id == -1, "that is forgotten"
-    archive.append([made(5)])
-    assert archive.ids() == (3, 5)
+    store.append(records)
+    whole = store.past(time_ms=None, zxid=None)
+    assert store.forget_before(3000) == 3
+    assert [record.id for record in all_of(store)] == [3, 4]
+    assert store.past(time_ms=None, zxid=None) == whole
+    assert store.past(time_ms=None, zxid=102) == replay(records[:3])
+    assert store.past(time_ms=None, zxid=101).audit_id == -1, "that is forgotten"
+    store.append([made(5)])
+    assert store.ids() == (3, 5)
 
 
 def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -> None:
     """A task that somebody wrote by hand tells what it likes, and must not end the history."""
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     failed = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
     told: list[dict[str, Any]] = [
         {"kind": "broker_failed", "resource": {"broker": 1}, "after": failed},
@@ -165,39 +166,39 @@ def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -
         {"kind": "broker_failed", "resource": {"broker": 2}, "after": failed},
     ]
     records = [made(number, **members) for number, members in enumerate(told)]
-    archive.append(records)
-    assert all_of(archive) == records
-    assert sorted(row.broker for row in archive.failures(None, 10)) == [1, 2]
+    store.append(records)
+    assert all_of(store) == records
+    assert sorted(row.broker for row in store.failures(None, 10)) == [1, 2]
 
 
 def test_nothing_is_stored_twice_after_everything_was_forgotten(engine: Engine) -> None:
-    archive = Archive(engine)
-    archive.append([made(0), made(1)])
-    archive.forget_before(10_000)
-    archive.append([made(1), made(2)])
-    assert [record.id for record in all_of(archive)] == [2]
+    store = HistoryStore(engine)
+    store.append([made(0), made(1)])
+    store.forget_before(10_000)
+    store.append([made(1), made(2)])
+    assert [record.id for record in all_of(store)] == [2]
 
 
 def test_the_past_goes_by_time_or_by_transaction(engine: Engine) -> None:
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     records = [made(number) for number in range(4)]
-    archive.append(records)
+    store.append(records)
     for number in range(4):
         until = replay(records[: number + 1])
-        assert archive.past(time_ms=1000 * number + 500, zxid=None) == until
-        assert archive.past(time_ms=None, zxid=100 + number) == until
+        assert store.past(time_ms=1000 * number + 500, zxid=None) == until
+        assert store.past(time_ms=None, zxid=100 + number) == until
 
 
 def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
     """A gap is written when it is found, long after what is missing, and by no transaction."""
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     records = [made(number) for number in range(6)]
     gap = AuditRecord(3, 0, AuditEntry(9_000, "", "controller-1", "history_gap"))
-    archive.append([*records[:2], gap, *records[4:]])
+    store.append([*records[:2], gap, *records[4:]])
     for number, complete in ((0, True), (1, False), (4, False), (5, False)):
         for past in (
-            archive.past(time_ms=None, zxid=100 + number),
-            archive.past(time_ms=1000 * number, zxid=None),
+            store.past(time_ms=None, zxid=100 + number),
+            store.past(time_ms=1000 * number, zxid=None),
         ):
             assert past.topics == replay(records[: number + 1]).topics, number
             assert (past.audit_id, past.complete) == (number, complete)
@@ -205,23 +206,23 @@ def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
 
 def test_what_no_column_has_room_for_holds_up_nothing(engine: Engine) -> None:
     """Requests that are refused are told of, too, whatever they named."""
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     odd = "a\0b" * 100
     told: list[dict[str, Any]] = [
         {"resource": {"topic": odd, "group": odd, "config": odd}, "reason": odd, "cause": odd},
         {"resource": {"topic": "orders", "partition": 2**40, "broker": 2**40}, "actor": odd},
     ]
-    archive.append([made(number, **members, changes=()) for number, members in enumerate(told)])
-    found = all_of(archive)
+    store.append([made(number, **members, changes=()) for number, members in enumerate(told)])
+    found = all_of(store)
     assert [record.entry.resource for record in found] == [one["resource"] for one in told]
-    assert archive.find(AuditQuery(topic="orders"), cursor=None, newest_first=False, limit=10) == [
+    assert store.find(AuditQuery(topic="orders"), cursor=None, newest_first=False, limit=10) == [
         found[1]
     ]
 
 
 def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) -> None:
     """Chunks may be over before the last partition has a leader, and can be queued."""
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     when = {"failure_timestamp": 5}
     over = {
         "kind": "task_over",
@@ -246,26 +247,26 @@ def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) ->
         {**over, "resource": {"task": "1", "kind": "heal"}},
     ]
     for number, members in enumerate(told):
-        archive.append([made(number, changes=(), **members)])
-    (row,) = archive.failures(None, 10)
+        store.append([made(number, changes=(), **members)])
+    (row,) = store.failures(None, 10)
     assert (row.chunks, row.chunks_over, row.partitions, row.partitions_moved) == (2, 2, 80, 80)
     assert (row.outcome, row.bytes_moved, row.over_at) == ("healed", 14, 3000)
 
 
 def test_a_broker_is_back_with_the_entry_that_takes_its_note_away(engine: Engine) -> None:
-    archive = Archive(engine)
+    store = HistoryStore(engine)
     about: dict[str, Any] = {"resource": {"broker": 1}, "changes": ()}
     noted = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
-    archive.append(
+    store.append(
         [
             made(0, kind="broker_failed", after=noted, **about),
             made(1, kind="broker_returned", after=noted, **about),
         ]
     )
-    (row,) = archive.failures(1, 10)
+    (row,) = store.failures(1, 10)
     assert (row.outcome, row.returned_at) == ("cancelled", 1000)
-    archive.append([made(2, kind="brokers_changed", after={"brokers": [1]}, changes=())])
-    assert archive.failures(1, 10) == [row]
+    store.append([made(2, kind="brokers_changed", after={"brokers": [1]}, changes=())])
+    assert store.failures(1, 10) == [row]
 
 
 def set_aside(directory: Path, word: str) -> int:
@@ -283,36 +284,35 @@ async def test_the_history_of_another_cluster_is_set_aside(tmp_path: Path) -> No
     assert set_aside(tmp_path, "other-cluster") == 1
 
 
-def test_a_damaged_file_is_set_aside_and_begun_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_set_aside_and_replaced(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
-    archive = Archive(open_database(f"sqlite:///{path}"))
-    archive.append([made(number) for number in range(200)])
-    archive.close()
+    store = HistoryStore(open_database(f"sqlite:///{path}"))
+    store.append([made(number) for number in range(200)])
+    store.close()
     whole = path.read_bytes()
     page = len(whole) // 4096 // 2 * 4096
     path.write_bytes(whole[:page] + b"\xff" * 4096 + whole[page + 4096 :])
-    again = Archive(open_database(f"sqlite:///{path}"))
+    with capture_logs() as logs:
+        again = HistoryStore(open_database(f"sqlite:///{path}"))
     assert again.ids() == (-1, -1)
     again.close()
     assert set_aside(tmp_path, "damaged") == 1
-    assert "is set aside" in caplog.text
+    assert "is set aside" in logs[0]["event"]
 
 
 def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     path.write_bytes(b"this is no database " * 100)
-    archive = Archive(open_database(f"sqlite:///{path}"))
-    assert archive.ids() == (-1, -1)
-    archive.close()
+    store = HistoryStore(open_database(f"sqlite:///{path}"))
+    assert store.ids() == (-1, -1)
+    store.close()
 
 
 def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
-    archive = Archive(open_database(f"sqlite:///{path}"))
-    archive.append([made(0)])
-    archive.close()
+    store = HistoryStore(open_database(f"sqlite:///{path}"))
+    store.append([made(0)])
+    store.close()
     whole = path.rename(tmp_path / "whole.db")
     path.mkdir()
     with pytest.raises(DatabaseError, match="unable to open"):
@@ -320,7 +320,7 @@ def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: 
     assert set_aside(tmp_path, "damaged") == 0
     path.rmdir()
     whole.rename(path)
-    again = Archive(open_database(f"sqlite:///{path}"))
+    again = HistoryStore(open_database(f"sqlite:///{path}"))
     assert again.ids() == (0, 0)
     again.close()
 
