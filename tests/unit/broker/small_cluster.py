@@ -248,24 +248,24 @@ class Wire:
     ) -> StagedDone:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=KeepStagedRequest)
-        return await self._keeper(url).keep(sent)
+        return await self._copies(url).keep(sent)
 
     async def drop_staged(
         self, url: str, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=DropStagedRequest)
-        return await self._keeper(url).drop(sent)
+        return await self._copies(url).drop(sent)
 
     async def read_staged(
         self, url: str, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ReadStagedRequest)
-        return await self._keeper(url).read(sent)
+        return await self._copies(url).read(sent)
 
-    def _keeper(self, url: str) -> StagedCopyStore:
-        return self._cluster.reachable(url, self._broker_id).engine.copy_keeper
+    def _copies(self, url: str) -> StagedCopyStore:
+        return self._cluster.reachable(url, self._broker_id).engine.copy_store
 
     async def close(self) -> None:
         return

@@ -65,9 +65,7 @@ def all_sessions(
 ) -> FetchSessions:
     sending = Throttle(clock, lambda _: None)
     sending.set_rate(bytes_per_s)
-    return FetchSessions(
-        find=partitions.get, carry_out=lambda *_: None, clock=clock, sending=sending
-    )
+    return FetchSessions(find=partitions.get, execute=lambda *_: None, clock=clock, sending=sending)
 
 
 def sizes(answer: rpc.ReplicaFetchResponse) -> dict[int, int]:

@@ -39,7 +39,7 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
     shrink = IsrProposal(1, leader_epoch=0, isr=(1,), eligible=(), state_version=0)
     writer = IsrWriter(
         store,
-        carry_out=lambda *_: None,
+        execute=lambda *_: None,
         on_committed=lambda *_: None,
         on_stepped_down=lambda _: None,
     )
@@ -71,7 +71,7 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
     partition = made(tmp_path, 0)
     partition.replica.on_leader_and_isr(rpc.PartitionRow(0, 1, 0, (1, 2), (1, 2), 0), 0)
 
-    def carry_out(_: Partition, effects: Sequence[Effect]) -> None:
+    def execute(_: Partition, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, WriteIsr):
                 writer.write(partition, effect.proposal)
@@ -80,12 +80,12 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
 
     writer = IsrWriter(
         store,
-        carry_out=carry_out,
+        execute=execute,
         on_committed=lambda *_: None,
         on_stepped_down=lambda _: None,
     )
     partition.log.append(batch(0))
-    carry_out(partition, partition.replica.maybe_change_isr(1_000_000))
+    execute(partition, partition.replica.maybe_change_isr(1_000_000))
 
     running = asyncio.create_task(writer.run())
     for _ in range(1_000):
@@ -118,7 +118,7 @@ async def test_a_state_that_cannot_be_read_is_asked_for_until_it_can(tmp_path: P
         partition.replica.on_leader_and_isr(rpc.PartitionRow(number, 1, 0, (1, 2), (1, 2), 0), 0)
     writer = IsrWriter(
         store,
-        carry_out=lambda *_: None,
+        execute=lambda *_: None,
         on_committed=lambda *_: None,
         on_stepped_down=lambda _: None,
     )

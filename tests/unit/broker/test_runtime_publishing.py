@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch, publisher_id
-from leadline_broker.runtime.serving.views import PublishedBatch, StagedUpload
+from leadline_broker.runtime.serving.views import PublishedBatch, StagingResult
 from leadline_broker.runtime.staging import publishing
 from leadline_client.batches import crc_matches, parse_headers, stamp_producer
 from leadline_client.errors import (
@@ -43,7 +43,7 @@ async def stage(cluster: SmallCluster, to: int, *uploads: str) -> list[str]:
     ids = []
     for text in uploads:
         data = b"".join(batch(*word) for word in text.split())
-        upload: StagedUpload = await cluster.brokers[to].engine.staging.stage(TOPIC, 0, data)
+        upload: StagingResult = await cluster.brokers[to].engine.staging.stage(TOPIC, 0, data)
         ids.append(upload.staged_id)
     return ids
 

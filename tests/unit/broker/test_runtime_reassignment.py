@@ -251,7 +251,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     assert cluster.end(4) == 0
 
     heartbeats._heard = heard
-    heartbeats.hurry()
+    heartbeats.trigger()
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
     assert not throttle.sending.held
 
@@ -275,7 +275,7 @@ async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
     def value(number: int, name: str) -> float:
-        counter = getattr(cluster.brokers[number]._means.metrics, name)
+        counter = getattr(cluster.brokers[number]._dependencies.metrics, name)
         return float(counter._value.get())
 
     assert value(1, "_moved_out") == value(4, "_moved_in") == size

@@ -67,7 +67,7 @@ async def test_roles_are_told_in_heartbeats(cluster: SmallCluster) -> None:
 
 async def test_a_grant_for_another_incarnation_is_refused(cluster: SmallCluster) -> None:
     request = cluster.request(1)
-    cluster.brokers[1]._standing.incarnation += 1
+    cluster.brokers[1]._broker_state.incarnation += 1
 
     with pytest.raises(StaleIncarnation):
         cluster.brokers[1].leader_and_isr(request)

@@ -235,30 +235,30 @@ async def test_only_the_leader_has_others_keep_anything_or_let_go_of_it(
 ) -> None:
     await lead(cluster, 1, 1, (1, 2, 3))
     staged = await stage(cluster, 1, "ab")
-    keeper = cluster.brokers[2].engine.copy_keeper
+    copies = cluster.brokers[2].engine.copy_store
     whom = said(cluster, **changed)
 
     with pytest.raises(error):
-        await keeper.keep(KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x"))))
+        await copies.keep(KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x"))))
     if whom["leader_epoch"] < 2:
         with pytest.raises(error):
-            await keeper.drop(DropStagedRequest(**whom, staged_ids=staged))
+            await copies.drop(DropStagedRequest(**whom, staged_ids=staged))
         with pytest.raises(error):
-            await keeper.read(ReadStagedRequest(**whom, staged_id=staged[0]))
+            await copies.read(ReadStagedRequest(**whom, staged_id=staged[0]))
 
     assert files(cluster, 2) == staged
 
 
 async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
     """The answer to the first request was lost, or is still to come."""
-    keeper = cluster.brokers[2].engine.copy_keeper
+    copies = cluster.brokers[2].engine.copy_store
     whom = said(cluster, leader_epoch=0)
     request = KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x")))
 
-    await asyncio.gather(keeper.keep(request), keeper.keep(request))
+    await asyncio.gather(copies.keep(request), copies.keep(request))
 
     assert held(cluster, 2) == len(request.records)
-    read = await keeper.read(ReadStagedRequest(**whom, staged_id=ID))
+    read = await copies.read(ReadStagedRequest(**whom, staged_id=ID))
     assert read.records == request.records
     with pytest.raises(UnknownStaged):
-        await keeper.read(ReadStagedRequest(**whom, staged_id="f" * 32))
+        await copies.read(ReadStagedRequest(**whom, staged_id="f" * 32))

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.parameters import Query
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.serving.views import BrokerLoad, ReplicaLoad
+from leadline_broker.runtime.serving.views import BrokerLoadReport, ReplicaLoad
 from leadline_client.errors import BrokerFenced
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.http.bulk import send_body
@@ -35,8 +35,8 @@ OPERATION: Final = Operation(
         Body(
             JSON,
             "The load",
-            BrokerLoad,
-            BrokerLoad(
+            BrokerLoadReport,
+            BrokerLoadReport(
                 1,
                 1_790_000_000_000,
                 1_790_000_060_000,

@@ -27,13 +27,13 @@ def add_staged_copies(app: ServiceApp, broker: Broker, max_body_bytes: int) -> N
     """Add the routes; an upload has at most `max_body_bytes`."""
 
     async def keep(request: copies.KeepStagedRequest) -> copies.StagedDone:
-        return await broker.engine.copy_keeper.keep(request)
+        return await broker.engine.copy_store.keep(request)
 
     async def drop(request: copies.DropStagedRequest) -> copies.StagedDone:
-        return await broker.engine.copy_keeper.drop(request)
+        return await broker.engine.copy_store.drop(request)
 
     async def read(request: copies.ReadStagedRequest) -> copies.StagedRecords:
-        return await broker.engine.copy_keeper.read(request)
+        return await broker.engine.copy_store.read(request)
 
     bulk_route(
         app,

@@ -16,7 +16,7 @@ from leadline_broker.api.produce import (
     batches_of,
 )
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.serving.views import StagedUpload
+from leadline_broker.runtime.serving.views import StagingResult
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -225,7 +225,7 @@ def _add_publish(app: ServiceApp, broker: Broker) -> None:
     )
 
 
-def _answer(upload: StagedUpload) -> bytes:
+def _answer(upload: StagingResult) -> bytes:
     return msgspec.json.encode(
         StagedAnswer(upload.staged_id, upload.records, upload.bytes, upload.expires_at_ms)
     )

@@ -1,6 +1,6 @@
 """Leading a partition: followers' progress, ISR changes, the high watermark, parked acks.
 
-One `Leadership` lives for one leader epoch (seed 1 G with rules R1-R7). Nothing
+One `PartitionLeadership` lives for one leader epoch (seed 1 G with rules R1-R7). Nothing
 that a follower said before it reconciled in this epoch counts.
 """
 
@@ -54,7 +54,7 @@ class IsrWriteResult(Enum):
     """The connection broke: the write may or may not have been applied."""
 
 
-class Leadership:
+class PartitionLeadership:
     """One leader epoch of one partition, on its leader.
 
     Invariants: the ISR contains the leader; at most one ISR write is in flight;

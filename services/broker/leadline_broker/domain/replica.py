@@ -29,7 +29,7 @@ from leadline_broker.domain.effects import (
     Truncate,
 )
 from leadline_broker.domain.following import Following
-from leadline_broker.domain.leadership import IsrWriteResult, Leadership
+from leadline_broker.domain.leadership import IsrWriteResult, PartitionLeadership
 from leadline_broker.domain.parked import ParkedAcks
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import (
@@ -85,7 +85,7 @@ class Replica:
             high_watermark=max(log.log_start_offset, min(high_watermark, log.log_end_offset)),
         )
         self.role = Role.FENCED
-        self.leadership: Leadership | None = None
+        self.leadership: PartitionLeadership | None = None
         self._following: Following | None = None
         self._parked = ParkedAcks()
 
@@ -139,7 +139,7 @@ class Replica:
         # A damaged log may have lost what was committed: claim no more than there is.
         self.state.high_watermark = min(self.state.high_watermark, self.state.log.log_end_offset)
         self._following = None
-        self.leadership = Leadership(self.state, now, self._parked)
+        self.leadership = PartitionLeadership(self.state, now, self._parked)
         self.role = Role.LEADER
         return [StopFetching(), Flush()]
 
@@ -185,7 +185,7 @@ class Replica:
         moves = self.state.moves(self.state.broker_id)
         return following is not None and moves and not following.caught_up
 
-    def leading(self) -> Leadership:
+    def leading(self) -> PartitionLeadership:
         """Return the leadership.
 
         Raises:
@@ -232,7 +232,7 @@ class Replica:
         now: int,
         leaving: bool = False,
     ) -> tuple[FetchedRow, list[Effect]]:
-        """Count a follower's durable end, or tell it where to cut; see `Leadership`."""
+        """Count a follower's durable end, or tell it where to cut; see `PartitionLeadership`."""
         if self.leadership is None:
             return self._not_leader(row), []
         return self.leadership.on_replica_fetch(

@@ -18,9 +18,9 @@ from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
-from leadline_broker.runtime.cluster.metadata import MetadataCache
-from leadline_broker.runtime.cluster.registrar import Membership
-from leadline_broker.runtime.engine import Engine, Means
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.cluster.registrar import BrokerRegistrar
+from leadline_broker.runtime.engine import BrokerDependencies, Engine
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
 from leadline_broker.runtime.serving.producer_ids import ProducerIds
@@ -68,35 +68,35 @@ class Broker:
         random: Random,
     ) -> None:
         """Put the parts together; nothing is opened before `start`."""
-        self.metadata = MetadataCache()
+        self.metadata = ClusterMetadataCache()
         self._store = store
         self._peers = peers
         self._open_logs = open_logs
-        self._standing = BrokerState(settings.broker_id, store.lease_valid)
+        self._broker_state = BrokerState(settings.broker_id, store.lease_valid)
         self._producer_ids = ProducerIds(store)
         self._heartbeats = Heartbeats(
             peers,
-            self._standing,
+            self._broker_state,
             interval_ms=settings.heartbeat_interval_ms,
             controller_url=self._controller_url,
             describe=self._describe,
             heard=self._heard,
         )
-        self._membership = Membership(
+        self._registrar = BrokerRegistrar(
             store,
-            self._standing,
+            self._broker_state,
             rack=settings.broker_rack,
             settings=stated(settings),
             random=random,
             on_fenced=self._fence,
-            on_registered=self._heartbeats.hurry,
+            on_registered=self._heartbeats.trigger,
         )
         self._configuration = Configuration(settings, store)
         self.coordinator = CoordinatorFinder(store)
-        self._means = Means(
+        self._dependencies = BrokerDependencies(
             settings=settings,
             configuration=self._configuration,
-            standing=self._standing,
+            broker_state=self._broker_state,
             store=store,
             peers=peers,
             metadata=self.metadata,
@@ -123,12 +123,12 @@ class Broker:
 
         """
         self._failed = asyncio.get_running_loop().create_future()
-        self._standing.url = url
-        cluster_id = await self._membership.connect()
+        self._broker_state.url = url
+        cluster_id = await self._registrar.connect()
         await self._configuration.refresh()
         logs = await asyncio.to_thread(self._open_logs, cluster_id)
-        engine = self._engine = Engine(self._means, logs, self._storage_failed)
-        self._means.metrics.watch(
+        engine = self._engine = Engine(self._dependencies, logs, self._storage_failed)
+        self._dependencies.metrics.watch(
             engine.replicas,
             sessions=lambda: len(engine.sessions),
             waiting=lambda: len(engine.acks),
@@ -139,8 +139,8 @@ class Broker:
         self._configuration.on_change = engine.reconfigure
         for loop in (*engine.loops(), self._configuration.run()):
             self._spawn(loop)
-        await self._membership.register()
-        self._spawn(self._membership.run())
+        await self._registrar.register()
+        self._spawn(self._registrar.run())
         self._spawn(self._heartbeats.run())
         self._spawn(self.coordinator.run())
 
@@ -160,7 +160,7 @@ class Broker:
 
     def stop_serving(self) -> None:
         """Refuse from now on, and answer everybody who waits."""
-        self._standing.stopping = True
+        self._broker_state.stopping = True
         self._fence()
         if self._engine is not None:
             self._engine.offset_finder.stop()
@@ -178,7 +178,7 @@ class Broker:
             await engine.finish_background()
             with suppress(StorageFailed):  # The high watermarks are learnt anew.
                 await engine.maintenance.checkpoint()
-            incarnation = self._standing.last_incarnation
+            incarnation = self._broker_state.last_incarnation
             clean = await asyncio.to_thread(engine.logs.close, incarnation)
             logger.info("logs closed", clean=clean, incarnation=incarnation)
         await self._store.close()
@@ -200,7 +200,7 @@ class Broker:
     def _storage_failed(self, error: StorageFailed) -> None:
         """Give up everything: nobody knows what is on the disk, and an fsync is not tried twice."""
         logger.error("storage failed", reason=error.message)
-        self._standing.stopping = True
+        self._broker_state.stopping = True
         # Not at once: an effect of some replica is being carried out just now.
         asyncio.get_running_loop().call_soon(self._fence)
         self._fail(error)
@@ -210,7 +210,7 @@ class Broker:
             self._failed.set_exception(error)
 
     def _fence(self) -> None:
-        self._standing.fence()
+        self._broker_state.fence()
         if self._engine is not None:
             self._engine.fence_all()
 
@@ -226,22 +226,22 @@ class Broker:
     @property
     def broker_id(self) -> int:
         """The number of this broker."""
-        return self._standing.broker_id
+        return self._broker_state.broker_id
 
     @property
     def url(self) -> str:
         """The address under which it is registered."""
-        return self._standing.url
+        return self._broker_state.url
 
     @property
     def incarnation(self) -> int:
         """The registration in force (rule R9); -1 while there is none."""
-        return self._standing.incarnation
+        return self._broker_state.incarnation
 
     @property
     def granted(self) -> bool:
         """Whether the controller has given this incarnation its full grant."""
-        return self._standing.granted
+        return self._broker_state.granted
 
     def readiness(self) -> list[str]:
         """Return why this broker is not ready to serve; nothing when it is."""
@@ -250,14 +250,14 @@ class Broker:
             reasons.append("starting: no cluster or no logs yet")
         if not self._store.is_connected():
             reasons.append("no session with ZooKeeper")
-        if not self._standing.granted:
+        if not self._broker_state.granted:
             reasons.append("no grant from the controller in this incarnation")
-        elif not self._standing.lease_valid():
+        elif not self._broker_state.lease_valid():
             reasons.append("the lease has run out")
         return reasons
 
     def _controller_url(self) -> str:
-        known = self._membership.controller or self.metadata.controller
+        known = self._registrar.controller or self.metadata.controller
         return known.url if known else ""
 
     def _describe(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
@@ -363,18 +363,18 @@ class Broker:
     # -- what other services ask -----------------------------------------------
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
-        """Take the roles that the controller grants; see `Commands`."""
+        """Take the roles that the controller grants; see `ControllerCommands`."""
         granted, engine = self.granted, self.engine
         moves = any(row.adding for topic in request.topics for row in topic.partitions)
         if moves:
             engine.throttle.begin()
         answer = engine.commands.leader_and_isr(request)
         if moves or not granted:
-            self._heartbeats.hurry()
+            self._heartbeats.trigger()
         return answer
 
     def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
-        """Stop replicas, and delete their logs if told to; see `Commands`."""
+        """Stop replicas, and delete their logs if told to; see `ControllerCommands`."""
         return self.engine.commands.stop_replica(request)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -383,15 +383,15 @@ class Broker:
         Raises:
             InvalidRequest, StaleIncarnation, StaleControllerEpoch: not for this
                 broker, or not from the present controller.
-            StaleVersion: see `MetadataCache.apply`.
+            StaleVersion: see `ClusterMetadataCache.apply`.
 
         """
         commands = self.engine.commands
-        self._standing.require_addressed(request.broker_id, request.incarnation)
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
         commands.obey(request.controller.epoch)
         version = self.metadata.apply(request)
         self.engine.take_configs(request.topics)
-        self._standing.learn(request.brokers)
+        self._broker_state.learn(request.brokers)
         return UpdateMetadataResponse(commands.controller_epoch, version)
 
     async def replica_fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:

@@ -17,13 +17,17 @@ from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.cluster.controlled_shutdown import ControlledShutdown
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
-from leadline_broker.runtime.replication.commands import Commands
+from leadline_broker.runtime.replication.commands import ControllerCommands
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
-from leadline_broker.runtime.replication.fetchers import FetchContext, Fetchers, FetchSettings
+from leadline_broker.runtime.replication.fetchers import (
+    FetchContext,
+    ReplicaFetcherManager,
+    ReplicaFetchSettings,
+)
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
@@ -48,7 +52,7 @@ logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class BrokerDependencies:
     """What a broker works with, before it has any logs.
 
     `settings` are what it was started with, `configuration` knows those in force.
@@ -56,10 +60,10 @@ class Means:
 
     settings: BrokerSettings
     configuration: Configuration
-    standing: BrokerState
+    broker_state: BrokerState
     store: ClusterStore
     peers: Peers
-    metadata: MetadataCache
+    metadata: ClusterMetadataCache
     metrics: BrokerMetrics
     heartbeats: Heartbeats
     controller_url: Callable[[], str]
@@ -74,34 +78,39 @@ class Engine:
     """
 
     def __init__(
-        self, means: Means, logs: LogStore, on_failed: Callable[[StorageFailed], None]
+        self,
+        dependencies: BrokerDependencies,
+        logs: LogStore,
+        on_failed: Callable[[StorageFailed], None],
     ) -> None:
-        self._means = means
+        self._dependencies = dependencies
         self._background: set[asyncio.Future[None]] = set()
         self.logs = logs
         self.acks = PendingAcks()
-        carrier = self._carrier = EffectExecutor(self.acks, on_failed)
+        executor = self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = (
             GroupFlusher(
-                on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
+                on_durable=executor.on_durable,
+                on_failed=on_failed,
+                on_group=dependencies.metrics.flushed,
             )
             for _ in range(2)
         )
         self.throttle = MovingThrottle(
-            sending=Throttle(means.clock, means.metrics.moved_out),
-            receiving=Throttle(means.clock, means.metrics.moved_in),
+            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out),
+            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in),
         )
-        self.fetchers = Fetchers(self._fetch_context())
+        self.fetchers = ReplicaFetcherManager(self._fetch_context())
         self.replicas = ReplicaManager(
-            means.standing.broker_id, logs, self.fetchers, carrier.carry_out
+            dependencies.broker_state.broker_id, logs, self.fetchers, executor.execute
         )
         self.isr_writer = IsrWriter(
-            means.store,
-            carry_out=carrier.carry_out,
+            dependencies.store,
+            execute=executor.execute,
             on_committed=self._isr_committed,
             on_stepped_down=self.replicas.applied,
         )
-        carrier.connect(
+        executor.connect(
             flusher=self.flusher,
             moving_flusher=self.moving_flusher,
             fetchers=self.fetchers,
@@ -109,24 +118,24 @@ class Engine:
         )
         self.sessions = FetchSessions(
             find=self.replicas.find,
-            carry_out=carrier.carry_out,
-            clock=means.clock,
+            execute=executor.execute,
+            clock=dependencies.clock,
             sending=self.throttle.sending,
         )
-        self._topic_settings = TopicSettings(means.configuration.current)
+        self._topic_settings = TopicSettings(dependencies.configuration.current)
         self._told: dict[str, PartitionSettings] = {}
-        logs.limit_open_files(means.configuration.current.open_files_max)
+        logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
         self.commands = self._commands()
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
         self.copies = self._copies()
         self.staging = self._staging()
-        self.copy_keeper = StagedCopyStore(
-            standing=means.standing, replicas=self.replicas, staging=self.staging
+        self.copy_store = StagedCopyStore(
+            broker_state=dependencies.broker_state, replicas=self.replicas, staging=self.staging
         )
         self.publishing = Publishing(
-            serving=self.serving, staging=self.staging, metrics=means.metrics
+            serving=self.serving, staging=self.staging, metrics=dependencies.metrics
         )
         self.replicas.on_dropped = self.staging.forget
         self.load = self._load_meter()
@@ -134,16 +143,16 @@ class Engine:
         self.shutdown = self._shutdown()
 
     def _fetch_context(self) -> FetchContext:
-        means, settings = self._means, self._means.settings
+        dependencies, settings = self._dependencies, self._dependencies.settings
         return FetchContext(
-            me=means.standing,
-            peers=means.peers,
+            me=dependencies.broker_state,
+            peers=dependencies.peers,
             flushes=self.flusher,
             moving_flushes=self.moving_flusher,
-            carry_out=self._carrier.carry_out,
-            clock=means.clock,
-            random=means.random,
-            settings=FetchSettings(
+            execute=self._executor.execute,
+            clock=dependencies.clock,
+            random=dependencies.random,
+            settings=ReplicaFetchSettings(
                 wait_max_ms=settings.replica_fetch_wait_max_ms,
                 min_bytes=settings.replica_fetch_min_bytes,
                 max_bytes=settings.replica_fetch_max_bytes,
@@ -153,86 +162,86 @@ class Engine:
             receiving=self.throttle.receiving,
         )
 
-    def _commands(self) -> Commands:
-        return Commands(
-            standing=self._means.standing,
+    def _commands(self) -> ControllerCommands:
+        return ControllerCommands(
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             logs=self.logs,
             settings=self._topic_settings,
-            carry_out=self._carrier.carry_out,
-            clock=self._means.clock,
+            execute=self._executor.execute,
+            clock=self._dependencies.clock,
             in_background=self._in_background,
         )
 
     def _serving(self) -> Serving:
         return Serving(
-            standing=self._means.standing,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
-            metadata=self._means.metadata,
+            metadata=self._dependencies.metadata,
             acks=self.acks,
-            metrics=self._means.metrics,
-            carrier=self._carrier,
-            clock=self._means.clock,
+            metrics=self._dependencies.metrics,
+            executor=self._executor,
+            clock=self._dependencies.clock,
         )
 
     def _offset_finder(self) -> OffsetFinder:
         return OffsetFinder(
-            standing=self._means.standing,
-            metadata=self._means.metadata,
+            broker_state=self._dependencies.broker_state,
+            metadata=self._dependencies.metadata,
             replicas=self.replicas,
             serving=self.serving,
-            peers=self._means.peers,
-            clock=self._means.clock,
+            peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
         )
 
     def _copies(self) -> StagedCopies:
         return StagedCopies(
-            standing=self._means.standing,
+            broker_state=self._dependencies.broker_state,
             serving=self.serving,
-            peers=self._means.peers,
-            metrics=self._means.metrics,
-            random=self._means.random,
+            peers=self._dependencies.peers,
+            metrics=self._dependencies.metrics,
+            random=self._dependencies.random,
         )
 
     def _staging(self) -> Staging:
         return Staging(
             store=self.logs.staged,
-            configuration=self._means.configuration,
-            standing=self._means.standing,
+            configuration=self._dependencies.configuration,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             serving=self.serving,
             copies=self.copies,
-            clock=self._means.clock,
+            clock=self._dependencies.clock,
             in_background=self._in_background,
         )
 
     def _load_meter(self) -> LoadMeter:
         return LoadMeter(
-            self._means.standing.broker_id,
-            configuration=self._means.configuration,
+            self._dependencies.broker_state.broker_id,
+            configuration=self._dependencies.configuration,
             replicas=self.replicas,
             logs=self.logs,
-            clock=self._means.clock,
+            clock=self._dependencies.clock,
         )
 
     def _maintenance(self) -> Maintenance:
         return Maintenance(
-            configuration=self._means.configuration,
-            standing=self._means.standing,
+            configuration=self._dependencies.configuration,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             logs=self.logs,
-            clock=self._means.clock,
-            carry_out=self._carrier.carry_out,
+            clock=self._dependencies.clock,
+            execute=self._executor.execute,
         )
 
     def _shutdown(self) -> ControlledShutdown:
         return ControlledShutdown(
-            peers=self._means.peers,
-            standing=self._means.standing,
+            peers=self._dependencies.peers,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
-            metadata=self._means.metadata,
-            controller_url=self._means.controller_url,
-            backoff=Backoff(self._means.random, first_ms=100, longest_ms=1_000),
+            metadata=self._dependencies.metadata,
+            controller_url=self._dependencies.controller_url,
+            backoff=Backoff(self._dependencies.random, first_ms=100, longest_ms=1_000),
         )
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -247,7 +256,7 @@ class Engine:
 
     def reconfigure(self) -> None:
         """Go by changed settings of this broker or the cluster, everywhere and at once."""
-        settings = self._means.configuration.current
+        settings = self._dependencies.configuration.current
         self.logs.limit_open_files(settings.open_files_max)
         self._topic_settings.rebase(settings)
         for partition in self.replicas.all():
@@ -282,8 +291,8 @@ class Engine:
     def _isr_committed(
         self, partition: Partition, proposal: IsrProposal, members_before: int
     ) -> None:
-        self._means.metrics.isr_changed(proposal, members_before)
-        self._means.heartbeats.isr_changed(partition.topic, partition.partition)
+        self._dependencies.metrics.isr_changed(proposal, members_before)
+        self._dependencies.heartbeats.isr_changed(partition.topic, partition.partition)
         logger.info(
             "ISR changed",
             topic=partition.topic,

@@ -15,7 +15,7 @@ import structlog
 
 from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
@@ -37,14 +37,14 @@ class ControlledShutdown:
         self,
         *,
         peers: Peers,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
-        metadata: MetadataCache,
+        metadata: ClusterMetadataCache,
         controller_url: Callable[[], str],
         backoff: Backoff,
     ) -> None:
         self._peers = peers
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._metadata = metadata
         self._controller_url = controller_url
@@ -52,7 +52,7 @@ class ControlledShutdown:
 
     async def run(self, timeout_ms: int) -> None:
         """Return once nothing is led here, nobody else can lead it, or the time is up."""
-        self._standing.leaving = True
+        self._broker_state.leaving = True
         logger.info("handing over", partitions=len(self._replicas.led()))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
@@ -72,7 +72,7 @@ class ControlledShutdown:
         await asyncio.sleep(self._backoff.next_ms() / 1000)
 
     def _may_ask(self) -> bool:
-        return self._standing.granted and self._standing.lease_valid()
+        return self._broker_state.granted and self._broker_state.lease_valid()
 
     async def _moves_on(self) -> bool:
         """Ask once; tell whether asking again may still bring something."""
@@ -95,7 +95,7 @@ class ControlledShutdown:
             LeadlineError: it refuses, or nobody knows what it did.
 
         """
-        me = self._standing
+        me = self._broker_state
         cause = f"shutdown-{me.broker_id}-{me.incarnation}"
         request = ControlledShutdownRequest(me.broker_id, me.incarnation, cause)
         answer = await self._peers.controlled_shutdown(
@@ -105,7 +105,7 @@ class ControlledShutdown:
 
     def _another_may_lead(self, partition: Partition) -> bool:
         """Tell whether a replica lives elsewhere: it may still catch up."""
-        assigned = {*partition.replica.state.assigned} - {self._standing.broker_id}
+        assigned = {*partition.replica.state.assigned} - {self._broker_state.broker_id}
         return not assigned.isdisjoint(self._metadata.brokers)
 
 

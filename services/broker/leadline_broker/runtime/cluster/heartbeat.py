@@ -33,7 +33,7 @@ class Heartbeats:
     def __init__(
         self,
         peers: Peers,
-        standing: BrokerState,
+        broker_state: BrokerState,
         *,
         interval_ms: int,
         controller_url: Callable[[], str],
@@ -41,7 +41,7 @@ class Heartbeats:
         heard: Callable[[HeartbeatResponse], None],
     ) -> None:
         self._peers = peers
-        self._standing = standing
+        self._broker_state = broker_state
         self._interval_ms = interval_ms
         self._controller_url = controller_url
         self._describe = describe
@@ -55,7 +55,7 @@ class Heartbeats:
         self._isr_changes[topic, partition] = None
         self._now.set()
 
-    def hurry(self) -> None:
+    def trigger(self) -> None:
         """Send the next heartbeat at once."""
         self._now.set()
 
@@ -67,7 +67,7 @@ class Heartbeats:
                     await self._now.wait()
             self._now.clear()
             url = self._controller_url()
-            if url and self._standing.incarnation != NO_INCARNATION:
+            if url and self._broker_state.incarnation != NO_INCARNATION:
                 await self._beat(url)
 
     async def _beat(self, url: str) -> None:

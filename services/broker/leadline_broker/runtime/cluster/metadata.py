@@ -41,7 +41,7 @@ class _Topic:
         return self._fragment
 
 
-class MetadataCache:
+class ClusterMetadataCache:
     """The latest metadata that the controller has sent; version 0 means none yet.
 
     Owned by the event loop.

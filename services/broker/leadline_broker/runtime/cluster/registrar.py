@@ -26,7 +26,7 @@ class SupersededError(Exception):
     """Another process registered under this broker's id: this one must end."""
 
 
-class Membership:
+class BrokerRegistrar:
     """Keeps this broker registered. Owned by the event loop.
 
     `rack` and `settings` go into the registration. `on_fenced()` is called the
@@ -37,7 +37,7 @@ class Membership:
     def __init__(
         self,
         store: ClusterStore,
-        standing: BrokerState,
+        broker_state: BrokerState,
         *,
         rack: str | None,
         settings: Mapping[str, str],
@@ -46,7 +46,7 @@ class Membership:
         on_registered: Callable[[], None],
     ) -> None:
         self._store = store
-        self._standing = standing
+        self._broker_state = broker_state
         self._rack = rack
         self._settings = settings
         self._backoff = Backoff(random, first_ms=100, longest_ms=2_000)
@@ -77,7 +77,7 @@ class Membership:
                     await self._store.close()
                     await self._store.connect(self._session_lost, self._wake.set)
                 incarnation = await self._store.register(
-                    self._standing.url, self._rack, self._settings
+                    self._broker_state.url, self._rack, self._settings
                 )
             except ZkError as error:
                 self._lost = True
@@ -86,8 +86,8 @@ class Membership:
             if self._lost:
                 continue
             self._backoff.reset()
-            self._standing.registered(incarnation)
-            logger.info("registered", incarnation=incarnation, url=self._standing.url)
+            self._broker_state.registered(incarnation)
+            logger.info("registered", incarnation=incarnation, url=self._broker_state.url)
             self._wake.set()
             self._on_registered()
             return
@@ -118,7 +118,7 @@ class Membership:
             return
         if registration is Registration.ANOTHERS:
             raise SupersededError(
-                f"another process has registered as broker {self._standing.broker_id}"
+                f"another process has registered as broker {self._broker_state.broker_id}"
             )
         if registration is Registration.GONE:
             logger.warning("registration gone")
@@ -128,8 +128,8 @@ class Membership:
         """Stop acting at once; the rest is done by `run`."""
         if not self._lost:
             self._lost = True
-            logger.warning("session lost", incarnation=self._standing.incarnation)
-            self._standing.fence()
+            logger.warning("session lost", incarnation=self._broker_state.incarnation)
+            self._broker_state.fence()
             self._on_fenced()
         self._wake.set()
 

@@ -42,7 +42,7 @@ _SETTLING_CHECKS: Final = 50
 _SETTLING_PAUSE_S: Final = 0.02
 
 
-class Commands:
+class ControllerCommands:
     """Carries out what the controller orders. Owned by the event loop.
 
     `in_background(work)` runs the slow rest of a deletion in some thread.
@@ -51,19 +51,19 @@ class Commands:
     def __init__(
         self,
         *,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
         logs: LogStore,
         settings: TopicSettings,
-        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        execute: Callable[[Partition, Sequence[Effect]], None],
         clock: Clock,
         in_background: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._logs = logs
         self._settings = settings
-        self._carry_out = carry_out
+        self._execute = execute
         self._clock = clock
         self._in_background = in_background
         self._stopped: OrderedDict[ReplicaKey, int] = OrderedDict()
@@ -100,11 +100,11 @@ class Commands:
             BrokerFenced: this incarnation has not had its full grant yet.
 
         """
-        self._standing.require_addressed(request.broker_id, request.incarnation)
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
         self.obey(request.controller_epoch)
-        if not (self._standing.granted or request.is_init):
+        if not (self._broker_state.granted or request.is_init):
             raise BrokerFenced("the broker awaits its full grant")
-        self._standing.learn(request.brokers)
+        self._broker_state.learn(request.brokers)
         now = self._clock.monotonic_ms()
         order = (request.controller_epoch, request.sequence)
         codes = [self._grant_topic(topic, now, order) for topic in request.topics]
@@ -112,10 +112,10 @@ class Commands:
         if request.is_init:
             if not overtaken:
                 self._set_aside_all_but(request.topics)
-            if not self._standing.granted:
+            if not self._broker_state.granted:
                 logger.info("granted", replicas=len(self._replicas), cause=request.cause)
-            self._standing.granted = True
-        return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
+            self._broker_state.granted = True
+        return CommandResponse(self.controller_epoch, self._broker_state.incarnation, codes)
 
     def _grant_topic(self, topic: TopicRows, now: int, order: Order) -> list[int]:
         settings = self._settings.of(topic.configs)
@@ -135,7 +135,7 @@ class Commands:
             if order >= self._latest:
                 self._replicas.configure(partition, settings)
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
-            self._carry_out(partition, effects)
+            self._execute(partition, effects)
         except LeadlineError as error:
             logger.warning(
                 "grant refused", topic=topic.topic, partition=row.partition, reason=error.message
@@ -175,12 +175,12 @@ class Commands:
         knows which epochs it led. A replica that a reassignment removed may be brought
         back in the same epoch.
         """
-        if self._standing.broker_id not in row.replicas:
+        if self._broker_state.broker_id not in row.replicas:
             raise InvalidRequest("the grant does not assign the partition to this broker")
         if order < self._latest:
             raise FencedLeaderEpoch("the grant was overtaken by a newer one")
         stopped = self._stopped.get((topic.topic_id, row.partition))
-        again = row.leader_epoch == stopped and self._standing.broker_id in row.adding
+        again = row.leader_epoch == stopped and self._broker_state.broker_id in row.adding
         if stopped is not None and row.leader_epoch <= stopped and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
@@ -206,13 +206,13 @@ class Commands:
             InvalidRequest, StaleIncarnation, StaleControllerEpoch: see R1.
 
         """
-        self._standing.require_addressed(request.broker_id, request.incarnation)
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
         self.obey(request.controller_epoch)
         codes = [
             [self._stop(topic.topic_id, row, request.delete) for row in topic.partitions]
             for topic in request.topics
         ]
-        return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
+        return CommandResponse(self.controller_epoch, self._broker_state.incarnation, codes)
 
     def _stop(self, topic_id: str, row: StopRow, delete: bool) -> int:
         key = (topic_id, row.partition)

@@ -90,7 +90,7 @@ class EffectExecutor:
         self._flusher, self._moving_flusher = flusher, moving_flusher
         self._fetchers, self._isr = fetchers, isr
 
-    def carry_out(self, partition: Partition, effects: Sequence[Effect]) -> None:
+    def execute(self, partition: Partition, effects: Sequence[Effect]) -> None:
         """Execute effects in order; what they bring about is executed at once.
 
         Raises:
@@ -123,7 +123,7 @@ class EffectExecutor:
 
     def on_durable(self, partition: Partition) -> None:
         """Tell a replica that its log was fsynced."""
-        self.carry_out(partition, partition.replica.on_durable())
+        self.execute(partition, partition.replica.on_durable())
 
     def _flush(self, partition: Partition, _: Flush) -> None:
         if partition.log.durable_end_offset < partition.log.log_end_offset:
@@ -147,7 +147,7 @@ class EffectExecutor:
             count += header.record_count
         partition.log.append(effect.records)
         partition.took(len(effect.records), count)
-        self.carry_out(partition, partition.replica.on_fetched(effect.leader_high_watermark))
+        self.execute(partition, partition.replica.on_fetched(effect.leader_high_watermark))
 
     def _start_fetching(self, partition: Partition, effect: StartFetching) -> None:
         self._fetchers.start(partition, effect.leader)

@@ -39,7 +39,7 @@ from leadline_common.rpc import (
     ReplicaFetchResponse,
 )
 
-CarryOut = Callable[[Partition, list[Effect]], None]
+Execute = Callable[[Partition, list[Effect]], None]
 Find = Callable[[ReplicaKey], Partition | None]
 
 _LEFT_BEHIND_MS: Final = 600_000
@@ -237,10 +237,10 @@ def _replace(row: FetchedRow, *, error_code: int = NO_ERROR, records: bytes = b"
 class FetchSessions:
     """All sessions of this leader's followers. Owned by the event loop."""
 
-    def __init__(self, *, find: Find, carry_out: CarryOut, clock: Clock, sending: Throttle) -> None:
+    def __init__(self, *, find: Find, execute: Execute, clock: Clock, sending: Throttle) -> None:
         self._sending = sending
         self._find = find
-        self._carry_out = carry_out
+        self._execute = execute
         self._clock = clock
         self._sessions: dict[tuple[int, int], FetchSession] = {}
 
@@ -324,7 +324,7 @@ class FetchSessions:
                     leaving=request.leaving,
                 )
                 if effects:
-                    self._carry_out(partition, effects)
+                    self._execute(partition, effects)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
                     session.place(partition, row)
                 else:

@@ -84,7 +84,7 @@ class Flushes(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSettings:
+class ReplicaFetchSettings:
     """How followers fetch; see `replica.fetch.*` and `num.replica.fetchers`."""
 
     wait_max_ms: int
@@ -106,10 +106,10 @@ class FetchContext:
     peers: Peers
     flushes: Flushes
     moving_flushes: Flushes
-    carry_out: Callable[[Partition, Sequence[Effect]], None]
+    execute: Callable[[Partition, Sequence[Effect]], None]
     clock: Clock
     random: Random
-    settings: FetchSettings
+    settings: ReplicaFetchSettings
     nonces: Iterator[int]
     receiving: Throttle
 
@@ -118,14 +118,14 @@ class FetchContext:
         return Backoff(self.random, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
 
 
-class Fetchers:
+class ReplicaFetcherManager:
     """All fetchers of this broker. Owned by the event loop."""
 
     def __init__(self, context: FetchContext) -> None:
         self._context = context
-        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._of: dict[Partition, Fetcher] = {}
+        self._of: dict[Partition, ReplicaFetcher] = {}
 
     def start(self, partition: Partition, leader: int) -> None:
         """Fetch the partition from `leader`, from wherever its log ends."""
@@ -136,7 +136,7 @@ class Fetchers:
         fetcher = self._fetchers.get(place)
         if fetcher is None:
             caught_up = partial(self.start, leader=leader) if moving else None
-            fetcher = self._fetchers[place] = Fetcher(leader, self._context, caught_up)
+            fetcher = self._fetchers[place] = ReplicaFetcher(leader, self._context, caught_up)
             task = asyncio.create_task(fetcher.run(), name=f"fetcher-{place[0]}-{place[1]}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -159,7 +159,7 @@ class Fetchers:
         self._of.clear()
 
 
-class Fetcher:
+class ReplicaFetcher:
     """Fetches some partitions from one leader.
 
     With `on_caught_up` they are moving replicas: what is fetched is throttled, and
@@ -348,7 +348,7 @@ class Fetcher:
         self._session = NO_SESSION
         for partition in list(self._partitions.values()):
             if partition.replica.has_parked:
-                self._context.carry_out(partition, partition.replica.give_up())
+                self._context.execute(partition, partition.replica.give_up())
         pause_ms = self._backoff.next_ms()
         if self._backoff.failures == 1:
             logger.info("fetch failed", leader=self._leader, reason=reason)
@@ -368,7 +368,7 @@ class Fetcher:
         """Let the replica use a row; what it refuses is asked for again, later."""
         try:
             effects = partition.replica.on_fetch_answer(row)
-            self._context.carry_out(partition, effects)
+            self._context.execute(partition, effects)
         except LeadlineError as error:
             logger.warning(
                 "fetched records refused",

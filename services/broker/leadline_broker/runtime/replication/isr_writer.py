@@ -25,7 +25,7 @@ logger = structlog.get_logger(__name__)
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
-CarryOut = Callable[[Partition, Sequence[Effect]], None]
+Execute = Callable[[Partition, Sequence[Effect]], None]
 Changed = Callable[[Partition, IsrProposal, int], None]
 
 
@@ -40,12 +40,12 @@ class IsrWriter:
         self,
         store: ClusterStore,
         *,
-        carry_out: CarryOut,
+        execute: Execute,
         on_committed: Changed,
         on_stepped_down: Callable[[Partition], None],
     ) -> None:
         self._store = store
-        self._carry_out = carry_out
+        self._execute = execute
         self._on_committed = on_committed
         self._on_stepped_down = on_stepped_down
         self._writes: dict[Partition, tuple[Replica, IsrProposal]] = {}
@@ -109,7 +109,7 @@ class IsrWriter:
                 isr=proposal.isr,
                 result=result.value,
             )
-        self._carry_out(partition, effects)
+        self._execute(partition, effects)
         if result is IsrWriteResult.JOINER_REFUSED:
             for broker, _ in proposal.joiners:
                 partition.ask_again(broker)
@@ -133,7 +133,7 @@ class IsrWriter:
                 if replica.leadership is not None:
                     unreadable[partition] = replica
             elif partition.replica is replica:
-                self._carry_out(partition, replica.on_state_read(states[names[partition]]))
+                self._execute(partition, replica.on_state_read(states[names[partition]]))
                 if replica.leadership is None:
                     self._on_stepped_down(partition)
         self._reads = unreadable | self._reads

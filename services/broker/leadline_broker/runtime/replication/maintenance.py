@@ -31,18 +31,18 @@ class Maintenance:
         self,
         *,
         configuration: Configuration,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
         logs: LogStore,
         clock: Clock,
-        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        execute: Callable[[Partition, Sequence[Effect]], None],
     ) -> None:
         self._configuration = configuration
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._logs = logs
         self._clock = clock
-        self._carry_out = carry_out
+        self._execute = execute
         self._checkpointed: dict[ReplicaKey, int] = {}
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
@@ -72,11 +72,11 @@ class Maintenance:
         Without a lease nothing is proposed: after a long pause of this process
         every follower looks late.
         """
-        if not self._standing.lease_valid():
+        if not self._broker_state.lease_valid():
             return
         now = self._clock.monotonic_ms()
         for partition in list(self._replicas.unsettled):
-            self._carry_out(partition, partition.replica.maybe_change_isr(now))
+            self._execute(partition, partition.replica.maybe_change_isr(now))
             self._replicas.applied(partition)
 
     async def checkpoint(self) -> None:

@@ -33,12 +33,12 @@ class ReplicaManager:
         broker_id: int,
         logs: LogStore,
         fetchers: Fetchers,
-        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        execute: Callable[[Partition, Sequence[Effect]], None],
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
         self._fetchers = fetchers
-        self._carry_out = carry_out
+        self._execute = execute
         self._partitions: dict[ReplicaKey, Partition] = {}
         self._names: dict[tuple[str, int], Partition] = {}
         self.unsettled: dict[Partition, None] = {}
@@ -161,14 +161,14 @@ class ReplicaManager:
     def fence(self, partition: Partition) -> None:
         """Leave the role of one replica; what waits for it fails."""
         self._fetchers.stop(partition)
-        self._carry_out(partition, partition.replica.step_down())
+        self._execute(partition, partition.replica.step_down())
         self.applied(partition)
 
     def configure(self, partition: Partition, settings: PartitionSettings) -> None:
         """Let changed settings take effect at once: fewer in-sync replicas may be enough now."""
         if partition.settings is not settings:
             partition.configure(settings)
-            self._carry_out(partition, partition.replica.on_durable())
+            self._execute(partition, partition.replica.on_durable())
             self.applied(partition)
 
     def set_aside(self, partition: Partition) -> None:

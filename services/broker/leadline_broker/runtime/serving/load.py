@@ -15,7 +15,7 @@ from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Partition, Traffic
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
-from leadline_broker.runtime.serving.views import BrokerLoad, ReplicaLoad
+from leadline_broker.runtime.serving.views import BrokerLoadReport, ReplicaLoad
 from leadline_common.clock import Clock
 
 _NOTES: Final = 6
@@ -63,13 +63,13 @@ class LoadMeter:
         while len(self._notes) > 1 and self._notes[1].at_ms <= begin:
             self._notes.popleft()
 
-    async def report(self) -> BrokerLoad:
+    async def report(self) -> BrokerLoadReport:
         """Return the load since the beginning of the window; right after a start since then."""
         total, free = await asyncio.to_thread(self._logs.space)
         now, first = self._clock.monotonic_ms(), self._notes[0]
         end = self._clock.wall_ms()
         rows = [_row(p, first.totals.get(p, Traffic())) for p in self._replicas.all()]
-        return BrokerLoad(
+        return BrokerLoadReport(
             broker_id=self._broker_id,
             window_start_ms=end - (now - first.at_ms),
             window_end_ms=end,

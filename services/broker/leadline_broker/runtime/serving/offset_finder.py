@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving
@@ -53,14 +53,14 @@ class OffsetFinder:
     def __init__(
         self,
         *,
-        standing: BrokerState,
-        metadata: MetadataCache,
+        broker_state: BrokerState,
+        metadata: ClusterMetadataCache,
         replicas: ReplicaManager,
         serving: Serving,
         peers: Peers,
         clock: Clock,
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._metadata = metadata
         self._replicas = replicas
         self._serving = serving
@@ -134,7 +134,9 @@ class OffsetFinder:
             return _refused(one, error)
         return PartitionAnswer(
             *one.name,
-            leader=LeaderRow(self._standing.broker_id, self._standing.url, ends.leader_epoch),
+            leader=LeaderRow(
+                self._broker_state.broker_id, self._broker_state.url, ends.leader_epoch
+            ),
             offsets=PartitionEnds(
                 ends.log_start_offset,
                 ends.high_watermark,
@@ -150,7 +152,7 @@ class OffsetFinder:
         hint = found.leader
         if found.error_code != NotLeader.code or hint is None:
             return ""
-        return hint.url if hint.id != self._standing.broker_id else ""
+        return hint.url if hint.id != self._broker_state.broker_id else ""
 
     async def _there(
         self, url: str, asked: Sequence[PartitionQuestion]
@@ -183,7 +185,7 @@ class OffsetFinder:
             left_ms = min(left_ms, _UNSETTLED_MS)
         waits: list[Coroutine[Any, Any, object]] = [
             self._moved_here(names, after)
-            if url == self._standing.url
+            if url == self._broker_state.url
             else self._moved_there(url, names, after, left_ms)
             for url, names in by_url.items()
         ]

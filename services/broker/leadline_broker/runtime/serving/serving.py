@@ -10,7 +10,7 @@ from leadline_broker.domain.producers import Duplicate
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor
 from leadline_broker.runtime.replication.partition import Partition
@@ -45,20 +45,20 @@ class Serving:
     def __init__(
         self,
         *,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
-        metadata: MetadataCache,
+        metadata: ClusterMetadataCache,
         acks: PendingAcks,
         metrics: BrokerMetrics,
-        carrier: EffectExecutor,
+        executor: EffectExecutor,
         clock: Clock,
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._metadata = metadata
         self._acks = acks
         self._metrics = metrics
-        self._carrier = carrier
+        self._executor = executor
         self._clock = clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
@@ -71,11 +71,11 @@ class Serving:
         """
         partition = self._replicas.named(topic, number)
         if partition is None or partition.replica.role is not Role.LEADER:
-            self._standing.require_grant()
+            self._broker_state.require_grant()
             raise self._not_led(topic, number, partition)
-        self._standing.require_grant()
+        self._broker_state.require_grant()
         current = partition.replica.state.leader_epoch
-        self._require_epoch(leader_epoch, current, self._standing.broker_id)
+        self._require_epoch(leader_epoch, current, self._broker_state.broker_id)
         return partition
 
     def _readable(
@@ -92,17 +92,17 @@ class Serving:
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
             return self.led(topic, number, leader_epoch)
         current = partition.replica.state.leader_epoch
-        in_sync = row is not None and self._standing.broker_id in row.isr
+        in_sync = row is not None and self._broker_state.broker_id in row.isr
         if not in_sync or row is None or row.leader_epoch != current:
             return self.led(topic, number, leader_epoch)
-        self._standing.require_grant()
+        self._broker_state.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
         return partition
 
     def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
         if stated is not None and stated != current:
             error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
-            hint = self._standing.hint(leader, current)
+            hint = self._broker_state.hint(leader, current)
             raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
 
     def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
@@ -116,8 +116,8 @@ class Serving:
             if self._metadata.topic_id(topic) is None:
                 return UnknownTopic(f"topic {topic} is not known here")
             return UnknownPartition(f"topic {topic} has no partition {number}")
-        hint = self._standing.hint(leader, epoch)
-        if leader in {NO_LEADER, self._standing.broker_id}:
+        hint = self._broker_state.hint(leader, epoch)
+        if leader in {NO_LEADER, self._broker_state.broker_id}:
             # Elected by what others say, but without the grant: it is on its way.
             return LeaderNotAvailable(f"{topic}-{number} has no leader at present", leader=hint)
         return NotLeader(f"broker {leader} leads {topic}-{number}", leader=hint)
@@ -186,10 +186,10 @@ class Serving:
         for header in headers:
             stamp(data, header, offset, epoch)
             offset += header.record_count
-        self._carrier.append(partition, data)
+        self._executor.append(partition, data)
         effects = partition.replica.on_appended(base, self._clock.monotonic_ms())
         self._replicas.unsettled[partition] = None
-        self._carrier.carry_out(partition, effects)
+        self._executor.execute(partition, effects)
         partition.appended(len(data))
         partition.took(len(data), offset - base)
         return base, offset
@@ -205,7 +205,7 @@ class Serving:
         token, acknowledged = self._acks.open()
         replica = partition.replica
         try:
-            self._carrier.carry_out(partition, replica.park(end, token))
+            self._executor.execute(partition, replica.park(end, token))
             async with asyncio.timeout(timeout_ms / 1000):
                 await acknowledged
         except TimeoutError:
@@ -214,7 +214,7 @@ class Serving:
             if not acknowledged.done() or acknowledged.cancelled():
                 replica.unpark(token)
                 self._acks.close(token)
-        if not self._standing.lease_valid():
+        if not self._broker_state.lease_valid():
             raise LeadershipLost("the broker lost touch with ZooKeeper before it could answer")
 
     async def fetch(
@@ -315,7 +315,7 @@ class Serving:
         partition = self.led(topic, number)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
-            self._require_epoch(epoch, current, self._standing.broker_id)
+            self._require_epoch(epoch, current, self._broker_state.broker_id)
         found, end = log.epochs.end_of(epoch, log.log_end_offset)
         return EpochEnd(found, end, current)
 

@@ -36,7 +36,7 @@ class EpochEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedUpload:
+class StagingResult:
     """What was staged, and until when it is kept (Unix ms) unless it is published."""
 
     staged_id: str
@@ -97,7 +97,7 @@ class ReplicaLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerLoad:
+class BrokerLoadReport:
     """The load of every replica on a broker, and the room on its disk. Times in Unix ms."""
 
     broker_id: int

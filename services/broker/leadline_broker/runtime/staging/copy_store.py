@@ -27,9 +27,9 @@ class StagedCopyStore:
     """
 
     def __init__(
-        self, *, standing: BrokerState, replicas: ReplicaManager, staging: Staging
+        self, *, broker_state: BrokerState, replicas: ReplicaManager, staging: Staging
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._staging = staging
 
@@ -55,7 +55,7 @@ class StagedCopyStore:
             return StagedRecords(await self._staging.read(partition.key, request.staged_id))
 
     def _hosted(self, request: StagedRequest) -> Partition:
-        self._standing.require_addressed(request.broker_id, request.incarnation)
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
         partition = self._replicas.find((request.topic_id, request.partition))
         if partition is None:
             raise UnknownPartition("there is no replica of that partition here")

@@ -25,7 +25,7 @@ from leadline_broker.runtime.ports import ReplicaKey
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.serving.views import PublishedBatch
-from leadline_broker.runtime.staging.staging import Staging, Upload
+from leadline_broker.runtime.staging.staging import StagedUpload, Staging
 from leadline_client.batches import BatchHeader, parse_headers, stamp_producer, validate
 from leadline_client.errors import (
     CorruptBatch,
@@ -40,7 +40,7 @@ _APPEND_BYTES: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ApplicationBatch:
     """One batch of an application on its way into a partition."""
 
     partition: Partition
@@ -81,7 +81,7 @@ class Publishing:
         async with lock:
             partition = self._serving.led(topic, number)
             epoch = partition.replica.state.leader_epoch
-            todo = Batch(partition, epoch, publisher_id(app), batch)
+            todo = ApplicationBatch(partition, epoch, publisher_id(app), batch)
             found = todo.publishes.settled(todo.publisher, batch)
             if found is None:
                 await self._append_staged(todo, staged)
@@ -97,7 +97,7 @@ class Publishing:
         self._metrics.published(duplicate=duplicate)
         return PublishedBatch(found.base_offset, found.last_offset, epoch, duplicate)
 
-    async def _append_staged(self, batch: Batch, staged: Sequence[str]) -> None:
+    async def _append_staged(self, batch: ApplicationBatch, staged: Sequence[str]) -> None:
         """Append what is staged; what is not here, or damaged, comes from another replica."""
         batch.partition.replica.check_append(all_replicas=True)
         try:
@@ -106,7 +106,7 @@ class Publishing:
             await self._staging.recover(batch.partition, staged)
             await self._append_held(batch, staged)
 
-    async def _append_held(self, batch: Batch, staged: Sequence[str]) -> None:
+    async def _append_held(self, batch: ApplicationBatch, staged: Sequence[str]) -> None:
         with self._staging.held(batch.partition.key, staged) as uploads:
             groups = _groups(uploads)
             counts: list[int] = []
@@ -116,7 +116,7 @@ class Publishing:
             first = self._first_piece(batch, counts)
             await self._append_groups(batch, groups, data, first, len(counts))
 
-    def _first_piece(self, batch: Batch, counts: Sequence[int]) -> int:
+    def _first_piece(self, batch: ApplicationBatch, counts: Sequence[int]) -> int:
         if len(counts) > MOST_PIECES:
             raise InvalidRequest(f"{len(counts)} record batches; {MOST_PIECES} make a batch")
         verdict = batch.publishes.check(batch.publisher, batch.number, counts)
@@ -126,8 +126,8 @@ class Publishing:
 
     async def _append_groups(
         self,
-        batch: Batch,
-        groups: Sequence[Sequence[Upload]],
+        batch: ApplicationBatch,
+        groups: Sequence[Sequence[StagedUpload]],
         last: bytearray,
         first: int,
         pieces: int,
@@ -150,7 +150,7 @@ class Publishing:
                     raise
                 raise LeadershipLost(f"published in part, again: {error.message}") from error
 
-    def _append(self, batch: Batch, data: bytearray) -> None:
+    def _append(self, batch: ApplicationBatch, data: bytearray) -> None:
         """Append, if all is still as it was before the last wait."""
         partition = batch.partition
         led = self._serving.led(partition.topic, partition.partition, batch.leader_epoch)
@@ -161,7 +161,7 @@ class Publishing:
         self._serving.append(partition, data, headers, batch.leader_epoch)
         self._metrics.produced(sum(header.record_count for header in headers), len(data))
 
-    async def _load(self, key: ReplicaKey, group: Sequence[Upload]) -> bytearray:
+    async def _load(self, key: ReplicaKey, group: Sequence[StagedUpload]) -> bytearray:
         """Return the content of some uploads, checked."""
         data = bytearray()
         for upload in group:
@@ -177,9 +177,9 @@ class Publishing:
         return data
 
 
-def _groups(uploads: Sequence[Upload]) -> list[list[Upload]]:
+def _groups(uploads: Sequence[StagedUpload]) -> list[list[StagedUpload]]:
     """Return the uploads in order, in groups to append at once."""
-    groups: list[list[Upload]] = [[]]
+    groups: list[list[StagedUpload]] = [[]]
     size = 0
     for upload in uploads:
         size += upload.size
@@ -190,7 +190,9 @@ def _groups(uploads: Sequence[Upload]) -> list[list[Upload]]:
     return groups
 
 
-def _stamped(data: bytearray, batch: Batch, place: int, skip: int, pieces: int) -> bytearray:
+def _stamped(
+    data: bytearray, batch: ApplicationBatch, place: int, skip: int, pieces: int
+) -> bytearray:
     """Return the pieces but for the first `skip`, with who publishes written into them."""
     headers: list[BatchHeader] = list(parse_headers(data))
     for index, header in enumerate(headers):

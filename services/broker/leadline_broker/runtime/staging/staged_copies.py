@@ -50,13 +50,13 @@ class StagedCopies:
     def __init__(
         self,
         *,
-        standing: BrokerState,
+        broker_state: BrokerState,
         serving: Serving,
         peers: Peers,
         metrics: BrokerMetrics,
         random: Random,
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._serving = serving
         self._peers = peers
         self._metrics = metrics
@@ -183,7 +183,7 @@ class StagedCopies:
             ConnectionLost: nobody knows where it is.
 
         """
-        address = self._standing.address_of(broker)
+        address = self._broker_state.address_of(broker)
         if address is None:
             raise ConnectionLost(f"the address of broker {broker} is not known")
         url, incarnation = address
@@ -191,7 +191,7 @@ class StagedCopies:
         return url, {
             "broker_id": broker,
             "incarnation": incarnation,
-            "leader": self._standing.broker_id,
+            "leader": self._broker_state.broker_id,
             "leader_epoch": partition.replica.state.leader_epoch,
             "topic_id": topic_id,
             "partition": number,

@@ -22,7 +22,7 @@ from leadline_broker.runtime.ports import ReplicaKey, StagedStore
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving, require_size
-from leadline_broker.runtime.serving.views import StagedUpload
+from leadline_broker.runtime.serving.views import StagingResult
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
 from leadline_client.batches import Buffer, validate
 from leadline_client.errors import BodyTooLarge, LeaderNotAvailable, StagingFull, UnknownStaged
@@ -34,7 +34,7 @@ _LONGEST_SWEEP_MS: Final = 60_000
 
 
 @dataclass(slots=True, eq=False)
-class Upload:
+class StagedUpload:
     """One upload; `users` read or write it just now, and keep it here.
 
     `written` is set once it is on disk, or has failed to get there and is here no more.
@@ -55,7 +55,7 @@ class Staging:
         *,
         store: StagedStore,
         configuration: Configuration,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
         serving: Serving,
         copies: StagedCopies,
@@ -64,17 +64,17 @@ class Staging:
     ) -> None:
         self._store = store
         self._configuration = configuration
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._serving = serving
         self._copies = copies
         self._clock = clock
         self._in_background = in_background
-        self._uploads: dict[ReplicaKey, dict[str, Upload]] = {}
+        self._uploads: dict[ReplicaKey, dict[str, StagedUpload]] = {}
         self.used_bytes = 0
         for key, staged_id, size, written_ms in store.found():
             ttl_ms = configuration.current.staging_ttl_ms
-            upload = Upload(staged_id, size, written_ms + ttl_ms)
+            upload = StagedUpload(staged_id, size, written_ms + ttl_ms)
             upload.written.set()
             self._add(key, upload)
         self.sweep()
@@ -86,7 +86,7 @@ class Staging:
             await asyncio.sleep(min(_LONGEST_SWEEP_MS, ttl_ms // 2) / 1000)
             self.sweep()
 
-    async def stage(self, topic: str, number: int, data: Buffer) -> StagedUpload:
+    async def stage(self, topic: str, number: int, data: Buffer) -> StagingResult:
         """Keep v2 batches for a later publish, on the disk of every in-sync replica.
 
         Raises:
@@ -106,9 +106,9 @@ class Staging:
             self.let_go(partition, [staged_id])
             raise
         count = sum(header.record_count for header in headers)
-        return StagedUpload(staged_id, count, upload.size, upload.expires_at_ms)
+        return StagingResult(staged_id, count, upload.size, upload.expires_at_ms)
 
-    async def keep(self, key: ReplicaKey, staged_id: str, data: Buffer) -> Upload:
+    async def keep(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
         """Return an upload once it is on this broker's disk; one that is there already stays.
 
         Raises:
@@ -125,10 +125,10 @@ class Staging:
             raise LeaderNotAvailable("the replica was removed meanwhile")
         return upload
 
-    async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> Upload:
+    async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
         self._require_room(len(data))
         expires_at_ms = self._clock.wall_ms() + self._configuration.current.staging_ttl_ms
-        upload = Upload(staged_id, len(data), expires_at_ms, users=1)
+        upload = StagedUpload(staged_id, len(data), expires_at_ms, users=1)
         self._add(key, upload)
         kept = False
         try:
@@ -162,7 +162,7 @@ class Staging:
         self.let_go(partition, [staged_id])
 
     @contextmanager
-    def held(self, key: ReplicaKey, staged_ids: Sequence[str]) -> Iterator[list[Upload]]:
+    def held(self, key: ReplicaKey, staged_ids: Sequence[str]) -> Iterator[list[StagedUpload]]:
         """Keep uploads from being swept while they are read.
 
         Raises:
@@ -178,7 +178,7 @@ class Staging:
             for upload in uploads:
                 upload.users -= 1
 
-    def _require(self, staged_ids: Iterable[str], key: ReplicaKey) -> list[Upload]:
+    def _require(self, staged_ids: Iterable[str], key: ReplicaKey) -> list[StagedUpload]:
         found = [(staged_id, self._find(key, staged_id)) for staged_id in staged_ids]
         missing = [staged_id for staged_id, upload in found if upload is None]
         if missing:
@@ -240,7 +240,7 @@ class Staging:
         """Delete what is too old, and what belongs to no replica here."""
         now = self._clock.wall_ms()
         for key, uploads in list(self._uploads.items()):
-            if self._standing.granted and self._replicas.find(key) is None:
+            if self._broker_state.granted and self._replicas.find(key) is None:
                 self.forget(key)
                 continue
             old = [u.staged_id for u in uploads.values() if u.expires_at_ms <= now and not u.users]
@@ -248,9 +248,9 @@ class Staging:
                 logger.info("staged batches expired", partition=key, uploads=len(old))
                 self.discard(key, old)
 
-    def _add(self, key: ReplicaKey, upload: Upload) -> None:
+    def _add(self, key: ReplicaKey, upload: StagedUpload) -> None:
         self._uploads.setdefault(key, {})[upload.staged_id] = upload
         self.used_bytes += upload.size
 
-    def _find(self, key: ReplicaKey, staged_id: str) -> Upload | None:
+    def _find(self, key: ReplicaKey, staged_id: str) -> StagedUpload | None:
         return self._uploads.get(key, {}).get(staged_id)
