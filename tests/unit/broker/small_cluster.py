@@ -16,10 +16,9 @@ import msgspec
 
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.domain.leadership import IsrWriteResult
-from leadline_broker.domain.state import PublishedState
+from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
+from leadline_broker.domain.state import PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.ports import IsrOutcome, PartitionName
 from leadline_broker.runtime.staging.copy_store import StagedCopyStore
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
@@ -155,12 +154,12 @@ class NodeStore:
         return ControllerInfo(9, "http://c/9", 0)
 
     async def write_isrs(
-        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+        self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
         await self.writing.wait()
         return [self._write(name, proposal) for name, proposal in changes]
 
-    def _write(self, name: PartitionName, proposal: IsrProposal) -> IsrOutcome:
+    def _write(self, name: TopicIdPartition, proposal: IsrProposal) -> IsrOutcome:
         topic, _, partition = name
         state = self.nodes.states[topic, partition]
         self.written.append(proposal)
@@ -180,8 +179,8 @@ class NodeStore:
         return IsrWriteResult.COMMITTED, version
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> dict[PartitionName, PublishedState | None]:
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PublishedState | None]:
         if not self.lease:
             raise ConnectionLoss
         return {name: self.nodes.states.get((name[0], name[2])) for name in partitions}

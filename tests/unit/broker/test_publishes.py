@@ -170,7 +170,7 @@ def test_offsets_are_not_told_when_the_beginning_is_gone() -> None:
 def test_an_application_is_forgotten_after_its_time_only() -> None:
     log = Log()
     log.publish(1, [2])
-    log.table.heard(50_000)
+    log.table.mark_active(50_000)
 
     log.table.expire(50_000)
     assert len(log.table) == 1
@@ -182,7 +182,7 @@ def test_old_timestamps_do_not_shorten_an_application_s_time() -> None:
     table = Publishes()
     table.apply(Piece(APP, piece_epoch(0, 1), 1, 1, 0, max_timestamp=5))
 
-    table.heard(90_000)
+    table.mark_active(90_000)
     table.expire(80_000)
 
     assert len(table) == 1

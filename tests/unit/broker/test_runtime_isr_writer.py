@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leadline_broker.domain.effects import Effect, IsrProposal, ReadState, WriteIsr
-from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
-from leadline_broker.domain.state import PublishedState
-from leadline_broker.runtime.ports import IsrOutcome, Log, PartitionName
+from leadline_broker.domain.state import PublishedState, TopicIdPartition
+from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -60,7 +60,7 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
 class ConflictingStore(NodeStore):
     """One whose transactions are refused for another reason than the state node's version."""
 
-    def _write(self, name: PartitionName, proposal: IsrProposal) -> IsrOutcome:
+    def _write(self, name: TopicIdPartition, proposal: IsrProposal) -> IsrOutcome:
         del name
         self.written.append(proposal)
         return IsrWriteResult.CONFLICT, -1
@@ -101,8 +101,8 @@ class MisspeltStore(NodeStore):
     is_misspelt = True
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> dict[PartitionName, PublishedState | None]:
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PublishedState | None]:
         found = await super().read_states(partitions)
         if self.is_misspelt:
             found.pop((TOPIC, TOPIC_ID, 0), None)

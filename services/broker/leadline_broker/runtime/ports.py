@@ -164,7 +164,7 @@ class StagedStore(Protocol):
         """Delete everything that is staged for a partition."""
 
 
-PartitionName = tuple[str, str, int]
+TopicIdPartition = tuple[str, str, int]
 """Topic, topic id, partition."""
 
 StoredReplica = tuple[str, str, int, Log, int]
@@ -230,13 +230,13 @@ class ClusterStore(Protocol):
         """Return who holds `/consumers/coordinator`; `on_hint` is told that it may have changed."""
 
     async def write_isrs(
-        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+        self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
         """Publish each change in a multi of its own; never raises `ZkError`."""
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> Mapping[PartitionName, PublishedState | None]:
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> Mapping[TopicIdPartition, PublishedState | None]:
         """Return the states by (topic, topic id, partition), None where one is gone.
 
         One that cannot be read, because a person has written something else, is left out.
