@@ -19,7 +19,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.state import PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.staging.copy_store import StagedCopyStore
+from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
 from leadline_client.wire import Acks, ControllerInfo, ProduceResult
@@ -215,7 +215,7 @@ class Wire:
         del timeout_ms
         leader = self._cluster.reachable(url, request.broker_id)
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=rpc.ReplicaFetchRequest)
-        answer = await leader.replica_fetch(sent)
+        answer = await leader.engine.sessions.fetch(sent)
         self._cluster.reachable(url, request.broker_id)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=rpc.ReplicaFetchResponse)
 
@@ -372,14 +372,16 @@ class SmallCluster:
         self.sequence += 1
         topics = [rpc.TopicRows(topic, topic_id, configs, rows)] if rows else []
         addresses = [
-            rpc.BrokerRow(number, f"http://b/{number}", None, self.brokers[number].incarnation)
+            rpc.BrokerRow(
+                number, f"http://b/{number}", None, self.brokers[number].state.incarnation
+            )
             for number in self.brokers
         ]
         return rpc.LeaderAndIsrRequest(
             controller_id=0,
             controller_epoch=self.controller_epoch,
             broker_id=to,
-            incarnation=self.brokers[to].incarnation,
+            incarnation=self.brokers[to].state.incarnation,
             is_init=init,
             ack_timeout_ms=1_000,
             cause="test",
@@ -392,7 +394,9 @@ class SmallCluster:
         """Send LeaderAndISR to brokers; return the codes of each."""
         return [
             self.brokers[number]
-            .leader_and_isr(self.request(number, init=init, **options))  # type: ignore[arg-type]  # options of request
+            .engine.commands.leader_and_isr(
+                self.request(number, init=init, **options)  # type: ignore[arg-type]  # options of request
+            )
             .codes
             for number in to
         ]
@@ -401,12 +405,12 @@ class SmallCluster:
         self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
     ) -> int:
         """Send StopReplica for partition 0; return its code."""
-        answer = self.brokers[to].stop_replica(
+        answer = self.brokers[to].engine.commands.stop_replica(
             rpc.StopReplicaRequest(
                 controller_id=0,
                 controller_epoch=self.controller_epoch,
                 broker_id=to,
-                incarnation=self.brokers[to].incarnation,
+                incarnation=self.brokers[to].state.incarnation,
                 ack_timeout_ms=1_000,
                 cause="test",
                 delete=delete,
@@ -419,20 +423,20 @@ class SmallCluster:
         self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000
     ) -> ProduceResult:
         """Produce one batch to a broker."""
-        return await self.brokers[to].produce(
+        return await self.brokers[to].engine.serving.produce(
             TOPIC, 0, batch(*records), acks=acks, timeout_ms=timeout_ms
         )
 
     async def read(self, at: int, offset: int = 0, wait_ms: int = 0) -> list[str]:
         """Return the committed values from an offset, from the batch that holds it."""
-        fetched = await self.brokers[at].fetch(
+        fetched = await self.brokers[at].engine.serving.fetch(
             TOPIC, 0, offset, max_bytes=1 << 20, min_bytes=1, wait_ms=wait_ms
         )
         return values(fetched.records)
 
     def end(self, at: int) -> int:
         """Return the log end of a replica."""
-        return self.brokers[at].replicas()[0].log_end_offset
+        return self.brokers[at].engine.replicas.describe()[0].log_end_offset
 
     def stored(self, at: int, directory: str = f"{TOPIC}-0") -> bytes:
         """Return the bytes of a replica's segments."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.throttle import Throttle
@@ -65,7 +66,13 @@ def all_sessions(
 ) -> FetchSessions:
     sending = Throttle(clock, lambda _: None)
     sending.set_rate(bytes_per_s)
-    return FetchSessions(find=partitions.get, execute=lambda *_: None, clock=clock, sending=sending)
+    return FetchSessions(
+        broker_state=BrokerState(1, lambda: True),
+        find=partitions.get,
+        execute=lambda *_: None,
+        clock=clock,
+        sending=sending,
+    )
 
 
 def sizes(answer: rpc.ReplicaFetchResponse) -> dict[int, int]:
@@ -89,25 +96,25 @@ async def test_moving_replicas_come_last_and_within_the_throttle(tmp_path: Path)
     request = msgspec.structs.replace(opening(2, 0, 1), max_bytes=100 * size, wait_ms=5)
 
     free = all_sessions({p.key: p for p in (moving, normal)}, clock)
-    assert sizes(await free.fetch(small, 1)) == {1: size}
+    assert sizes(await free.fetch(small)) == {1: size}
     free.close_all()
 
-    assert sizes(await sessions.fetch(request, 1)) == {1: 10 * size}
+    assert sizes(await sessions.fetch(request)) == {1: 10 * size}
 
     clock.now = 500
     again = msgspec.structs.replace(request, nonce=3, topics=[])
-    assert sizes(await sessions.fetch(again, 1)) == {0: 5 * size}
+    assert sizes(await sessions.fetch(again)) == {0: 5 * size}
 
     stated = [rpc.FetchTopic(TOPIC_ID, [rpc.FetchRow(0, 0, 5, 0)])]
     again = msgspec.structs.replace(request, nonce=4, topics=stated)
-    assert sizes(await sessions.fetch(again, 1)) == {}
+    assert sizes(await sessions.fetch(again)) == {}
 
 
 async def test_appends_do_not_wake_a_follower_that_is_held_back(tmp_path: Path) -> None:
     moving = led(tmp_path, 0, moving=True)
     sessions = all_sessions({moving.key: moving}, Hands(), 0)
     request = msgspec.structs.replace(opening(1, 0), wait_ms=60_000)
-    parked = asyncio.ensure_future(sessions.fetch(request, 1))
+    parked = asyncio.ensure_future(sessions.fetch(request))
     await asyncio.sleep(0)
 
     moving.appended(1_000)
@@ -123,12 +130,12 @@ async def test_a_session_that_was_left_behind_is_closed_in_time(tmp_path: Path) 
     partitions = {(TOPIC_ID, number): led(tmp_path, number) for number in (0, 1)}
     clock = Hands()
     sessions = all_sessions(partitions, clock)
-    await sessions.fetch(opening(1, 0, 1), incarnation=1)
-    await sessions.fetch(opening(2, 0), incarnation=1)
+    await sessions.fetch(opening(1, 0, 1))
+    await sessions.fetch(opening(2, 0))
     assert len(sessions) == 2
 
     clock.now = HOUR_MS
-    await sessions.fetch(opening(3, 0), incarnation=1)
+    await sessions.fetch(opening(3, 0))
 
     assert len(sessions) == 1
     assert partitions[TOPIC_ID, 1].subscribers is None

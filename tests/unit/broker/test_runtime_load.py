@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.runtime.serving.load import LoadMeter
-from leadline_broker.runtime.serving.views import ReplicaLoad
+from leadline_broker.runtime.serving.load import LoadMeter, ReplicaLoad
 from leadline_common.clock import ManualClock
 from tests.unit.broker.small_cluster import SmallCluster, batch, three
 
@@ -61,17 +60,17 @@ async def test_only_what_is_in_the_window_counts(cluster: SmallCluster) -> None:
     load = meter(cluster, 1, clock)
     await cluster.produce(1, "v")
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
     await cluster.produce(1, "v")
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
     assert (await row(load)).records_in == 2
 
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
     assert (await row(load)).records_in == 1
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
 
     assert (await row(load)).records_in == 0
     assert (await row(load)).size_bytes == 2 * SIZE

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leadline_broker.runtime.serving.views import PublishedBatch
 from leadline_broker.runtime.staging import staged_copies
+from leadline_broker.runtime.staging.publishing import PublishedBatch
 from leadline_client.errors import (
     BodyTooLarge,
     FencedLeaderEpoch,
@@ -154,7 +154,7 @@ async def test_staging_waits_for_an_in_sync_replica_to_answer_or_to_go(
 async def test_what_too_few_hold_is_refused_and_kept_nowhere(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_copies, "_SPREAD_MS", 1_000)
+    monkeypatch.setattr(staged_copies, "_REPLICATE_TIMEOUT_MS", 1_000)
     cluster.cut = {3}
     with pytest.raises(NotEnoughReplicas, match="broker 3"):
         await stage(cluster, 1, "ab")
@@ -202,14 +202,14 @@ async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> 
         await publish(cluster, 1, 0, await stage(cluster, 1, "ab"))
 
         assert await cluster.read(1) == ["a", "b"]
-        assert not cluster.brokers[1].engine.copies._going, "there is nobody to tell"
+        assert not cluster.brokers[1].engine.copies._discarded, "there is nobody to tell"
 
 
 def said(cluster: SmallCluster, **changed: Any) -> dict[str, Any]:
     """Return what the leader says to broker 2 of itself and the partition."""
     return {
         "broker_id": 2,
-        "incarnation": cluster.brokers[2].incarnation,
+        "incarnation": cluster.brokers[2].state.incarnation,
         "leader": 1,
         "leader_epoch": 1,
         "topic_id": TOPIC_ID,

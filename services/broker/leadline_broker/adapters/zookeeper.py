@@ -55,11 +55,6 @@ class ZkBrokerStore:
 
     # -- session ---------------------------------------------------------------
 
-    @property
-    def session_timeout_ms(self) -> int:
-        """The session timeout that the server granted."""
-        return self._session.session_timeout_ms if self._session else 0
-
     def is_connected(self) -> bool:
         """Return whether the session is connected to a server."""
         return self._session is not None and self._session.is_connected

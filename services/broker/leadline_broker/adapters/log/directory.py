@@ -76,7 +76,7 @@ class LogDirectory:
         self._logs: dict[ReplicaKey, PartitionLog] = {}
         self._names: dict[str, ReplicaKey] = {}
         self._checkpointing = threading.Lock()
-        self._lock: int | None = root_files.lock_root(root)
+        self._lock = root_files.lock_root(root)
         try:
             root_files.claim(root, cluster_id, broker_id)
             self.controller_epoch = root_files.read_controller_epoch(root)
@@ -224,7 +224,7 @@ class LogDirectory:
             except OSError as error:
                 raise storage_error(error) from error
 
-    def high_watermarks(self) -> dict[tuple[str, int], int]:
+    def high_watermarks(self) -> dict[ReplicaKey, int]:
         """Return the checkpointed high watermarks, by (topic id, partition)."""
         return root_files.read_high_watermarks(self.root)
 
@@ -254,9 +254,7 @@ class LogDirectory:
             log.discard()
         self._logs.clear()
         self._names.clear()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def _identity_or_stray(self, path: Path) -> PartitionIdentity | None:
         try:

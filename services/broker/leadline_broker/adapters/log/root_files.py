@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +14,8 @@ from leadline_broker.adapters.log.checked_files import (
     write_checked,
 )
 from leadline_broker.adapters.log.errors import CorruptFile, WrongDirectory
+from leadline_broker.domain.state import ReplicaKey
+from leadline_client.file_lock import FileLock, FileLockHeld
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.json"
@@ -23,7 +23,7 @@ CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 CONTROLLER_EPOCH_FILE = "controller-epoch"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 
-HighWatermarks = Mapping[tuple[str, int], int]
+HighWatermarks = Mapping[ReplicaKey, int]
 """High watermarks by (topic id, partition)."""
 
 
@@ -35,20 +35,17 @@ class _Owner(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-def lock_root(root: Path) -> int:
-    """Lock the directory for this process; return the descriptor that holds the lock.
+def lock_root(root: Path) -> FileLock:
+    """Lock the directory for this process.
 
     Raises:
         WrongDirectory: another process holds the lock.
 
     """
-    fd = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
+        return FileLock.acquire(root / LOCK_FILE, blocking=False)
+    except FileLockHeld as error:
         raise WrongDirectory(f"{root} is in use by another process") from error
-    return fd
 
 
 def claim(root: Path, cluster_id: str, broker_id: int) -> None:
@@ -118,7 +115,7 @@ def write_controller_epoch(root: Path, epoch: int) -> None:
     fsync_path(root)
 
 
-def read_high_watermarks(root: Path) -> dict[tuple[str, int], int]:
+def read_high_watermarks(root: Path) -> dict[ReplicaKey, int]:
     """Return the checkpointed high watermarks; empty if the file is missing or damaged.
 
     Losing them is harmless: replicas learn them again, and logs are never truncated to them
