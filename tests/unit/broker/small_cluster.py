@@ -113,7 +113,7 @@ class NodeStore:
         self.lose_session: Callable[[], None] = lambda: None
         self.hint: Callable[[], None] = lambda: None
         self.registered_as = "ours"
-        self.told: Mapping[str, str] = {}
+        self.registered_settings: Mapping[str, str] = {}
 
     def is_connected(self) -> bool:
         return self.lease
@@ -132,7 +132,7 @@ class NodeStore:
 
     async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
         del url, rack
-        self.told = settings
+        self.registered_settings = settings
         self.registered_as = "ours"
         incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
         self.nodes.incarnations[self.broker_id] = incarnation

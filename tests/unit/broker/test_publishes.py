@@ -219,7 +219,7 @@ def test_every_batch_is_in_the_log_once_whatever_happens(
         batch += step
         for up_to in deaths:
             log.publish(batch, counts, up_to)
-            log.table = log.replayed()  # Somebody else leads now.
+            log.table = log.replayed()  # Another broker leads now.
         log.publish(batch, counts)
         published.append((batch, counts))
         again, again_counts = data.draw(st.sampled_from(published))

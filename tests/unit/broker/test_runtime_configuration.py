@@ -260,8 +260,8 @@ async def test_settings_that_were_made_before_the_start_hold(tmp_path: Path) -> 
         await cluster.start(1)
 
         assert current(cluster).message_max_bytes == 2_000
-        assert cluster.stores[1].told["log.dir"] == str(tmp_path / "1")
-        assert "message.max.bytes" not in cluster.stores[1].told
+        assert cluster.stores[1].registered_settings["log.dir"] == str(tmp_path / "1")
+        assert "message.max.bytes" not in cluster.stores[1].registered_settings
 
 
 async def test_a_slip_in_one_setting_costs_no_other(cluster: SmallCluster) -> None:

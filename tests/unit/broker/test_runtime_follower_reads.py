@@ -1,4 +1,4 @@
-"""Reading from an in-sync follower, for whoever says that any replica will do (seed 4)."""
+"""Reading from an in-sync follower (Leader election in ZooKeeper)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writer of ISR changes: what it may still write, and for whom (R7, R9)."""
+"""The ISR writer: which proposals it may still write, and for which replicas (R7, R9)."""
 
 from __future__ import annotations
 

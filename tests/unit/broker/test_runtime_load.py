@@ -81,9 +81,9 @@ async def test_the_window_and_the_disk_are_told(cluster: SmallCluster) -> None:
     load = meter(cluster, 1, clock)
     clock.advance(1_500)
 
-    told = await load.report()
+    report = await load.report()
 
-    assert told.window_end_ms == clock.wall_ms()
-    assert told.window_end_ms - told.window_start_ms == 1_500
-    assert 0 < told.disk_free_bytes <= told.disk_total_bytes
-    assert told.broker_id == 1
+    assert report.window_end_ms == clock.wall_ms()
+    assert report.window_end_ms - report.window_start_ms == 1_500
+    assert 0 < report.disk_free_bytes <= report.disk_total_bytes
+    assert report.broker_id == 1

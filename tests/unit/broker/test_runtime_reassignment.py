@@ -48,7 +48,7 @@ def moving(cluster: SmallCluster, leader: int = 1) -> list[rpc.MovingRow]:
 
 
 async def throttled(cluster: SmallCluster, bytes_per_s: int) -> None:
-    """Set the throttle, and wait until every broker has heard of it."""
+    """Set the throttle, and wait until every broker has applied it."""
     cluster.moving_bytes_per_s = bytes_per_s
     engines = [broker.engine for broker in cluster.brokers.values()]
     await cluster.until(
@@ -217,7 +217,7 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
 
 @pytest.mark.parametrize("side", ["sending", "receiving"])
 async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, side: str) -> None:
-    """The controller tells both; one that has not heard yet must not make the other useless."""
+    """The controller sets both; a side without the rate must not disable the other."""
     broker = cluster.brokers[1 if side == "sending" else 4]
     throttle = getattr(broker.engine.throttle, side)
     await cluster.produce(1, "a")
@@ -256,7 +256,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     assert not throttle.sending.held
 
 
-async def test_the_throttle_of_a_deposed_controller_is_not_heard(cluster: SmallCluster) -> None:
+async def test_the_throttle_of_a_former_controller_is_ignored(cluster: SmallCluster) -> None:
     cluster.controller_epoch = 7
     cluster.grant(1)
     broker = cluster.brokers[1]

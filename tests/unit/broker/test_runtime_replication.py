@@ -221,7 +221,7 @@ async def test_an_unknown_partition_is_named_in_the_answer(cluster: SmallCluster
 
 
 class Session:
-    """A follower's session with broker 1, spoken by hand as broker 3 (which is cut off)."""
+    """A follower's session with broker 1 as broker 3, which is cut off."""
 
     FIRST = 1_000_000
 

@@ -223,7 +223,7 @@ async def test_a_lost_session_fences_until_the_next_incarnation_is_granted(
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
     assert cluster.brokers[1].engine.replicas.describe()[0].role == "fenced"
-    await cluster.until(lambda: cluster.brokers[1].state.incarnation == 2, "it registers anew")
+    await cluster.until(lambda: cluster.brokers[1].state.incarnation == 2, "it registers again")
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
     cluster.publish(1, 1, (1, 2, 3))
@@ -246,7 +246,7 @@ async def test_a_registration_that_is_gone_is_made_anew(cluster: SmallCluster) -
 
     cluster.stores[1].hint()
 
-    await cluster.until(lambda: cluster.brokers[1].state.incarnation == 2, "it registers anew")
+    await cluster.until(lambda: cluster.brokers[1].state.incarnation == 2, "it registers again")
     assert not cluster.brokers[1].state.granted
 
 

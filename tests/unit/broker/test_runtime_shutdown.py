@@ -76,7 +76,7 @@ def stuck() -> Answer:
 
 
 def unreachable() -> Answer:
-    raise ConnectionLost("nobody is there")
+    raise ConnectionLost("no response")
 
 
 def standby() -> Answer:

@@ -202,7 +202,7 @@ async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> 
         await publish(cluster, 1, 0, await stage(cluster, 1, "ab"))
 
         assert await cluster.read(1) == ["a", "b"]
-        assert not cluster.brokers[1].engine.copies._discarded, "there is nobody to tell"
+        assert not cluster.brokers[1].engine.copies._discarded, "there is no other replica"
 
 
 def said(cluster: SmallCluster, **changed: Any) -> dict[str, Any]:
@@ -236,15 +236,15 @@ async def test_only_the_leader_has_others_keep_anything_or_let_go_of_it(
     await lead(cluster, 1, 1, (1, 2, 3))
     staged = await stage(cluster, 1, "ab")
     copies = cluster.brokers[2].engine.copy_store
-    whom = said(cluster, **changed)
+    identity = said(cluster, **changed)
 
     with pytest.raises(error):
-        await copies.keep(KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x"))))
-    if whom["leader_epoch"] < 2:
+        await copies.keep(KeepStagedRequest(**identity, staged_id=ID, records=bytes(batch("x"))))
+    if identity["leader_epoch"] < 2:
         with pytest.raises(error):
-            await copies.drop(DropStagedRequest(**whom, staged_ids=staged))
+            await copies.drop(DropStagedRequest(**identity, staged_ids=staged))
         with pytest.raises(error):
-            await copies.read(ReadStagedRequest(**whom, staged_id=staged[0]))
+            await copies.read(ReadStagedRequest(**identity, staged_id=staged[0]))
 
     assert files(cluster, 2) == staged
 
@@ -252,13 +252,13 @@ async def test_only_the_leader_has_others_keep_anything_or_let_go_of_it(
 async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
     """The answer to the first request was lost, or is still to come."""
     copies = cluster.brokers[2].engine.copy_store
-    whom = said(cluster, leader_epoch=0)
-    request = KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x")))
+    identity = said(cluster, leader_epoch=0)
+    request = KeepStagedRequest(**identity, staged_id=ID, records=bytes(batch("x")))
 
     await asyncio.gather(copies.keep(request), copies.keep(request))
 
     assert held(cluster, 2) == len(request.records)
-    read = await copies.read(ReadStagedRequest(**whom, staged_id=ID))
+    read = await copies.read(ReadStagedRequest(**identity, staged_id=ID))
     assert read.records == request.records
     with pytest.raises(UnknownStaged):
-        await copies.read(ReadStagedRequest(**whom, staged_id="f" * 32))
+        await copies.read(ReadStagedRequest(**identity, staged_id="f" * 32))
