@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
@@ -208,30 +210,17 @@ class FetchSession:
         if answer.error_code != NO_ERROR:
             return answer
         if position.reset:
-            return _replace(answer, error_code=FetchSessionUnknown.code)
+            return replace(answer, error_code=FetchSessionUnknown.code)
         try:
             records = log.read(row.fetch_offset, max_bytes, log.log_end_offset)
         except LeadlineError as error:
-            return _replace(answer, error_code=error.code)
-        return _replace(answer, records=records)
+            return replace(answer, error_code=error.code)
+        return replace(answer, records=records)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _replace(row: FetchedRow, *, error_code: int = NO_ERROR, records: bytes = b"") -> FetchedRow:
-    return FetchedRow(
-        row.partition,
-        row.leader_epoch,
-        row.fetch_offset,
-        row.last_epoch,
-        error_code,
-        row.high_watermark,
-        row.log_start_offset,
-        records=records,
-    )
 
 
 class FetchSessions:
