@@ -19,7 +19,7 @@ MAX_TRIES = 8
 
 
 class Producer(Process):
-    """Sends one value after the other to whoever it believes to lead."""
+    """Sends one value after the other to the broker that it regards as the leader."""
 
     def __init__(self, cluster: Cluster, number: int, history: History, pause_ms: float) -> None:
         super().__init__(cluster.world, f"producer {number}")

@@ -77,6 +77,27 @@ PLANTS = [
         "leadline_common.planted_impure",
         evidence="No cycles are allowed in leadline_common.",
     ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.cluster.planted_upwards",
+        "leadline_broker.runtime.replication.partition",
+    ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.replication.planted_upwards",
+        "leadline_broker.runtime.serving.serving",
+    ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.serving.planted_upwards",
+        "leadline_broker.runtime.staging.staging",
+    ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.planted_room",
+        "enum",
+        evidence="- leadline_broker.runtime.planted_room",
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common.rpc import NO_ERROR
 
 OFFSETS_PATH: Final = "/v1/offsets"
@@ -43,9 +44,9 @@ class PartitionQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     timestamp: Timestamp | None = None
 
     @property
-    def name(self) -> tuple[str, int]:
+    def topic_partition(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 class BulkQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,9 +103,9 @@ class PartitionAnswer(msgspec.Struct, frozen=True):
     offsets: PartitionEnds | None = None
 
     @property
-    def name(self) -> tuple[str, int]:
+    def topic_partition(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 class BulkAnswer(msgspec.Struct, frozen=True):

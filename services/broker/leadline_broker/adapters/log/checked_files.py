@@ -1,8 +1,7 @@
-"""Small files and directory entries that survive a power cut, or are known not to have.
+"""Small files with a checksum, written atomically.
 
-A checked file opens with one line, ``<kind> <version> crc32c=<hex>``, and its
-body follows. The checksum covers the body, so that a flipped bit or a torn write
-is found when the file is read, whatever the body says.
+A checked file starts with the line ``<kind> <version> crc32c=<hex>``; the body follows. The
+checksum covers the body, so that reading the file detects a flipped bit or a torn write.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 def fsync_path(path: Path) -> None:
-    """Force a file, or the entries of a directory, to the disk."""
+    """Fsync a file, or the entries of a directory."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -28,10 +27,10 @@ def fsync_path(path: Path) -> None:
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Write `content` in place of `path` atomically.
+    """Replace the content of `path` atomically.
 
-    With `sync` the new content reaches the disk before the rename; the entry in
-    the directory is for the caller to fsync.
+    With `sync` the new content is on the disk before the rename. The caller must fsync the
+    directory.
     """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     with temporary.open("wb") as file:
@@ -52,8 +51,8 @@ def read_checked(path: Path, kind: str) -> bytes:
     """Return the body of a checked file.
 
     Raises:
-        FileNotFoundError: there is none.
-        CorruptFile: it is of another kind or version, or fails its checksum.
+        FileNotFoundError: the file does not exist.
+        CorruptFile: it has another kind or version, or its checksum does not match.
 
     """
     content = path.read_bytes()

@@ -86,11 +86,11 @@ async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_p
         replica.state.high_watermark = 2
     work = Maintenance(
         configuration=Configuration(settings, cast("ClusterStore", None)),
-        standing=BrokerState(1, lambda: True),
+        broker_state=BrokerState(1, lambda: True),
         replicas=cast("ReplicaManager", kept),
         logs=cast("LogStore", None),
         clock=SystemClock(),
-        carry_out=lambda *_: None,
+        execute=lambda *_: None,
     )
     kept[0].log.close()  # type: ignore[attr-defined]  # the log of a deleted replica is closed
 
