@@ -126,15 +126,15 @@ class Options:
         text = self._texts[row.name]
         problem = _problem(row, text)
         if problem:
-            told = f"{row.name} is {text!r}, which is not {problem}. {row.meaning}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+            message = f"{row.name} is {text!r}, which is not {problem}. {row.meaning}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
 
     def _unknown(self, name: str) -> LeadlineSparkError:
         advice = near(name, list(self._rows))
         if name.lower().startswith("kafka."):
             advice = " It configures a Kafka client; Leadline is spoken to by HTTP." + advice
-        told = f"The format leadline has no option {name}.{advice}"
-        return LeadlineSparkError("LEADLINE_OPTION_UNKNOWN", told)
+        message = f"The format leadline has no option {name}.{advice}"
+        return LeadlineSparkError("LEADLINE_OPTION_UNKNOWN", message)
 
 
 def parse_duration(text: str) -> int:

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
@@ -25,7 +25,7 @@ from leadline_spark.read.batch_reader import (
 )
 from leadline_spark.read.columns import spark_schema, wanted_columns
 from leadline_spark.read.stream_reader import LeadlineStreamReader
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.subscription import SourceSubscription
 from leadline_spark.tables.source import TableSource
 from leadline_spark.write.batch_writer import LeadlineBatchWriter
 from leadline_spark.write.sink_settings import SinkSettings
@@ -56,7 +56,7 @@ class LeadlineDataSource(DataSource):
             return self._table.schema()
         columns = wanted_columns(self._options)
         Connection.of(self._options)
-        Subscription.of(self._options)
+        SourceSubscription.of(self._options)
         if self._options.text("snapshot") == "load":
             self._pin()
         return spark_schema(columns)
@@ -80,8 +80,8 @@ class LeadlineDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a batch writer. Spark passes the arguments by these names, and by position."""
         if overwrite:
-            told = "A topic cannot be overwritten, only appended to: write with .mode('append')."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = "A topic cannot be overwritten, only appended to: write with .mode('append')."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
         return LeadlineBatchWriter(SinkSettings.of(self._options, streaming=False), schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -109,8 +109,8 @@ class LeadlineDataSource(DataSource):
         else:
             wanted = spark_schema(wanted_columns(self._options))
         if schema != wanted:
-            told = (
+            message = (
                 "The format leadline has its own schema: leave out .schema(...), and choose "
                 f"columns by the option columns. Its schema is {wanted.simpleString()}"
             )
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)

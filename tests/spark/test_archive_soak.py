@@ -19,7 +19,7 @@ import pytest
 from leadline_client.payloads import OutgoingRecord
 from leadline_spark.archive import catalog
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.jobs import verify
 from tests.spark.gates import until
 from tests.spark.live import Live
@@ -65,35 +65,35 @@ def filled(live: Live, topic: str) -> str:
     return topic
 
 
-def rows(place: Path) -> int:
-    return sum(entry.rows for entry in catalog.holdings(open_store(str(place))))
+def rows(topic_partition: Path) -> int:
+    return sum(entry.rows for entry in catalog.holdings(open_store(str(topic_partition))))
 
 
-def holds(place: Path, least: int) -> bool:
-    return rows(place) >= least
+def holds(topic_partition: Path, least: int) -> bool:
+    return rows(topic_partition) >= least
 
 
 def exists(live: Live, topic: str) -> bool:
-    cluster = Cluster(Connection(tuple(live.bootstrap.split(","))))
+    cluster = ClusterClient(Connection(tuple(live.bootstrap.split(","))))
     return topic in cluster.metadata([topic]).topics
 
 
 def test_a_driver_that_is_killed_again_and_again(live: Live, filled: str, tmp_path: Path) -> None:
-    place = tmp_path / "archive"
+    topic_partition = tmp_path / "archive"
     cluster = ("--bootstrap", live.bootstrap)
     sizes = ("--max-offsets-per-trigger", "10000")
-    archiving = ("archive", *cluster, "--topics", filled, "--to", str(place), *sizes)
+    archiving = ("archive", *cluster, "--topics", filled, "--to", str(topic_partition), *sizes)
     for held in (1, ROWS // 2, ROWS):
         with running(*archiving) as process:
-            until(partial(holds, place, held), 120)
+            until(partial(holds, topic_partition, held), 120)
             assert process.poll() is None, "it has ended before it was killed"
             kill(process)
     assert finished(*archiving) == 0
-    assert verify.main([str(place), *cluster, "--complete", "--rows"]) == 0
-    assert rows(place) == PARTITIONS * ROWS
+    assert verify.main([str(topic_partition), *cluster, "--complete", "--rows"]) == 0
+    assert rows(topic_partition) == PARTITIONS * ROWS
 
     restored = f"{filled}-restored"
-    replaying = ("replay", str(place), *cluster, "--topic", filled, "--into", restored)
+    replaying = ("replay", str(topic_partition), *cluster, "--topic", filled, "--into", restored)
     leader = live.leader_of(filled, 0)
     with running(*replaying) as process:
         until(partial(exists, live, restored), 120)
@@ -111,19 +111,26 @@ def test_jobs_on_a_standalone_cluster(live: Live, topic: str, tmp_path: Path) ->
     live.topic(topic, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         live.send(topic, (OutgoingRecord(b"%d" % at) for at in range(500)), partition)
-    place = tmp_path / "archive"
+    topic_partition = tmp_path / "archive"
     cluster = ("--bootstrap", live.bootstrap)
     with standalone(Path(sys.executable), tmp_path) as master:
         settings = (f"spark.pyspark.python={sys.executable}", "spark.driver.host=127.0.0.1")
         words = (word for setting in settings for word in ("--conf", setting))
         there = ("--master", master, *words)
-        archiving = ("--topics", topic, "--to", str(place), "--max-offsets-per-trigger", "300")
+        archiving = (
+            "--topics",
+            topic,
+            "--to",
+            str(topic_partition),
+            "--max-offsets-per-trigger",
+            "300",
+        )
         assert finished("archive", *there, *cluster, *archiving) == 0
-        assert finished("compact", *there, str(place)) == 0
+        assert finished("compact", *there, str(topic_partition)) == 0
         into = f"{topic}-restored"
-        replaying = (str(place), "--topic", topic, "--into", into)
+        replaying = (str(topic_partition), "--topic", topic, "--into", into)
         assert finished("replay", *there, *cluster, *replaying) == 0
-    assert verify.main([str(place), *cluster, "--complete"]) == 0
+    assert verify.main([str(topic_partition), *cluster, "--complete"]) == 0
     for partition in range(PARTITIONS):
         logs = [log_of(live, name, partition) for name in (topic, into)]
         assert [one.value for one in logs[0]] == [one.value for one in logs[1]]

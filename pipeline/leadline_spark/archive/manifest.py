@@ -14,17 +14,15 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.archive.naming import DataName, data_name
 from leadline_spark.errors import LeadlineSparkError
 
 VERSION = 1
 
-Place = tuple[str, int]
-"""A topic's name and a partition's number."""
-
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ManifestEntry:
     """One file. Times are in ms since 1970, over the records; None where there is no file of them.
 
     `rows` is less than the range is long where the log itself had holes. `first_epoch` and
@@ -50,9 +48,9 @@ class Entry:
         return name
 
     @property
-    def place(self) -> Place:
+    def topic_partition(self) -> TopicPartition:
         """The topic and partition."""
-        return self.name[:2]
+        return self.name.topic_partition
 
     @property
     def missing(self) -> int:
@@ -69,8 +67,8 @@ class Manifest:
     next batch is checked against one manifest, not against all.
     """
 
-    files: tuple[Entry, ...]
-    ends: Mapping[Place, int]
+    files: tuple[ManifestEntry, ...]
+    ends: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
     replaces: tuple[str, ...] = ()
 
@@ -99,7 +97,7 @@ def decode(content: bytes, path: str) -> Manifest:
         return Manifest(
             tuple(_entry(row) for row in document["files"]),
             {
-                (topic, int(partition)): int(end)
+                TopicPartition(topic, int(partition)): int(end)
                 for topic, ends in document["ends"].items()
                 for partition, end in ends.items()
             },
@@ -110,8 +108,8 @@ def decode(content: bytes, path: str) -> Manifest:
         raise damaged(f"{path} is no manifest: {type(failure).__name__}: {failure}") from failure
 
 
-def _entry(row: Any) -> Entry:
-    entry = Entry(**row)
+def _entry(row: Any) -> ManifestEntry:
+    entry = ManifestEntry(**row)
     texts = (entry.path, entry.sha256, entry.topic_id)
     numbers = (entry.rows, entry.bytes, entry.first_epoch, entry.last_epoch)
     times = (entry.min_time_ms, entry.max_time_ms)
@@ -124,13 +122,13 @@ def _entry(row: Any) -> Entry:
     return entry
 
 
-def listed(manifests: Iterable[Manifest]) -> list[Entry]:
+def listed(manifests: Iterable[Manifest]) -> list[ManifestEntry]:
     """Return what the archive holds, by topic, partition and first offset.
 
     The order of the manifests does not matter: a path that was replaced never counts again, as the
     file that replaced it has the same records.
     """
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     replaced: set[str] = set()
     for manifest in manifests:
         replaced.update(manifest.replaces)
@@ -143,37 +141,40 @@ EMPTY = Manifest((), {}, {})
 """What there is before the first batch."""
 
 
-def by_place(entries: Iterable[Entry]) -> dict[Place, list[Entry]]:
+def by_partition(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[ManifestEntry]]:
     """Return the entries of each partition, in the order of their offsets."""
-    places: dict[Place, list[Entry]] = defaultdict(list)
+    topic_partitions: dict[TopicPartition, list[ManifestEntry]] = defaultdict(list)
     for entry in sorted(entries, key=attrgetter("name")):
-        places[entry.place].append(entry)
-    return dict(places)
+        topic_partitions[entry.topic_partition].append(entry)
+    return dict(topic_partitions)
 
 
-def ends_of(entries: Iterable[Entry]) -> dict[Place, int]:
+def ends_of(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, int]:
     """Return where each partition ends."""
-    return {place: files[-1].name.end for place, files in by_place(entries).items()}
+    return {
+        topic_partition: files[-1].name.end
+        for topic_partition, files in by_partition(entries).items()
+    }
 
 
-def next_manifest(entries: Iterable[Entry], before: Manifest) -> Manifest:
+def next_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
     """Return the manifest of a batch that goes on where `before` ends.
 
     Raises LEADLINE_ARCHIVE_GAP where a partition's files leave offsets out, and
     LEADLINE_ARCHIVE_CONFLICT where they hold some again, or are of another topic of that name.
     """
-    files = by_place(entries)
+    files = by_partition(entries)
     ends, ids = dict(before.ends), dict(before.topic_ids)
-    for place, rows in files.items():
-        end = ends.get(place, rows[0].name.first)
+    for topic_partition, rows in files.items():
+        end = ends.get(topic_partition, rows[0].name.first)
         for row in rows:
             _expect(row, end, ids.setdefault(row.name.topic, row.topic_id))
             end = row.name.end
-        ends[place] = end
+        ends[topic_partition] = end
     return Manifest(tuple(row for rows in files.values() for row in rows), ends, ids)
 
 
-def _expect(row: Entry, end: int, topic_id: str) -> None:
+def _expect(row: ManifestEntry, end: int, topic_id: str) -> None:
     topic, partition, first, last = row.name
     if row.topic_id != topic_id:
         raise LeadlineSparkError(
@@ -181,15 +182,17 @@ def _expect(row: Entry, end: int, topic_id: str) -> None:
             f"{topic} has the id {row.topic_id}, and is archived here with the id {topic_id}: it "
             "was deleted and made again. Archive it into another directory",
         )
-    told = f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
-    told += f"{first} to {last}"
+    message = f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
+    message += f"{first} to {last}"
     if first > end:
-        raise LeadlineSparkError("LEADLINE_ARCHIVE_GAP", f"{told}: {first - end} are missing")
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_GAP", f"{message}: {first - end} are missing")
     if first < end:
-        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", f"{told}, some for the second time")
+        raise LeadlineSparkError(
+            "LEADLINE_ARCHIVE_CONFLICT", f"{message}, some for the second time"
+        )
 
 
-def repeated_manifest(entries: Iterable[Entry], before: Manifest) -> Manifest:
+def repeated_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
     """Return the manifest of a batch that ran again: the files of the first time.
 
     The second time may have split the ranges otherwise; then its files go. What it has written
@@ -209,23 +212,23 @@ def repeated_manifest(entries: Iterable[Entry], before: Manifest) -> Manifest:
     return Manifest(files, before.ends, before.topic_ids, before.replaces)
 
 
-def spans(entries: Iterable[Entry]) -> dict[Place, list[tuple[int, int]]]:
+def spans(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[tuple[int, int]]]:
     """Return the ranges [first, end) that files cover, those that touch put together."""
-    covered: dict[Place, list[tuple[int, int]]] = {}
-    for place, files in by_place(entries).items():
+    covered: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for topic_partition, files in by_partition(entries).items():
         ranges: list[tuple[int, int]] = []
         for _, _, first, last in (entry.name for entry in files):
             if ranges and first <= ranges[-1][1]:
                 ranges[-1] = (ranges[-1][0], max(ranges[-1][1], last + 1))
             else:
                 ranges.append((first, last + 1))
-        covered[place] = ranges
+        covered[topic_partition] = ranges
     return covered
 
 
-def covers(held: Mapping[Place, list[tuple[int, int]]], name: DataName) -> bool:
+def covers(held: Mapping[TopicPartition, list[tuple[int, int]]], name: DataName) -> bool:
     """Tell whether the ranges `held`, see `spans`, have all offsets of a file."""
-    ranges = held.get(name[:2], [])
+    ranges = held.get(name.topic_partition, [])
     return any(first <= name.first and name.end <= end for first, end in ranges)
 
 
@@ -234,7 +237,7 @@ def damaged(what: str) -> LeadlineSparkError:
     return LeadlineSparkError("LEADLINE_ARCHIVE_DAMAGED", what)
 
 
-def _shown(entries: Iterable[Entry]) -> str:
+def _shown(entries: Iterable[ManifestEntry]) -> str:
     return ", ".join(
         f"{topic}-{partition} [{first}, {end})"
         for (topic, partition), ranges in spans(entries).items()

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from leadline_client.wire import TopicPartition
+
 MANIFESTS = "_manifests"
 DIGITS = 20
 RUN_DIGITS = 4
@@ -34,6 +36,11 @@ class DataName(NamedTuple):
     partition: int
     first: int
     last: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition whose records the file holds."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def path(self) -> str:

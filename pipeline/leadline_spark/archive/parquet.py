@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.naming import DataName, partition_folder
-from leadline_spark.archive.storage import Store
+from leadline_spark.archive.storage import ArchiveStore
 from leadline_spark.errors import LeadlineSparkError
 
 ROW_GROUP_ROWS = 65_536
@@ -135,8 +135,8 @@ class FileWriter:
     Without `finish`, `discard` leaves nothing behind; after it, it does nothing.
     """
 
-    def __init__(self, store: Store, topic: str, partition: int, topic_id: str) -> None:
-        self.place = (topic, partition)
+    def __init__(self, store: ArchiveStore, topic: str, partition: int, topic_id: str) -> None:
+        self.topic_partition = (topic, partition)
         self._topic_id = topic_id
         self._groups = RowGroups()
         self._spans: list[_Span] = []
@@ -160,7 +160,7 @@ class FileWriter:
         offsets = batch.column("offset")
         ascending = pc.all(pc.greater(offsets.slice(1), offsets.slice(0, batch.num_rows - 1)))
         if span.first < self.end or ascending.as_py() is False:
-            topic, partition = self.place
+            topic, partition = self.topic_partition
             raise LeadlineSparkError(
                 "LEADLINE_ARCHIVE_CONFLICT",
                 f"{topic}-{partition}: offsets {span.first} to {span.last} come after offset "
@@ -170,15 +170,15 @@ class FileWriter:
         for table in self._groups.add(batch):
             self._write(table)
 
-    def finish(self) -> Entry:
+    def finish(self) -> ManifestEntry:
         """Let the file appear, and describe it. There has to be a record in it."""
         for table in self._groups.rest():
             self._write(table)
         self._parquet.close()
-        name = DataName(*self.place, self._spans[0].first, self._spans[-1].last)
+        name = DataName(*self.topic_partition, self._spans[0].first, self._spans[-1].last)
         self._pending.finish(name.path)
         spans = self._spans
-        return Entry(
+        return ManifestEntry(
             path=name.path,
             rows=sum(span.rows for span in spans),
             bytes=self._file.size,
@@ -227,20 +227,20 @@ def _span_of(batch: pa.RecordBatch) -> _Span:
     )
 
 
-def read_row_groups(store: Store, path: str) -> Iterator[pa.Table]:
+def read_row_groups(store: ArchiveStore, path: str) -> Iterator[pa.Table]:
     """Yield the row groups of a file. Raises OSError for a page that is not as it was written."""
     with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         for number in range(parquet.num_row_groups):
             yield parquet.read_row_group(number, use_threads=False)
 
 
-def read_row_group(store: Store, path: str, number: int) -> pa.Table:
+def read_row_group(store: ArchiveStore, path: str, number: int) -> pa.Table:
     """Return one row group, in the columns of SCHEMA. Raises OSError as above."""
     with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         return parquet.read_row_group(number, use_threads=False).cast(SCHEMA)
 
 
-def row_group_rows(store: Store, path: str) -> list[int]:
+def row_group_rows(store: ArchiveStore, path: str) -> list[int]:
     """Return how many records each row group of a file has."""
     with store.open(path) as file, pq.ParquetFile(file) as parquet:
         metadata = parquet.metadata

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leadline_spark.archive.manifest import Entry
+from leadline_client.wire import TopicPartition
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.parquet import read_row_group, row_group_rows
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.cluster.transport import OCTETS, Refusal
 from leadline_spark.codec.append_time import append_time
 from leadline_spark.codec.columns import HEADERS
@@ -27,8 +28,7 @@ from leadline_spark.codec.encode import Records, encode
 from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offset_fetcher import OffsetFetcher
-from leadline_spark.read.offsets import TopicPartition
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.subscription import SourceSubscription
 from leadline_spark.write.partition_writers import LeaderClient
 
 BATCH_BYTES = 512 << 10
@@ -41,11 +41,11 @@ _TRIES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Filling:
+class PartitionReplay:
     """What one task does: the files of a partition, in order, into a partition of a topic."""
 
     location: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
     target: TopicPartition
     app: str
     connection: Connection
@@ -62,24 +62,24 @@ class Chunk(NamedTuple):
     end: int
 
 
-def fill(filling: Filling) -> int:
+def fill(filling: PartitionReplay) -> int:
     """Publish what is still to be published, and return how many records that was.
 
     Raises LeadlineSparkError: LEADLINE_REPLAY_CONFLICT where the partition holds something else,
     LEADLINE_LEADER_UNREACHABLE, LEADLINE_REFUSED.
     """
-    door = LeaderClient(filling.connection, filling.target, None, filling.deadline_s)
-    chunks = chunks_of(filling)
+    leader_client = LeaderClient(filling.connection, filling.target, None, filling.deadline_s)
+    chunks = row_group_chunks(filling)
     end = _end(filling)
     if end:
-        _check_resumed(door, filling, chunks, end)
+        _check_resumed(leader_client, filling, chunks, end)
     left = [chunk for chunk in chunks if chunk.end > end]
     for chunk in left:
-        _publish(door, filling, chunk)
+        _publish(leader_client, filling, chunk)
     return sum(chunk.end - max(chunk.start, end) for chunk in left)
 
 
-def chunks_of(filling: Filling) -> list[Chunk]:
+def row_group_chunks(filling: PartitionReplay) -> list[Chunk]:
     """Return the row groups of all files, and which offsets they become."""
     store = open_store(filling.location)
     rows = [
@@ -94,17 +94,19 @@ def chunks_of(filling: Filling) -> list[Chunk]:
     ]
 
 
-def _end(filling: Filling) -> int:
+def _end(filling: PartitionReplay) -> int:
     """Return where the partition ends now. It has to begin at 0."""
-    places = Subscription(places=(filling.target,))
-    heads = OffsetFetcher(Cluster(filling.connection), places, filling.deadline_s)
-    found = heads.ends([filling.target])[filling.target]
+    topic_partitions = SourceSubscription(topic_partitions=(filling.target,))
+    fetcher = OffsetFetcher(ClusterClient(filling.connection), topic_partitions, filling.deadline_s)
+    found = fetcher.ends([filling.target])[filling.target]
     if found.start:
         raise _conflict(filling, f"begins at offset {found.start}")
     return found.end
 
 
-def _check_resumed(door: LeaderClient, filling: Filling, chunks: list[Chunk], end: int) -> None:
+def _check_resumed(
+    leader_client: LeaderClient, filling: PartitionReplay, chunks: list[Chunk], end: int
+) -> None:
     """Check that the last record that is there was published by an earlier attempt at the same.
 
     It need not be the last of its chunk: a leader may have died while it appended, and publishing
@@ -113,10 +115,12 @@ def _check_resumed(door: LeaderClient, filling: Filling, chunks: list[Chunk], en
     if end > (chunks[-1].end if chunks else 0):
         raise _conflict(filling, f"ends before {end}, beyond what the archive holds")
     chunk = next(chunk for chunk in chunks if chunk.end >= end)
-    place = filling.target
-    path = f"/v1/topics/{place.topic}/partitions/{place.partition}/records"
+    topic_partition = filling.target
+    path = f"/v1/topics/{topic_partition.topic}/partitions/{topic_partition.partition}/records"
     last = {"offset": end - 1}
-    answer = door.route.ask(lambda url: door.cluster.call("GET", url, path, last, headers=_OCTETS))
+    answer = leader_client.route.ask(
+        lambda url: leader_client.cluster.call("GET", url, path, last, headers=_OCTETS)
+    )
     found = next((frame for frame in frames(answer.body) if frame.last_offset >= end - 1), None)
     by = (found.producer_id, found.base_sequence) if found else None
     if by != (publisher_id(filling.app), chunk.number):
@@ -129,35 +133,39 @@ def publisher_id(app: str) -> int:
     return _PUBLISHER | (int.from_bytes(digest, "big") & (_PUBLISHER - 1))
 
 
-def _publish(door: LeaderClient, filling: Filling, chunk: Chunk) -> None:
+def _publish(leader_client: LeaderClient, filling: PartitionReplay, chunk: Chunk) -> None:
     """Stage and publish; again from the beginning where a leader is gone with what it was sent."""
     for _ in range(_TRIES):
         staged = []
         for upload in uploads(filling.location, chunk):
             try:
-                answer = door.ask("POST", "staged", upload)
+                answer = leader_client.ask("POST", "staged", upload)
             except Refusal as refusal:
-                raise door.refused(refusal) from refusal
+                raise leader_client.refused(refusal) from refusal
             staged.append(answer.json()["staged_id"])
-        published = _published(door, filling, chunk.number, staged)
+        published = _published(leader_client, filling, chunk.number, staged)
         if published is not None:
             if published["base_offset"] not in (chunk.start, None):
-                told = f"got records {chunk.start} and on at offset {published['base_offset']}"
-                raise _conflict(filling, f"{told}: somebody else writes to it")
+                message = f"got records {chunk.start} and on at offset {published['base_offset']}"
+                raise _conflict(filling, f"{message}: somebody else writes to it")
             return
-    told = f"{filling.target}: what was staged was lost {_TRIES} times, with one leader each time"
-    raise LeadlineSparkError("LEADLINE_STAGED_LOST", told)
+    message = (
+        f"{filling.target}: what was staged was lost {_TRIES} times, with one leader each time"
+    )
+    raise LeadlineSparkError("LEADLINE_STAGED_LOST", message)
 
 
-def _published(door: LeaderClient, filling: Filling, number: int, staged: list[str]) -> Any | None:
+def _published(
+    leader_client: LeaderClient, filling: PartitionReplay, number: int, staged: list[str]
+) -> Any | None:
     """Publish, and return the answer; None where the leader does not have what was staged."""
     body = {"app": filling.app, "batch": number, "staged": staged}
     try:
-        return door.ask("POST", "publish", body).json()
+        return leader_client.ask("POST", "publish", body).json()
     except Refusal as refusal:
         if refusal.error_code == UNKNOWN_STAGED:
             return None
-        raise door.refused(refusal, "LEADLINE_REPLAY_CONFLICT") from refusal
+        raise leader_client.refused(refusal, "LEADLINE_REPLAY_CONFLICT") from refusal
 
 
 def uploads(location: str, chunk: Chunk) -> Iterator[bytes]:
@@ -202,6 +210,6 @@ def _alike(kinds: pa.Array, times: pa.Array) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def _conflict(filling: Filling, what: str) -> LeadlineSparkError:
-    told = f"{filling.target} {what}. Replay into a topic that is new, and that nobody writes to"
-    return LeadlineSparkError("LEADLINE_REPLAY_CONFLICT", told)
+def _conflict(filling: PartitionReplay, what: str) -> LeadlineSparkError:
+    message = f"{filling.target} {what}. Replay into a topic that is new, and that nobody writes to"
+    return LeadlineSparkError("LEADLINE_REPLAY_CONFLICT", message)

@@ -20,11 +20,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.archive import catalog
-from leadline_spark.archive.manifest import Entry, Place
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.parquet import SCHEMA, FileWriter
-from leadline_spark.archive.storage import Store, open_store
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.archive.storage import ArchiveStore, open_store
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
@@ -34,10 +35,10 @@ COLUMNS = ("topic", "partition", *SCHEMA.names)
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class ArchivedFiles(WriterCommitMessage):
     """The files that a task wrote; topic ids are filled in by the commit."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
 
 
 class ArchiveSink(DataSource):
@@ -53,8 +54,8 @@ class ArchiveSink(DataSource):
         """Return a writer. Raises LEADLINE_OPTION_CONFLICT where a column is missing."""
         missing = [name for name in COLUMNS if name not in schema.fieldNames()]
         if missing:
-            told = f"an archive needs the columns {', '.join(missing)} too"
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = f"an archive needs the columns {', '.join(missing)} too"
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
         return ArchiveWriter(dict(self.options))
 
 
@@ -67,20 +68,20 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         cluster = {name: text for name, text in options.items() if name in {"bootstrap", "token"}}
         self._connection = Connection.of(Options(OPTIONS, cluster))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ArchivedFiles:
         """Write a task's records, one file for each stretch of a partition."""
-        return Written(tuple(write_files(open_store(self._location), iterator)))
+        return ArchivedFiles(tuple(write_files(open_store(self._location), iterator)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Let the files of all tasks count."""
         entries = [
             entry
             for message in messages
-            if isinstance(message, Written)
+            if isinstance(message, ArchivedFiles)
             for entry in message.entries
         ]
         topics = {entry.name.topic for entry in entries}
-        known = Cluster(self._connection).metadata(topics).topics if topics else {}
+        known = ClusterClient(self._connection).metadata(topics).topics if topics else {}
         ids = {name: topic.topic_id for name, topic in known.items()}
         catalog.add_batch(open_store(self._location), self._run, batchId, entries, ids)
 
@@ -88,16 +89,16 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         """Leave the files: the batch comes again, and writes or deletes them."""
 
 
-def write_files(store: Store, batches: Iterator[pa.RecordBatch]) -> Iterator[Entry]:
+def write_files(store: ArchiveStore, batches: Iterator[pa.RecordBatch]) -> Iterator[ManifestEntry]:
     """Write records as they come, and yield the files; nothing unfinished is left behind."""
     writer: FileWriter | None = None
     try:
         for batch in batches:
-            for place, part in stretches(batch):
-                if writer is None or writer.place != place:
+            for topic_partition, part in stretches(batch):
+                if writer is None or writer.topic_partition != topic_partition:
                     if writer is not None:
                         yield writer.finish()
-                    writer = FileWriter(store, *place, topic_id="")
+                    writer = FileWriter(store, *topic_partition, topic_id="")
                 writer.add(part)
         if writer is not None:
             yield writer.finish()
@@ -106,7 +107,7 @@ def write_files(store: Store, batches: Iterator[pa.RecordBatch]) -> Iterator[Ent
             writer.discard()
 
 
-def stretches(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
+def stretches(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Yield the records of a batch by partition, in the columns of an archive, in order."""
     begin = 0
     while begin < batch.num_rows:
@@ -120,5 +121,8 @@ def stretches(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
         columns: list[Any] = [
             rest.column(field.name).slice(0, length).cast(field.type) for field in SCHEMA
         ]
-        yield (topic.as_py(), partition.as_py()), pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        yield (
+            TopicPartition(topic.as_py(), partition.as_py()),
+            pa.RecordBatch.from_arrays(columns, schema=SCHEMA),
+        )
         begin += length

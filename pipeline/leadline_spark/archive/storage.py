@@ -34,7 +34,7 @@ class Pending(Protocol):
         """Forget it; nothing happens where it is finished."""
 
 
-class Store(Protocol):
+class ArchiveStore(Protocol):
     """A directory; paths are relative to it, with slashes."""
 
     def paths(self, folder: str = "") -> list[str]:
@@ -224,7 +224,7 @@ def absolute(location: str) -> str:
     return location if "://" in location else str(Path(location).absolute())
 
 
-def open_store(location: str) -> Store:
+def open_store(location: str) -> ArchiveStore:
     """Return the store of a path or URI. Raises ValueError for a URI that pyarrow does not know."""
     if "://" not in location:
         return LocalStore(Path(absolute(location)))
@@ -239,7 +239,7 @@ def open_store(location: str) -> Store:
     return RemoteStore(filesystem, root)
 
 
-def write(store: Store, path: str, content: bytes) -> None:
+def write(store: ArchiveStore, path: str, content: bytes) -> None:
     """Write a small file at once."""
     pending = store.begin(path.rpartition("/")[0])
     try:
@@ -249,13 +249,13 @@ def write(store: Store, path: str, content: bytes) -> None:
         pending.discard()
 
 
-def read(store: Store, path: str) -> bytes:
+def read(store: ArchiveStore, path: str) -> bytes:
     """Read a small file whole. Raises FileNotFoundError."""
     with store.open(path) as file:
         return file.read()
 
 
-def sweep(store: Store, older_than_s: float = ABANDONED_S) -> int:
+def sweep(store: ArchiveStore, older_than_s: float = ABANDONED_S) -> int:
     """Delete what writers have left unfinished, and return how many files that were.
 
     Who has not written for so long is dead. A compaction, or a task that outlived its driver, may

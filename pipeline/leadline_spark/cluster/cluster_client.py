@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.cluster import transport
 from leadline_spark.cluster.transport import Answer, Refusal, Unreachable
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
-from leadline_spark.read.offsets import TopicPartition
 
 _LONGEST_TRY_S = 10.0
 _TOKEN = re.compile(r"[!-~]+")
@@ -24,7 +24,7 @@ _LOOKUP_S = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class PartitionLeader:
     """Who leads a partition: its base URL, None where nobody does, and the leader epoch."""
 
     url: str | None
@@ -36,7 +36,7 @@ class TopicMetadata:
     """A topic's id (32 hexadecimal digits) and its partitions' leaders."""
 
     topic_id: str
-    partitions: Mapping[int, Leader]
+    partitions: Mapping[int, PartitionLeader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +48,15 @@ class Metadata:
     brokers: Mapping[int, str]
     topics: Mapping[str, TopicMetadata]
 
-    def leader(self, place: TopicPartition) -> Leader:
+    def leader(self, topic_partition: TopicPartition) -> PartitionLeader:
         """Return a partition's leader, a leader without address where there is none."""
-        topic = self.topics.get(place.topic)
-        found = topic.partitions.get(place.partition) if topic else None
-        return found or Leader(None, -1)
+        topic = self.topics.get(topic_partition.topic)
+        found = topic.partitions.get(topic_partition.partition) if topic else None
+        return found or PartitionLeader(None, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionOffsets:
+class LeaderOffsets:
     """The readable range [start, end) of a partition, as its leader knows it.
 
     `found` is the offset that was asked for by time, None where no record is that new.
@@ -64,19 +64,19 @@ class PartitionOffsets:
 
     start: int
     end: int
-    leader: Leader
+    leader: PartitionLeader
     found: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
-    """Why a partition's offsets could not be told, for now: `message`, with the leader's code."""
+class OffsetsUnavailable:
+    """Why a partition's offsets are unknown for now: `message`, with the leader's code."""
 
     error_code: int
     message: str
 
 
-OffsetsAnswer = dict[TopicPartition, PartitionOffsets | Untold]
+OffsetsAnswer = dict[TopicPartition, LeaderOffsets | OffsetsUnavailable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ def _token(text: str | None) -> str | None:
     token = (text or "").strip()
     if token and not _TOKEN.fullmatch(token):
         # Not shown, and found out here: an HTTP library would say so with the token in its text.
-        told = "token holds blanks, or what is not ASCII: no header can carry it."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = "token holds blanks, or what is not ASCII: no header can carry it."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return token or None
 
 
@@ -111,7 +111,7 @@ def _url(address: str) -> str:
     return (address if "://" in address else f"http://{address}").rstrip("/")
 
 
-class Cluster:
+class ClusterClient:
     """Asks whichever known address answers. Not shared among threads."""
 
     def __init__(self, connection: Connection) -> None:
@@ -198,18 +198,18 @@ class Cluster:
             else:
                 self._answered = url
                 return answer
-        told = "; ".join(failures) or "no broker is known"
+        message = "; ".join(failures) or "no broker is known"
         if last is not None:
-            raise LeadlineSparkError("LEADLINE_REFUSED", told) from last
+            raise LeadlineSparkError("LEADLINE_REFUSED", message) from last
         hint = "Check the option bootstrap and that the cluster is up."
-        raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", f"{told}. {hint}")
+        raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", f"{message}. {hint}")
 
 
 def refused(url: str, refusal: Refusal) -> LeadlineSparkError:
     """Return the error for a refusal that no other address would take back."""
-    told = f"{url} refused: {refusal} (HTTP {refusal.status}, outcome {refusal.outcome})"
+    message = f"{url} refused: {refusal} (HTTP {refusal.status}, outcome {refusal.outcome})"
     fields = refusal.details.get("fields")
-    return LeadlineSparkError("LEADLINE_REFUSED", f"{told} {fields}" if fields else told)
+    return LeadlineSparkError("LEADLINE_REFUSED", f"{message} {fields}" if fields else message)
 
 
 def read_metadata(document: Any) -> Metadata:
@@ -220,7 +220,7 @@ def read_metadata(document: Any) -> Metadata:
         name: TopicMetadata(
             topic["topic_id"],
             {
-                number: Leader(brokers.get(leader), epoch)
+                number: PartitionLeader(brokers.get(leader), epoch)
                 for number, leader, epoch, *_ in topic["partitions"]
             },
         )
@@ -236,14 +236,14 @@ def read_offsets(document: Any) -> OffsetsAnswer:
     }
 
 
-def _ends(row: Any) -> PartitionOffsets | Untold:
+def _ends(row: Any) -> LeaderOffsets | OffsetsUnavailable:
     ends = row.get("offsets")
     if row["error_code"] or ends is None:
-        return Untold(row["error_code"], row.get("message") or "no reason given")
+        return OffsetsUnavailable(row["error_code"], row.get("message") or "no reason given")
     leader = row.get("leader") or {}
-    return PartitionOffsets(
+    return LeaderOffsets(
         ends["log_start_offset"],
         ends["high_watermark"],
-        Leader(leader.get("url") or None, ends["leader_epoch"]),
+        PartitionLeader(leader.get("url") or None, ends["leader_epoch"]),
         ends.get("offset"),
     )

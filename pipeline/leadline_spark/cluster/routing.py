@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from leadline_spark.cluster.cluster import Cluster
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.cluster.transport import Refusal, Unreachable
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 
 T = TypeVar("T")
 _FIRST_PAUSE_S = 0.05
@@ -31,8 +31,8 @@ class Route:
 
     def __init__(
         self,
-        cluster: Cluster,
-        place: TopicPartition,
+        cluster: ClusterClient,
+        topic_partition: TopicPartition,
         leader: str | None = None,
         topic_id: str | None = None,
         deadline_s: float = 60.0,
@@ -40,7 +40,7 @@ class Route:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.cluster = cluster
-        self.place = place
+        self.topic_partition = topic_partition
         self.leader = leader
         self._topic_id = topic_id
         self._deadline_s = deadline_s
@@ -89,19 +89,19 @@ class Route:
     def _look_up(self, tried: dict[str, str]) -> None:
         """Ask the metadata who leads. That nobody knows is no error yet."""
         try:
-            metadata = self.cluster.metadata([self.place.topic])
+            metadata = self.cluster.metadata([self.topic_partition.topic])
         except LeadlineSparkError as failure:
             tried["metadata"] = failure.message
             return
-        topic = metadata.topics.get(self.place.topic)
-        if topic is None or self.place.partition not in topic.partitions:
+        topic = metadata.topics.get(self.topic_partition.topic)
+        if topic is None or self.topic_partition.partition not in topic.partitions:
             self._absent(tried)
             return
         self._absent_since = None
         if self._topic_id is not None and topic.topic_id != self._topic_id:
-            told = f"{self.place.topic} was deleted and made anew: its id was {self._topic_id}"
-            raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", f"{told}, is {topic.topic_id}.")
-        self.leader = metadata.leader(self.place).url
+            message = f"{self.topic_partition.topic} was deleted and made anew: its id was {self._topic_id}"
+            raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", f"{message}, is {topic.topic_id}.")
+        self.leader = metadata.leader(self.topic_partition).url
         if self.leader is None:
             tried["metadata"] = "the partition has no leader"
 
@@ -110,9 +110,11 @@ class Route:
         now = self._clock()
         self._absent_since = self._absent_since or now
         if now - self._absent_since >= min(_GONE_S, self._deadline_s):
-            raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", f"There is no {self.place}.")
+            raise LeadlineSparkError(
+                "LEADLINE_TOPIC_UNKNOWN", f"There is no {self.topic_partition}."
+            )
 
     def _lost(self, tried: dict[str, str]) -> LeadlineSparkError:
-        told = "; ".join(f"{where}: {why}" for where, why in tried.items())
-        told = f"No leader of {self.place} answered for {self._deadline_s:.0f} s. Tried: {told}"
-        return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told)
+        message = "; ".join(f"{where}: {why}" for where, why in tried.items())
+        message = f"No leader of {self.topic_partition} answered for {self._deadline_s:.0f} s. Tried: {message}"
+        return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)

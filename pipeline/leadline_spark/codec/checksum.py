@@ -51,8 +51,10 @@ def checksum(decoder: str) -> Checksum:
     Raises LeadlineSparkError: LEADLINE_OPTION_INVALID where `fast` is not installed.
     """
     if decoder == "fast" and _compiled is None:
-        told = "decoder is fast, but google-crc32c is not here: pip install 'leadline-spark[fast]'"
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = (
+            "decoder is fast, but google-crc32c is not here: pip install 'leadline-spark[fast]'"
+        )
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return folded_crc32c if decoder == "python" else crc32c
 
 
@@ -83,10 +85,10 @@ def _fold_words(data: bytearray) -> memoryview:
         scale, step = _next_fold(count, _FEW_TERMS)
         top = words.slice(start, step)
         for exponent in _FEW_TERMS[1:]:
-            place = start + (_FEW_TERMS[0] - exponent) * scale
-            folded = pc.bit_wise_xor(words.slice(place, step), top)
+            position = start + (_FEW_TERMS[0] - exponent) * scale
+            folded = pc.bit_wise_xor(words.slice(position, step), top)
             octets = memoryview(folded.buffers()[1]).cast("B")[: step * _WORD_BYTES]
-            view[place * _WORD_BYTES : (place + step) * _WORD_BYTES] = octets
+            view[position * _WORD_BYTES : (position + step) * _WORD_BYTES] = octets
         start, count = start + step, count - step
     return view[start * _WORD_BYTES :]
 

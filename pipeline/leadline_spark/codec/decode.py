@@ -74,8 +74,8 @@ def _section(view: memoryview, frame: Frame) -> pa.Buffer:
     try:
         return decompress(packed, frame.attributes & CODEC_BITS)
     except UnreadableSection as failure:
-        told = f"the records of the batch at offset {frame.base_offset} cannot be unpacked"
-        raise corrupt(f"{told}: {failure}") from failure
+        message = f"the records of the batch at offset {frame.base_offset} cannot be unpacked"
+        raise corrupt(f"{message}: {failure}") from failure
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.cluster.transport import Refusal, Unreachable
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
@@ -77,13 +77,13 @@ def run(job: Callable[[], int]) -> int:
     try:
         return job()
     except (LeadlineSparkError, Refusal, Unreachable) as failure:
-        told = str(failure)
+        message = str(failure)
     except PySparkException as failure:
         found = _TOLD.search(str(failure))
         if found is None:
             raise
-        told = found[0]
-    sys.stderr.write(f"error {told}\n")
+        message = found[0]
+    sys.stderr.write(f"error {message}\n")
     return FAILED
 
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 
 from leadline_spark.archive import catalog, compaction
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.compaction import Group
-from leadline_spark.archive.manifest import Entry
-from leadline_spark.archive.storage import Store, absolute, open_store
+from leadline_spark.archive.compaction import MergeGroup
+from leadline_spark.archive.manifest import ManifestEntry
+from leadline_spark.archive.storage import ArchiveStore, absolute, open_store
 from leadline_spark.jobs import command
 
 TARGET_BYTES = 128 << 20
@@ -27,37 +27,42 @@ TARGET_BYTES = 128 << 20
 
 def parser() -> argparse.ArgumentParser:
     """Return what understands the command line."""
-    told = command.job_parser("compact", __doc__)
-    told.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
-    told.add_argument(
+    job_parser = command.job_parser("compact", __doc__)
+    job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    job_parser.add_argument(
         "--target-bytes",
         type=int,
         default=TARGET_BYTES,
         metavar="N",
         help="how large a merged file may become (default: %(default)s)",
     )
-    told.add_argument("--dry-run", action="store_true", help="only say what would be merged")
-    return told
+    job_parser.add_argument("--dry-run", action="store_true", help="only say what would be merged")
+    return job_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compact, and print what was done. The exit code is 1 where that failed."""
-    asked = parser().parse_args(argv)
-    location = absolute(asked.archive)
+    arguments = parser().parse_args(argv)
+    location = absolute(arguments.archive)
 
-    def merge_all(groups: Sequence[Group]) -> Sequence[Entry]:
+    def merge_all(groups: Sequence[MergeGroup]) -> Sequence[ManifestEntry]:
         spark = command.session("leadline compact")
         parts = spark.sparkContext.parallelize(groups, len(groups))
         return parts.map(lambda group: compaction.merge(open_store(location), group)).collect()
 
     def job() -> int:
         store = open_store(location)
-        groups = compaction.plan(catalog.holdings(store), asked.target_bytes)
-        deleted = [] if asked.dry_run else tidy(store)
-        if groups and not asked.dry_run:
+        groups = compaction.plan(catalog.holdings(store), arguments.target_bytes)
+        deleted = [] if arguments.dry_run else tidy(store)
+        if groups and not arguments.dry_run:
             compact(store, groups, merge_all, time.time_ns())
         count = sum(len(group.entries) for group in groups)
-        done = {"merged": count, "into": len(groups), "deleted": deleted, "dry_run": asked.dry_run}
+        done = {
+            "merged": count,
+            "into": len(groups),
+            "deleted": deleted,
+            "dry_run": arguments.dry_run,
+        }
         command.report(done)
         return command.DONE
 
@@ -65,9 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def compact(
-    store: Store,
-    groups: Sequence[Group],
-    merge_all: Callable[[Sequence[Group]], Sequence[Entry]],
+    store: ArchiveStore,
+    groups: Sequence[MergeGroup],
+    merge_all: Callable[[Sequence[MergeGroup]], Sequence[ManifestEntry]],
     number: int,
 ) -> None:
     """Merge the groups by `merge_all`, and let the results count in place of their parts."""
@@ -76,7 +81,7 @@ def compact(
     catalog.add_compaction(store, number, merged, replaced)
 
 
-def tidy(store: Store) -> list[str]:
+def tidy(store: ArchiveStore) -> list[str]:
     """Delete the files that no manifest counts and whose offsets are in others; return their paths.
 
     A compaction that died leaves such files, and so does a task that outlived its driver. What a

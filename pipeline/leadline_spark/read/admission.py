@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from leadline_spark.read.offsets import TopicPartition
+from leadline_client.wire import TopicPartition
 
 Amounts = Mapping[TopicPartition, int]
 """Offsets, or numbers of offsets, by partition."""
@@ -16,8 +16,10 @@ Amounts = Mapping[TopicPartition, int]
 
 def waiting(starts: Amounts, ends: Amounts) -> dict[TopicPartition, int]:
     """Return how many offsets wait in each partition that has any; `starts` names all of `ends`."""
-    counts = {place: end - starts[place] for place, end in ends.items()}
-    return {place: count for place, count in counts.items() if count > 0}
+    counts = {
+        topic_partition: end - starts[topic_partition] for topic_partition, end in ends.items()
+    }
+    return {topic_partition: count for topic_partition, count in counts.items() if count > 0}
 
 
 def share(amounts: Amounts, most: int) -> dict[TopicPartition, int]:
@@ -32,22 +34,38 @@ def share(amounts: Amounts, most: int) -> dict[TopicPartition, int]:
     shares: dict[TopicPartition, int] = {}
     others = sorted(amounts)
     while others:
-        left, total = most - len(shares), sum(amounts[place] for place in others)
-        small = [place for place in others if amounts[place] * left < total]
+        left, total = (
+            most - len(shares),
+            sum(amounts[topic_partition] for topic_partition in others),
+        )
+        small = [
+            topic_partition for topic_partition in others if amounts[topic_partition] * left < total
+        ]
         if not small:
-            return shares | _rounded({place: amounts[place] * left for place in others}, total)
+            return shares | _rounded(
+                {topic_partition: amounts[topic_partition] * left for topic_partition in others},
+                total,
+            )
         shares |= dict.fromkeys(small, 1)
-        others = [place for place in others if place not in shares]
+        others = [topic_partition for topic_partition in others if topic_partition not in shares]
     return shares
 
 
 def _rounded(numerators: Amounts, denominator: int) -> dict[TopicPartition, int]:
     """Return whole numbers near these fractions that have the same sum, which is whole."""
-    parts = {place: divmod(number, denominator) for place, number in numerators.items()}
+    parts = {
+        topic_partition: divmod(number, denominator)
+        for topic_partition, number in numerators.items()
+    }
     left = sum(numerators.values()) // denominator - sum(whole for whole, _ in parts.values())
-    by_remainder = sorted(parts, key=lambda place: (-parts[place][1], place))
+    by_remainder = sorted(
+        parts, key=lambda topic_partition: (-parts[topic_partition][1], topic_partition)
+    )
     up = set(by_remainder[:left])
-    return {place: whole + (place in up) for place, (whole, _) in parts.items()}
+    return {
+        topic_partition: whole + (topic_partition in up)
+        for topic_partition, (whole, _) in parts.items()
+    }
 
 
 def share_bytes(
@@ -57,13 +75,30 @@ def share_bytes(
 
     `mean_bytes` is the mean stored size of an offset; a partition without one is not limited.
     """
-    known = {place: mean_bytes[place] for place in amounts if mean_bytes.get(place, 0.0) > 0.0}
-    sizes = {place: max(1, round(amounts[place] * mean)) for place, mean in known.items()}
+    known = {
+        topic_partition: mean_bytes[topic_partition]
+        for topic_partition in amounts
+        if mean_bytes.get(topic_partition, 0.0) > 0.0
+    }
+    sizes = {
+        topic_partition: max(1, round(amounts[topic_partition] * mean))
+        for topic_partition, mean in known.items()
+    }
     shares = share(sizes, most_bytes)
     # A whole share is the whole amount: what rounding takes off would wait for no reason.
-    short = [place for place in shares if shares[place] < sizes[place]]
-    limits = {place: max(1, int(shares[place] / known[place])) for place in short}
-    return {place: min(count, limits.get(place, count)) for place, count in amounts.items()}
+    short = [
+        topic_partition
+        for topic_partition in shares
+        if shares[topic_partition] < sizes[topic_partition]
+    ]
+    limits = {
+        topic_partition: max(1, int(shares[topic_partition] / known[topic_partition]))
+        for topic_partition in short
+    }
+    return {
+        topic_partition: min(count, limits.get(topic_partition, count))
+        for topic_partition, count in amounts.items()
+    }
 
 
 def holds_back(counts: Amounts, least: int | None, elapsed_ms: float | None, delay_ms: int) -> bool:

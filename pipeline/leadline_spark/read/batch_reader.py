@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from leadline_spark.cluster.cluster import Cluster
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.read.bounds import Bound, end_of, resolve, start_of
-from leadline_spark.read.filters import Chosen
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offsets import Position, TopicPartition
+from leadline_spark.read.filters import PushedFilters
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
+from leadline_spark.read.offsets import OffsetAndEpoch
 from leadline_spark.read.planning import Range
-from leadline_spark.read.subscription import Subscription
-from leadline_spark.read.tasks import TaskMaker
+from leadline_spark.read.subscription import SourceSubscription
+from leadline_spark.read.tasks import TaskPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,55 +40,68 @@ def pin(options: Options) -> Pinned:
 
     Raises LeadlineSparkError.
     """
-    maker = TaskMaker.of(options)
+    maker = TaskPlanner.of(options)
     start, end = start_of(options, streaming=False), end_of(options)
-    heads = OffsetFetcher(
-        Cluster(maker.connection), Subscription.of(options), maker.settings.deadline_s
+    fetcher = OffsetFetcher(
+        ClusterClient(maker.connection), SourceSubscription.of(options), maker.settings.deadline_s
     )
-    view = heads.view()
-    starts, ends = _resolved(start, view, heads), _resolved(end, view, heads)
+    snapshot = fetcher.snapshot()
+    starts, ends = _resolved(start, snapshot, fetcher), _resolved(end, snapshot, fetcher)
     lenient = not maker.settings.fail_on_data_loss
-    ranges = tuple(_range(place, starts[place], ends[place], view, lenient) for place in view.ends)
-    return Pinned(ranges, {place: at.leader.url for place, at in view.ends.items()})
+    ranges = tuple(
+        _range(topic_partition, starts[topic_partition], ends[topic_partition], snapshot, lenient)
+        for topic_partition in snapshot.ends
+    )
+    return Pinned(
+        ranges, {topic_partition: at.leader.url for topic_partition, at in snapshot.ends.items()}
+    )
 
 
-def _resolved(bound: Bound, view: View, heads: OffsetFetcher) -> dict[TopicPartition, Position]:
-    """Return where a bound lies in the view: a time was asked for later, and what came then is new.
+def _resolved(
+    bound: Bound, snapshot: OffsetSnapshot, fetcher: OffsetFetcher
+) -> dict[TopicPartition, OffsetAndEpoch]:
+    """Return where a bound lies in the snapshot: a time was asked for later, and what came then is new.
 
-    None of the records before the view's end is as late as a time that was found beyond it.
+    None of the records before the snapshot's end is as late as a time that was found beyond it.
     """
-    found = resolve(bound, view, heads)
+    found = resolve(bound, snapshot, fetcher)
     if not bound.by_time:
         return found
     return {
-        place: replace(at, offset=min(at.offset, view.ends[place].end))
-        for place, at in found.items()
+        topic_partition: replace(at, offset=min(at.offset, snapshot.ends[topic_partition].end))
+        for topic_partition, at in found.items()
     }
 
 
 def _range(
-    place: TopicPartition, start: Position, end: Position, view: View, lenient: bool
+    topic_partition: TopicPartition,
+    start: OffsetAndEpoch,
+    end: OffsetAndEpoch,
+    snapshot: OffsetSnapshot,
+    lenient: bool,
 ) -> Range:
     """Check a range against what there is, or fit it to that where losses are accepted."""
-    at = view.ends[place]
+    at = snapshot.ends[topic_partition]
     if start.offset > end.offset and not lenient:
-        told = f"{place} would be read from {start.offset} to {end.offset}, which is before that."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message = f"{topic_partition} would be read from {start.offset} to {end.offset}, which is before that."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
     first, last = start.offset, end.offset
     if first < min(at.start, last):
-        _lost(f"{place} begins at {at.start}, and is to be read from {first} on", lenient)
+        _lost(f"{topic_partition} begins at {at.start}, and is to be read from {first} on", lenient)
         first = min(at.start, last)
     if last > at.end:
-        _lost(f"{place} ends at {at.end}, but is to be read up to {last}", lenient)
+        _lost(f"{topic_partition} ends at {at.end}, but is to be read up to {last}", lenient)
         last = at.end
-    return Range(place, view.ids[place], first, max(first, last), at.leader.epoch)
+    return Range(
+        topic_partition, snapshot.ids[topic_partition], first, max(first, last), at.leader.epoch
+    )
 
 
 def _lost(what: str, lenient: bool) -> None:
     if not lenient:
-        told = f"{what}. To read what there is set failOnDataLoss to false."
-        raise LeadlineSparkError("LEADLINE_DATA_LOSS", told)
-    _LOG.warning("LEADLINE_DATA_LOSS: %s", what)
+        message = f"{what}. To read what there is set failOnDataLoss to false."
+        raise LeadlineSparkError("LEADLINE_DATA_LOSS", message)
+    logger.warning("LEADLINE_DATA_LOSS: %s", what)
 
 
 class LeadlineBatchReader(DataSourceReader):
@@ -96,7 +110,7 @@ class LeadlineBatchReader(DataSourceReader):
     def __init__(self, options: Options, pinned: Pinned | None) -> None:
         self._options = options
         self._pinned = pinned
-        self._maker = TaskMaker.of(options)
+        self._maker = TaskPlanner.of(options)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
@@ -121,7 +135,7 @@ class PushingBatchReader(LeadlineBatchReader):
 
     def __init__(self, options: Options, pinned: Pinned | None) -> None:
         super().__init__(options, pinned)
-        self._wanted = Chosen()
+        self._wanted = PushedFilters()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take filters on topic, partition and offset; return the others."""
@@ -133,13 +147,13 @@ class PushingBatchReader(LeadlineBatchReader):
         since = self._wanted.since_ms
         if since is None or not left:
             return left
-        heads = OffsetFetcher(
-            Cluster(self._maker.connection),
-            Subscription(places=tuple(one.place for one in left)),
+        fetcher = OffsetFetcher(
+            ClusterClient(self._maker.connection),
+            SourceSubscription(topic_partitions=tuple(one.topic_partition for one in left)),
             self._maker.settings.deadline_s,
         )
-        found = heads.by_time({one.place: since for one in left})
-        return [_from(one, found[one.place]) for one in left]
+        found = fetcher.by_time({one.topic_partition: since for one in left})
+        return [_from(one, found[one.topic_partition]) for one in left]
 
 
 def _from(one: Range, first: int | None) -> Range:

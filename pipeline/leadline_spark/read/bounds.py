@@ -1,4 +1,4 @@
-"""Where a read begins and ends, as users say it, and what that comes to for each partition.
+"""Where a read starts and ends, as users say it, and what that comes to for each partition.
 
 Names, precedence and refusals are those of Spark's Kafka source.
 """
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
 from leadline_spark.read.offsets import (
     EARLIEST,
     LATEST,
-    Position,
-    TopicPartition,
-    check_places,
-    parse_places,
+    OffsetAndEpoch,
+    check_partitions,
+    parse_partition_offsets,
 )
 
 
@@ -83,48 +83,60 @@ def refuse_ends(options: Options) -> None:
     """Refuse the options that end a read, which a stream does not do."""
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in options:
-            told = f"{name} is not valid in a streaming query: it does not end."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = f"{name} is not valid in a streaming query: it does not end."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
 
 
-def resolve(bound: Bound, view: View, heads: OffsetFetcher) -> dict[TopicPartition, Position]:
-    """Return an offset for each partition of the view; times cost one more request.
+def resolve(
+    bound: Bound, snapshot: OffsetSnapshot, fetcher: OffsetFetcher
+) -> dict[TopicPartition, OffsetAndEpoch]:
+    """Return an offset for each partition of the snapshot; times cost one more request.
 
     Raises LeadlineSparkError: LEADLINE_OFFSETS_INVALID where a partition is not named,
     LEADLINE_OFFSET_NOT_FOUND where no record is as new as the start wants.
     """
     if bound.by_time:
-        return _resolve_times(bound, view, heads)
+        return _resolve_times(bound, snapshot, fetcher)
     if bound.offsets:
-        check_places(bound.option, bound.offsets, view.ends)
-        return {place: _position(bound.offsets[place], place, view) for place in view.ends}
-    return {place: _position(bound.everywhere, place, view) for place in view.ends}
+        check_partitions(bound.option, bound.offsets, snapshot.ends)
+        return {
+            topic_partition: _position(bound.offsets[topic_partition], topic_partition, snapshot)
+            for topic_partition in snapshot.ends
+        }
+    return {
+        topic_partition: _position(bound.everywhere, topic_partition, snapshot)
+        for topic_partition in snapshot.ends
+    }
 
 
 def _resolve_times(
-    bound: Bound, view: View, heads: OffsetFetcher
-) -> dict[TopicPartition, Position]:
+    bound: Bound, snapshot: OffsetSnapshot, fetcher: OffsetFetcher
+) -> dict[TopicPartition, OffsetAndEpoch]:
     times = dict(bound.timestamps)
     if bound.timestamp is not None:
-        times = dict.fromkeys(view.ends, bound.timestamp)
-    check_places(bound.option, times, view.ends)
-    found = heads.by_time(times)
+        times = dict.fromkeys(snapshot.ends, bound.timestamp)
+    check_partitions(bound.option, times, snapshot.ends)
+    found = fetcher.by_time(times)
     positions = {}
-    for place, offset in found.items():
+    for topic_partition, offset in found.items():
         if offset is None and not bound.latest_where_none:
-            told = (
-                f"{bound.option}: {place} has no record at or after {times[place]} ms. To start at "
+            message = (
+                f"{bound.option}: {topic_partition} has no record at or after {times[topic_partition]} ms. To start at "
                 "its end there, set startingOffsetsByTimestampStrategy to latest."
             )
-            raise LeadlineSparkError("LEADLINE_OFFSET_NOT_FOUND", told)
-        positions[place] = _position(LATEST if offset is None else offset, place, view)
+            raise LeadlineSparkError("LEADLINE_OFFSET_NOT_FOUND", message)
+        positions[topic_partition] = _position(
+            LATEST if offset is None else offset, topic_partition, snapshot
+        )
     return positions
 
 
-def _position(offset: int, place: TopicPartition, view: View) -> Position:
-    at = view.ends[place]
+def _position(
+    offset: int, topic_partition: TopicPartition, snapshot: OffsetSnapshot
+) -> OffsetAndEpoch:
+    at = snapshot.ends[topic_partition]
     resolved = {EARLIEST: at.start, LATEST: at.end}.get(offset, offset)
-    return Position(resolved, at.leader.epoch)
+    return OffsetAndEpoch(resolved, at.leader.epoch)
 
 
 def _bound(options: Options, which: str, default: int) -> Bound:
@@ -146,21 +158,25 @@ def _offsets(
     word = text.strip().lower()
     if word in {"earliest", "latest"}:
         return (EARLIEST if word == "earliest" else LATEST), {}
-    offsets = parse_places(option, _json(option, text))
-    low = [f"{place}: {offset}" for place, offset in offsets.items() if offset < EARLIEST]
+    offsets = parse_partition_offsets(option, _json(option, text))
+    low = [
+        f"{topic_partition}: {offset}"
+        for topic_partition, offset in offsets.items()
+        if offset < EARLIEST
+    ]
     if low or not offsets:
-        told = f"{option} has no such offset: {', '.join(low) or text}."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message = f"{option} has no such offset: {', '.join(low) or text}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
     return default, offsets
 
 
 def _times(option: str, options: Options) -> Mapping[TopicPartition, int]:
     """Read a time for each partition. A negative one would be an end of the log to the cluster."""
-    times = parse_places(option, options.document(option))
-    low = [f"{place}: {time}" for place, time in times.items() if time < 0]
+    times = parse_partition_offsets(option, options.document(option))
+    low = [f"{topic_partition}: {time}" for topic_partition, time in times.items() if time < 0]
     if low or not times:
-        told = f"{option} has no such time: {', '.join(low) or options.text(option)}."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message = f"{option} has no such time: {', '.join(low) or options.text(option)}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
     return times
 
 
@@ -168,12 +184,14 @@ def _json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as failure:
-        told = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told) from failure
+        message = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
 
 
 def _refuse(bound: Bound, value: int, word: str, why: str) -> None:
-    places = [str(place) for place, offset in bound.offsets.items() if offset == value]
-    if places or (not bound.offsets and bound.everywhere == value):
-        told = f"{bound.option} is {word}{' for ' if places else ''}{', '.join(places)}; {why}."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+    topic_partitions = [
+        str(topic_partition) for topic_partition, offset in bound.offsets.items() if offset == value
+    ]
+    if topic_partitions or (not bound.offsets and bound.everywhere == value):
+        message = f"{bound.option} is {word}{' for ' if topic_partitions else ''}{', '.join(topic_partitions)}; {why}."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)

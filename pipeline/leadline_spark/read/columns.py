@@ -41,11 +41,11 @@ def wanted_columns(options: Options) -> tuple[str, ...]:
     for name in named:
         if name not in _TYPES:
             advice = near(name, list(_TYPES)) or f" There are: {', '.join(_TYPES)}."
-            told = f"columns names {name!r}, which is no column.{advice}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+            message = f"columns names {name!r}, which is no column.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     if "columns" in options and (not named or len(set(named)) < len(named)):
-        told = f"columns is {options.text('columns')!r}: name at least one, and none twice."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = f"columns is {options.text('columns')!r}: name at least one, and none twice."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     asked = [name for name, option in _EXTRA.items() if options.flag(option)]
     if named:
         return tuple(dict.fromkeys([*named, *asked]))

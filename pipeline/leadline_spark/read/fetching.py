@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.cluster.routing import Route
 from leadline_spark.cluster.transport import OCTETS, Answer, Refusal
 from leadline_spark.codec.checksum import checksum
@@ -23,7 +23,7 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offsets import UNKNOWN_EPOCH
 from leadline_spark.read.planning import Range
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _OUT_OF_RANGE = 416
 _GONE = frozenset({"LEADLINE_TOPIC_RECREATED", "LEADLINE_TOPIC_UNKNOWN"})
 _WAIT_MS = 1_000
@@ -32,7 +32,7 @@ _HEADERS = {"Accept": OCTETS}
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSettings:
+class ReadSettings:
     """How tasks read; pickled into each of them."""
 
     columns: tuple[str, ...]
@@ -43,25 +43,27 @@ class FetchSettings:
 
 
 def read_range(
-    connection: Connection, asked: Range, leader: str | None, settings: FetchSettings
+    connection: Connection, asked: Range, leader: str | None, settings: ReadSettings
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range, in order. `leader` is where to ask first, if anybody knows.
 
     Raises LeadlineSparkError: LEADLINE_DATA_LOSS, _TOPIC_RECREATED, _TOPIC_UNKNOWN,
     _LEADER_UNREACHABLE, _BATCH_CORRUPT, _REFUSED.
     """
-    return _Reading(Cluster(connection), asked, leader, settings).run()
+    return _Reading(ClusterClient(connection), asked, leader, settings).run()
 
 
 class _Reading:
     """A range that is being read: `position` is the next offset, `end` may come down."""
 
     def __init__(
-        self, cluster: Cluster, asked: Range, leader: str | None, settings: FetchSettings
+        self, cluster: ClusterClient, asked: Range, leader: str | None, settings: ReadSettings
     ) -> None:
         self._asked = asked
         self._settings = settings
-        self._route = Route(cluster, asked.place, leader, asked.topic_id, settings.deadline_s)
+        self._route = Route(
+            cluster, asked.topic_partition, leader, asked.topic_id, settings.deadline_s
+        )
         self._cluster = cluster
         self._checksum = checksum(settings.decoder)
         self._epoch = asked.end_epoch
@@ -79,7 +81,7 @@ class _Reading:
         except LeadlineSparkError as failure:
             if self._settings.fail_on_data_loss or failure.code not in _GONE:
                 raise
-            _LOG.warning("%s: %s", failure.code, failure.message)
+            logger.warning("%s: %s", failure.code, failure.message)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while self.position < self.end:
@@ -95,14 +97,20 @@ class _Reading:
             self._moved = time.monotonic()
 
     def _decoded(self, body: bytes, begin: int) -> Iterator[pa.RecordBatch]:
-        place, columns = self._asked.place, self._settings.columns
+        topic_partition, columns = self._asked.topic_partition, self._settings.columns
         try:
             yield from decode(
-                body, begin, self.end, columns, place.topic, place.partition, self._checksum
+                body,
+                begin,
+                self.end,
+                columns,
+                topic_partition.topic,
+                topic_partition.partition,
+                self._checksum,
             )
         except LeadlineSparkError as failure:
-            told = f"{self._asked} of {self._route.leader}: {failure.message}"
-            raise LeadlineSparkError(failure.code, told) from failure
+            message = f"{self._asked} of {self._route.leader}: {failure.message}"
+            raise LeadlineSparkError(failure.code, message) from failure
 
     def _fetch(self) -> Answer | None:
         """Ask the leader for what is next; None where the range had to be changed first."""
@@ -125,8 +133,8 @@ class _Reading:
         return answer if self._still_there(answer) else None
 
     def _path(self, rest: str) -> str:
-        place = self._asked.place
-        return f"/v1/topics/{place.topic}/partitions/{place.partition}/{rest}"
+        topic_partition = self._asked.topic_partition
+        return f"/v1/topics/{topic_partition.topic}/partitions/{topic_partition.partition}/{rest}"
 
     def _next(self, body: bytes) -> int:
         """Return the offset after these batches, which must follow on what was read before."""
@@ -147,8 +155,8 @@ class _Reading:
     def _same_topic(self, answer: Answer) -> None:
         found = answer.headers.get("x-leadline-topic-id")
         if found is not None and found != self._asked.topic_id:
-            told = f"{self._asked}: the topic was deleted and made anew while it was read."
-            raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", told)
+            message = f"{self._asked}: the topic was deleted and made anew while it was read."
+            raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", message)
 
     def _still_there(self, answer: Answer) -> bool:
         """Ask a leader of a later epoch whether the end of the range is still what it was."""
@@ -160,8 +168,8 @@ class _Reading:
         self._epoch = epoch
         if end >= self.end:
             return True
-        told = f"offsets {end} to {self.end - 1} were cut off by an election in epoch {epoch}"
-        self._loss(told)
+        message = f"offsets {end} to {self.end - 1} were cut off by an election in epoch {epoch}"
+        self._loss(message)
         self.end = max(end, self.position)
         return self.position < self.end
 
@@ -201,19 +209,23 @@ class _Reading:
         if time.monotonic() - self._moved < self._settings.deadline_s:
             return
         end = answer.headers.get("x-leadline-high-watermark")
-        told = f"{self._asked} of {self._route.leader}: offset {self.position} was not readable for"
-        told = f"{told} {self._settings.deadline_s:.0f} s, as the high watermark there is {end}."
+        message = (
+            f"{self._asked} of {self._route.leader}: offset {self.position} was not readable for"
+        )
+        message = (
+            f"{message} {self._settings.deadline_s:.0f} s, as the high watermark there is {end}."
+        )
         advice = " What was committed will be again: wait until enough replicas are in sync."
-        raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told + advice)
+        raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message + advice)
 
     def _loss(self, what: str) -> None:
         """Fail, or say so in the log where the user wants to go on."""
-        told = f"{self._asked} of {self._route.leader}: {what}."
+        message = f"{self._asked} of {self._route.leader}: {what}."
         if self._settings.fail_on_data_loss:
             advice = " To go on without these records set failOnDataLoss to false."
-            raise LeadlineSparkError("LEADLINE_DATA_LOSS", told + advice)
-        _LOG.warning("LEADLINE_DATA_LOSS: %s", told)
+            raise LeadlineSparkError("LEADLINE_DATA_LOSS", message + advice)
+        logger.warning("LEADLINE_DATA_LOSS: %s", message)
 
     def _error(self, refusal: Refusal) -> LeadlineSparkError:
-        told = f"{self._asked}: {self._route.leader} refused: {refusal}"
-        return LeadlineSparkError("LEADLINE_REFUSED", told)
+        message = f"{self._asked}: {self._route.leader} refused: {refusal}"
+        return LeadlineSparkError("LEADLINE_REFUSED", message)

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from leadline_spark.read.offsets import TopicPartition
+from leadline_client.wire import TopicPartition
 from leadline_spark.read.planning import Range
 
 Test = Callable[[Any], bool]
@@ -53,7 +53,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
-class Chosen:
+class PushedFilters:
     """What pushed filters leave of a read.
 
     Offsets [`first`, `beyond`) of the partitions that all tests accept; `since_ms` is a time before
@@ -69,13 +69,13 @@ class Chosen:
         """Take what can be taken, and return what Spark has to go on applying."""
         return [one for one in filters if not self._take(one)]
 
-    def wants(self, place: TopicPartition) -> bool:
+    def wants(self, topic_partition: TopicPartition) -> bool:
         """Tell whether anything of a partition is wanted."""
-        return all(test(getattr(place, column)) for column, test in self.tests)
+        return all(test(getattr(topic_partition, column)) for column, test in self.tests)
 
     def of(self, ranges: Sequence[Range]) -> list[Range]:
         """Return what is left of these ranges."""
-        return [self._cut(one) for one in ranges if self.wants(one.place)]
+        return [self._cut(one) for one in ranges if self.wants(one.topic_partition)]
 
     def _cut(self, one: Range) -> Range:
         start = min(max(one.start, self.first), one.end)

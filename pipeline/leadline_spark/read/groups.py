@@ -12,21 +12,21 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
-from leadline_spark.cluster.cluster import Cluster
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.cluster.transport import Refusal, Unreachable
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offsets import UNKNOWN_EPOCH, SourceOffset
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SPACING_S = 1.0
 _METADATA = "spark"
 
 
-class GroupReporter:
+class GroupOffsetReporter:
     """Writes offsets of one group to the coordinator, at most once a second."""
 
     def __init__(
-        self, cluster: Cluster, group: str, clock: Callable[[], float] = time.monotonic
+        self, cluster: ClusterClient, group: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._cluster = cluster
         self._group = group
@@ -46,7 +46,7 @@ class GroupReporter:
             self._write(_rows(done))
         except (LeadlineSparkError, Refusal, Unreachable) as failure:
             self._coordinator = None
-            _LOG.warning("commitGroup %s: offsets were not written: %s", self._group, failure)
+            logger.warning("commitGroup %s: offsets were not written: %s", self._group, failure)
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         if not rows:
@@ -60,14 +60,18 @@ class GroupReporter:
         answer = self._cluster.call("POST", self._coordinator, path, body={"offsets": rows})
         refused = [row for row in answer.json()["offsets"] if row.get("error_code")]
         if refused:
-            told = f"{len(refused)} of {len(rows)}: {refused[0].get('message')}"
-            raise LeadlineSparkError("LEADLINE_REFUSED", told)
+            message = f"{len(refused)} of {len(rows)}: {refused[0].get('message')}"
+            raise LeadlineSparkError("LEADLINE_REFUSED", message)
 
 
 def _rows(end: SourceOffset) -> list[dict[str, Any]]:
     return [
-        {"topic": place.topic, "partition": place.partition, "offset": at.offset}
+        {
+            "topic": topic_partition.topic,
+            "partition": topic_partition.partition,
+            "offset": at.offset,
+        }
         | ({} if at.epoch == UNKNOWN_EPOCH else {"leader_epoch": at.epoch})
         | {"metadata": _METADATA}
-        for place, at in sorted(end.positions.items())
+        for topic_partition, at in sorted(end.positions.items())
     ]

@@ -11,46 +11,57 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leadline_spark.cluster.cluster import (
-    Cluster,
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import (
+    ClusterClient,
+    LeaderOffsets,
     Metadata,
     OffsetsAnswer,
-    PartitionOffsets,
-    Untold,
+    OffsetsUnavailable,
     refused,
 )
 from leadline_spark.cluster.routing import Route
 from leadline_spark.cluster.transport import Refusal, Unreachable
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition, nested
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.offsets import OffsetAndEpoch, SourceOffset, nested
+from leadline_spark.read.subscription import SourceSubscription
 
 _AGAIN_S = 0.2
 _PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class OffsetSnapshot:
     """Partitions with their topics' ids, and where they begin and end.
 
     `version` is that of the metadata which named them.
     """
 
     ids: Mapping[TopicPartition, str]
-    ends: Mapping[TopicPartition, PartitionOffsets]
+    ends: Mapping[TopicPartition, LeaderOffsets]
     version: int = 0
 
-    def latest(self) -> dict[TopicPartition, Position]:
+    def latest(self) -> dict[TopicPartition, OffsetAndEpoch]:
         """Return the ends: high watermarks, never log ends."""
-        return {place: Position(at.end, at.leader.epoch) for place, at in self.ends.items()}
+        return {
+            topic_partition: OffsetAndEpoch(at.end, at.leader.epoch)
+            for topic_partition, at in self.ends.items()
+        }
 
-    def earliest(self) -> dict[TopicPartition, Position]:
+    def earliest(self) -> dict[TopicPartition, OffsetAndEpoch]:
         """Return the log starts."""
-        return {place: Position(at.start, at.leader.epoch) for place, at in self.ends.items()}
+        return {
+            topic_partition: OffsetAndEpoch(at.start, at.leader.epoch)
+            for topic_partition, at in self.ends.items()
+        }
 
-    def at(self, positions: Mapping[TopicPartition, Position]) -> SourceOffset:
+    def at(self, positions: Mapping[TopicPartition, OffsetAndEpoch]) -> SourceOffset:
         """Return an offset for the checkpoint, with the ids of the topics that it names."""
-        topics = {place.topic: self.ids[place] for place in positions if place in self.ids}
+        topics = {
+            topic_partition.topic: self.ids[topic_partition]
+            for topic_partition in positions
+            if topic_partition in self.ids
+        }
         return SourceOffset(positions, topics)
 
 
@@ -59,8 +70,8 @@ class OffsetFetcher:
 
     def __init__(
         self,
-        cluster: Cluster,
-        subscription: Subscription,
+        cluster: ClusterClient,
+        subscription: SourceSubscription,
         deadline_s: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -84,43 +95,45 @@ class OffsetFetcher:
             if not missing:
                 return metadata
             if self._clock() >= give_up:
-                told = f"The cluster does not have: {', '.join(missing)}."
-                raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", told)
+                message = f"The cluster does not have: {', '.join(missing)}."
+                raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
             self._sleep(_AGAIN_S)
 
-    def view(self) -> View:
+    def snapshot(self) -> OffsetSnapshot:
         """Return every partition with its ends.
 
         Raises LeadlineSparkError: LEADLINE_LEADER_UNREACHABLE where one has no leader until the
-        deadline, LEADLINE_TOPIC_UNKNOWN, and what `Cluster.ask` raises.
+        deadline, LEADLINE_TOPIC_UNKNOWN, and what `ClusterClient.ask` raises.
         """
         metadata = self.metadata()
         ids = self.subscription.chosen(metadata)
-        return View(ids, self.ends(ids), metadata.version)
+        return OffsetSnapshot(ids, self.ends(ids), metadata.version)
 
-    def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
-        """Return where these partitions begin and end. Raises as `view` does."""
-        return self._all(dict.fromkeys(places))
+    def ends(
+        self, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LeaderOffsets]:
+        """Return where these partitions begin and end. Raises as `snapshot` does."""
+        return self._all(dict.fromkeys(topic_partitions))
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return the first offsets at or after these times (ms), None where there is none."""
-        return {place: at.found for place, at in self._all(times).items()}
+        return {topic_partition: at.found for topic_partition, at in self._all(times).items()}
 
-    def news(
+    def wait_for_new_ends(
         self, known: Mapping[TopicPartition, int], wait_s: float
-    ) -> dict[TopicPartition, PartitionOffsets]:
+    ) -> dict[TopicPartition, LeaderOffsets]:
         """Wait until any partition goes beyond its known end; return those that have a leader."""
         question = {**self._question(dict.fromkeys(known)), "after": nested(known)}
-        return _told(self.cluster.offsets(question, wait_s), known)
+        return _answered(self.cluster.offsets(question, wait_s), known)
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int:
+    def end_of_epoch(self, topic_partition: TopicPartition, epoch: int, leader: str | None) -> int:
         """Ask the leader where an epoch ends in its log: where later ones begin, if it lacks it.
 
         `leader` is where to ask first, if anybody knows: a broker that is lost leaves many
         partitions to ask about. Raises LeadlineSparkError LEADLINE_LEADER_UNREACHABLE.
         """
-        route = Route(self.cluster, place, leader, deadline_s=self.deadline_s)
-        path = f"/v1/topics/{place.topic}/partitions/{place.partition}/epochs/{epoch}"
+        route = Route(self.cluster, topic_partition, leader, deadline_s=self.deadline_s)
+        path = f"/v1/topics/{topic_partition.topic}/partitions/{topic_partition.partition}/epochs/{epoch}"
         try:
             found = route.ask(lambda url: self.cluster.call("GET", url, path)).json()
         except Refusal as refusal:
@@ -128,29 +141,33 @@ class OffsetFetcher:
         end: int = found["end_offset"]
         return end
 
-    def sizes(self, view: View) -> dict[TopicPartition, int]:
+    def sizes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, int]:
         """Return the stored bytes of partitions, from the leaders that can be asked right now."""
         found: dict[TopicPartition, int] = {}
-        for url in sorted({at.leader.url for at in view.ends.values() if at.leader.url}):
+        for url in sorted({at.leader.url for at in snapshot.ends.values() if at.leader.url}):
             try:
                 rows = self.cluster.call("GET", url, "/v1/load").json()["partitions"]
             except (Refusal, Unreachable):
                 continue
             for row in rows:
-                place = TopicPartition(row["topic"], row["partition"])
-                if row["is_leader"] and place in view.ends:
-                    found[place] = row["size_bytes"]
+                topic_partition = TopicPartition(row["topic"], row["partition"])
+                if row["is_leader"] and topic_partition in snapshot.ends:
+                    found[topic_partition] = row["size_bytes"]
         return found
 
     def _all(
         self, times: Mapping[TopicPartition, int | None]
-    ) -> dict[TopicPartition, PartitionOffsets]:
+    ) -> dict[TopicPartition, LeaderOffsets]:
         if not times:
             return {}
         give_up = self._clock() + self.deadline_s
-        found: dict[TopicPartition, PartitionOffsets] = {}
+        found: dict[TopicPartition, LeaderOffsets] = {}
         while True:
-            left = {place: at for place, at in times.items() if place not in found}
+            left = {
+                topic_partition: at
+                for topic_partition, at in times.items()
+                if topic_partition not in found
+            }
             late = self._clock() >= give_up
             answer: OffsetsAnswer = {}
             try:
@@ -159,32 +176,41 @@ class OffsetFetcher:
                 # Metadata came a moment ago: brokers that are gone may well be back.
                 if late or failure.code != "LEADLINE_CLUSTER_UNREACHABLE":
                     raise
-            found |= _told(answer, left)
+            found |= _answered(answer, left)
             if len(found) == len(times):
-                return {place: found[place] for place in times}
+                return {topic_partition: found[topic_partition] for topic_partition in times}
             if late:
-                raise _leaderless([place for place in left if place not in found], answer)
+                raise _leaderless(
+                    [topic_partition for topic_partition in left if topic_partition not in found],
+                    answer,
+                )
             self._sleep(_AGAIN_S)
 
     def _question(self, times: Mapping[TopicPartition, int | None]) -> dict[str, Any]:
         rows = [
-            {"topic": place.topic, "partition": place.partition}
+            {"topic": topic_partition.topic, "partition": topic_partition.partition}
             | ({} if at is None else {"timestamp": at})
-            for place, at in times.items()
+            for topic_partition, at in times.items()
         ]
         return {"partitions": rows}
 
 
-def _told(
+def _answered(
     answer: OffsetsAnswer, asked: Iterable[TopicPartition]
-) -> dict[TopicPartition, PartitionOffsets]:
-    rows = {place: answer.get(place) for place in asked}
-    return {place: row for place, row in rows.items() if isinstance(row, PartitionOffsets)}
+) -> dict[TopicPartition, LeaderOffsets]:
+    rows = {topic_partition: answer.get(topic_partition) for topic_partition in asked}
+    return {
+        topic_partition: row
+        for topic_partition, row in rows.items()
+        if isinstance(row, LeaderOffsets)
+    }
 
 
-def _leaderless(places: list[TopicPartition], answer: OffsetsAnswer) -> LeadlineSparkError:
-    row = answer.get(places[0])
-    why = row.message if isinstance(row, Untold) else "no answer"
-    others = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    told = f"Nobody tells where {places[0]}{others} begins and ends: {why}"
-    return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told)
+def _leaderless(
+    topic_partitions: list[TopicPartition], answer: OffsetsAnswer
+) -> LeadlineSparkError:
+    row = answer.get(topic_partitions[0])
+    why = row.message if isinstance(row, OffsetsUnavailable) else "no answer"
+    others = f" and {len(topic_partitions) - 1} more" if len(topic_partitions) > 1 else ""
+    message = f"Nobody tells where {topic_partitions[0]}{others} starts and ends: {why}"
+    return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from leadline_spark.cluster.cluster import PartitionOffsets
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import LeaderOffsets
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
 
 _METADATA_S = 5.0
 _SPACING_S = 0.6
@@ -21,17 +21,17 @@ _SIZES_S = 30.0
 _PASSING = frozenset({"LEADLINE_CLUSTER_UNREACHABLE", "LEADLINE_REFUSED"})
 
 
-class Watch:
-    """Keeps one view of a subscription. Not shared among threads."""
+class OffsetPoller:
+    """Keeps one snapshot of a subscription. Not shared among threads."""
 
     def __init__(
         self,
-        heads: OffsetFetcher,
+        fetcher: OffsetFetcher,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.last: View | None = None
-        self._heads = heads
+        self.last: OffsetSnapshot | None = None
+        self._fetcher = fetcher
         self._clock = clock
         self._sleep = sleep
         self._metadata_at = 0.0
@@ -40,50 +40,50 @@ class Watch:
         self._behind_since: float | None = None
         self._sizes: tuple[float, dict[TopicPartition, float]] | None = None
 
-    def view(self) -> View:
-        """Return the view, from the cluster if there is none yet."""
+    def snapshot(self) -> OffsetSnapshot:
+        """Return the snapshot, from the cluster if there is none yet."""
         if self.last is None:
-            self.last = self._heads.view()
+            self.last = self._fetcher.snapshot()
             self._metadata_at = self._clock()
         return self.last
 
-    def covering(self, places: Iterable[TopicPartition]) -> View:
-        """Return a view that knows these partitions, as far as the cluster does."""
-        view = self.view()
-        gone = any(place not in view.ends for place in places)
-        return self.anew() if gone else view
+    def snapshot_covering(self, topic_partitions: Iterable[TopicPartition]) -> OffsetSnapshot:
+        """Return a snapshot that knows these partitions, as far as the cluster does."""
+        snapshot = self.snapshot()
+        gone = any(topic_partition not in snapshot.ends for topic_partition in topic_partitions)
+        return self.refresh() if gone else snapshot
 
-    def anew(self) -> View:
-        """Return a new view, from the cluster."""
+    def refresh(self) -> OffsetSnapshot:
+        """Return a new snapshot, from the cluster."""
         self.last = None
-        return self.view()
+        return self.snapshot()
 
-    def look(self, known: Mapping[TopicPartition, int], wait_s: float) -> View:
-        """Return a view that is as new as it needs to be, waiting for news if there are none.
+    def poll(self, known: Mapping[TopicPartition, int], wait_s: float) -> OffsetSnapshot:
+        """Return a snapshot that is as new as it needs to be, waiting for news if there are none.
 
         `known` is where the stream stands. A cluster that cannot be asked right now is no error
         until the deadline is over: the stream goes on with what it knows.
         """
         fresh = self.last is None
-        view = self.view()
+        snapshot = self.snapshot()
         if fresh:
-            return view
+            return snapshot
         try:
             if self._clock() - self._metadata_at >= _METADATA_S:
-                view = self._renewed(view)
-            view = self._news(view, known, wait_s)
+                snapshot = self._renewed(snapshot)
+            snapshot = self._news(snapshot, known, wait_s)
         except LeadlineSparkError as failure:
             # Counted from the first failure: a long micro-batch, in which nobody asks, is none.
             self._failing_since = self._failing_since or self._clock()
             if self._is_late(self._failing_since) or failure.code not in _PASSING:
                 raise
             self.pause()
-            return view
-        self.last = view
+            return snapshot
+        self.last = snapshot
         self._failing_since = None
-        return view
+        return snapshot
 
-    def busy(self) -> None:
+    def on_batch_planned(self) -> None:
         """Say that a micro-batch follows: its successor may ask at once."""
         self._asked_at = None
 
@@ -94,54 +94,60 @@ class Watch:
         else:
             self._sleep(_SPACING_S)
 
-    def mean_bytes(self, view: View) -> dict[TopicPartition, float]:
+    def mean_bytes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, float]:
         """Return the mean stored bytes of an offset in each partition, as of a little while ago."""
         now = self._clock()
         if self._sizes is None or now - self._sizes[0] >= _SIZES_S:
-            sizes = self._heads.sizes(view)
+            sizes = self._fetcher.sizes(snapshot)
             means = {
-                place: size / max(1, view.ends[place].end - view.ends[place].start)
-                for place, size in sizes.items()
+                topic_partition: size
+                / max(1, snapshot.ends[topic_partition].end - snapshot.ends[topic_partition].start)
+                for topic_partition, size in sizes.items()
             }
             self._sizes = now, means
         return self._sizes[1]
 
-    def _renewed(self, view: View) -> View:
+    def _renewed(self, snapshot: OffsetSnapshot) -> OffsetSnapshot:
         """Look for partitions that were added, topics that match, and what is gone."""
         self._metadata_at = self._clock()
-        metadata = self._heads.cluster.metadata(self._heads.subscription.asked())
-        if metadata.version < view.version:
+        metadata = self._fetcher.cluster.metadata(self._fetcher.subscription.asked())
+        if metadata.version < snapshot.version:
             # Partitions that this address does not know yet are not gone. That passes, unless it
             # is another cluster.
             self._behind_since = self._behind_since or self._metadata_at
             if not self._is_late(self._behind_since):
-                return view
+                return snapshot
         self._behind_since = None
-        ids = self._heads.subscription.chosen(metadata)
-        kept = {p: at for p, at in view.ends.items() if ids.get(p) == view.ids[p]}
-        added = [place for place in ids if place not in kept]
-        ends = kept | (self._heads.ends(added) if added else {})
-        return View(ids, ends, metadata.version)
+        ids = self._fetcher.subscription.chosen(metadata)
+        kept = {p: at for p, at in snapshot.ends.items() if ids.get(p) == snapshot.ids[p]}
+        added = [topic_partition for topic_partition in ids if topic_partition not in kept]
+        ends = kept | (self._fetcher.ends(added) if added else {})
+        return OffsetSnapshot(ids, ends, metadata.version)
 
     def _is_late(self, since: float) -> bool:
-        return self._clock() - since >= self._heads.deadline_s
+        return self._clock() - since >= self._fetcher.deadline_s
 
-    def _news(self, view: View, known: Mapping[TopicPartition, int], wait_s: float) -> View:
-        ends = {place: at.end for place, at in view.ends.items()}
+    def _news(
+        self, snapshot: OffsetSnapshot, known: Mapping[TopicPartition, int], wait_s: float
+    ) -> OffsetSnapshot:
+        ends = {topic_partition: at.end for topic_partition, at in snapshot.ends.items()}
         if not ends:
             self.pause()
             self._asked_at = self._clock()
-            return view
-        idle = all(end <= known.get(place, -1) for place, end in ends.items())
+            return snapshot
+        idle = all(end <= known.get(topic_partition, -1) for topic_partition, end in ends.items())
         if self._asked_at is not None:
             self.pause()
         self._asked_at = self._clock()
-        found = self._heads.news(ends, wait_s if idle else 0.0)
-        merged = {place: _later(at, found.get(place)) for place, at in view.ends.items()}
-        return replace(view, ends=merged)
+        found = self._fetcher.wait_for_new_ends(ends, wait_s if idle else 0.0)
+        merged = {
+            topic_partition: _later(at, found.get(topic_partition))
+            for topic_partition, at in snapshot.ends.items()
+        }
+        return replace(snapshot, ends=merged)
 
 
-def _later(known: PartitionOffsets, found: PartitionOffsets | None) -> PartitionOffsets:
+def _later(known: LeaderOffsets, found: LeaderOffsets | None) -> LeaderOffsets:
     """Return the newer word: within an epoch ends do not go back, though answers may cross."""
     if found is None or found.leader.epoch < known.leader.epoch:
         return known

@@ -1,7 +1,7 @@
 """Positions in partitions, and the JSON in which users and Spark's checkpoints keep them.
 
 The shape is that of Kafka's source, `{"orders":{"0":12,"1":9}}`, with two keys that no topic can
-have, for what an offset alone does not say: `@ids`, as a topic that was made anew begins again at
+have, for what an offset alone does not say: `@ids`, as a topic that was made anew starts again at
 offset 0, and `@epochs`, the leader epoch in which an offset was known to be committed. Pure.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 
 EARLIEST = -2
@@ -20,19 +21,8 @@ _IDS = "@ids"
 _EPOCHS = "@epochs"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 @dataclass(frozen=True, slots=True)
-class Position:
+class OffsetAndEpoch:
     """The next offset to read, and the leader epoch in which what is before it was committed."""
 
     offset: int
@@ -43,13 +33,16 @@ class Position:
 class SourceOffset:
     """Where a read stands in every partition, and which topics these were, by id."""
 
-    positions: Mapping[TopicPartition, Position]
+    positions: Mapping[TopicPartition, OffsetAndEpoch]
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
         """Return JSON for the checkpoint, sorted: Spark compares it as text."""
         document: dict[str, Any] = nested(
-            {place: position.offset for place, position in self.positions.items()}
+            {
+                topic_partition: position.offset
+                for topic_partition, position in self.positions.items()
+            }
         )
         known = {p: at.epoch for p, at in self.positions.items() if at.epoch != UNKNOWN_EPOCH}
         document[_EPOCHS] = nested(known)
@@ -59,22 +52,24 @@ class SourceOffset:
     @classmethod
     def of(cls, document: Any) -> Self:
         """Read a checkpoint's offset. Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID."""
-        epochs = parse_places("offset of the checkpoint", document.get(_EPOCHS, {}))
+        epochs = parse_partition_offsets("offset of the checkpoint", document.get(_EPOCHS, {}))
         plain = {name: rows for name, rows in document.items() if not name.startswith("@")}
-        offsets = parse_places("offset of the checkpoint", plain)
-        positions = {p: Position(o, epochs.get(p, UNKNOWN_EPOCH)) for p, o in offsets.items()}
+        offsets = parse_partition_offsets("offset of the checkpoint", plain)
+        positions = {p: OffsetAndEpoch(o, epochs.get(p, UNKNOWN_EPOCH)) for p, o in offsets.items()}
         return cls(positions, dict(document.get(_IDS, {})))
 
 
 def nested(numbers: Mapping[TopicPartition, int]) -> dict[str, Any]:
     """Return numbers by topic and partition, sorted, as JSON has them: keys are text."""
     document: dict[str, dict[str, int]] = {}
-    for place in sorted(numbers):
-        document.setdefault(place.topic, {})[str(place.partition)] = numbers[place]
+    for topic_partition in sorted(numbers):
+        document.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = numbers[
+            topic_partition
+        ]
     return document
 
 
-def parse_places(what: str, document: Any) -> dict[TopicPartition, int]:
+def parse_partition_offsets(what: str, document: Any) -> dict[TopicPartition, int]:
     """Read `{"topic":{"0":1}}`, passing over keys that begin with @: no topic has such a name.
 
     Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID, which names `what`.
@@ -99,14 +94,16 @@ def parse_places(what: str, document: Any) -> dict[TopicPartition, int]:
 def parse_assign(document: Any) -> tuple[TopicPartition, ...]:
     """Read `{"topicA":[0,1]}`. Raises LeadlineSparkError LEADLINE_OPTION_INVALID."""
     try:
-        places = {TopicPartition(t, int(n)) for t, numbers in document.items() for n in numbers}
+        topic_partitions = {
+            TopicPartition(t, int(n)) for t, numbers in document.items() for n in numbers
+        }
     except (AttributeError, TypeError, ValueError) as failure:
-        told = f'assign is {document!r}, which is not like {{"topicA":[0,1]}}.'
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told) from failure
-    return tuple(sorted(places))
+        message = f'assign is {document!r}, which is not like {{"topicA":[0,1]}}.'
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
+    return tuple(sorted(topic_partitions))
 
 
-def check_places(
+def check_partitions(
     what: str, named: Iterable[TopicPartition], read: Iterable[TopicPartition]
 ) -> None:
     """Refuse offsets that do not name exactly the partitions that are read.
@@ -117,19 +114,21 @@ def check_places(
     missing, beyond = sorted(wanted - there), sorted(there - wanted)
     if not missing and not beyond:
         return
-    told = f"{what} must name exactly the partitions that are read."
+    message = f"{what} must name exactly the partitions that are read."
     if missing:
-        told += f" Missing: {_listed(missing)}; use -2 for earliest or -1 for latest."
+        message += f" Missing: {_listed(missing)}; use -2 for earliest or -1 for latest."
     if beyond:
-        told += f" Not read: {_listed(beyond)}."
-    raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message += f" Not read: {_listed(beyond)}."
+    raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
 
 
-def _listed(places: list[TopicPartition]) -> str:
-    shown = ", ".join(str(place) for place in places[:10])
-    return shown if len(places) <= 10 else f"{shown} and {len(places) - 10} more"
+def _listed(topic_partitions: list[TopicPartition]) -> str:
+    shown = ", ".join(str(topic_partition) for topic_partition in topic_partitions[:10])
+    return (
+        shown if len(topic_partitions) <= 10 else f"{shown} and {len(topic_partitions) - 10} more"
+    )
 
 
 def _malformed(what: str, document: Any) -> LeadlineSparkError:
-    told = f'{what} is {document!r}, which is not like {{"topicA":{{"0":23,"1":-2}}}}.'
-    return LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+    message = f'{what} is {document!r}, which is not like {{"topicA":{{"0":23,"1":-2}}}}.'
+    return LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)

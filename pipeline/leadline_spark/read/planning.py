@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from leadline_spark.read.offsets import UNKNOWN_EPOCH, TopicPartition
+from leadline_client.wire import TopicPartition
+from leadline_spark.read.offsets import UNKNOWN_EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Range:
     `end_epoch` is the leader epoch in which everything before `end` was known to be committed.
     """
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     topic_id: str
     start: int
     end: int
@@ -33,7 +34,7 @@ class Range:
         return self.end - self.start
 
     def __str__(self) -> str:
-        return f"{self.place} [{self.start}, {self.end})"
+        return f"{self.topic_partition} [{self.start}, {self.end})"
 
 
 def split(
@@ -44,7 +45,7 @@ def split(
     Then the largest are cut further until there are `min_partitions` pieces, as far as there are
     offsets for them. Pieces of a range are of one size, give or take one, and stay in order.
     """
-    filled = sorted((one for one in ranges if one.size > 0), key=lambda one: one.place)
+    filled = sorted((one for one in ranges if one.size > 0), key=lambda one: one.topic_partition)
     pieces = [-(-one.size // max_records) if max_records else 1 for one in filled]
     missing = (min_partitions or 0) - sum(pieces)
     # The largest pieces first; of equal ones the first, so that the order is always the same.

@@ -14,14 +14,14 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from leadline_spark.cluster.cluster import Cluster
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.options import Options
-from leadline_spark.read.groups import GroupReporter
+from leadline_spark.read.groups import GroupOffsetReporter
 from leadline_spark.read.offset_fetcher import OffsetFetcher
 from leadline_spark.read.offsets import SourceOffset
 from leadline_spark.read.stream_planning import StreamPlanner, StreamSettings
-from leadline_spark.read.subscription import Subscription
-from leadline_spark.read.tasks import TaskMaker
+from leadline_spark.read.subscription import SourceSubscription
+from leadline_spark.read.tasks import TaskPlanner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,11 +35,11 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         self._settings = StreamSettings.of(options)
-        self._subscription = Subscription.of(options)
-        self._maker = TaskMaker.of(options)
+        self._subscription = SourceSubscription.of(options)
+        self._maker = TaskPlanner.of(options)
         self._group = options.text("commitGroup")
         self._planner: StreamPlanner | None = None
-        self._reporter: GroupReporter | None = None
+        self._reporter: GroupOffsetReporter | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a query without a checkpoint begins."""
@@ -48,7 +48,7 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return a limit where there is any, so that Spark shows when it wants to be rid of it.
 
-        Limits of several kinds cannot be told to Spark; the planner applies them itself.
+        BalanceLimits of several kinds cannot be told to Spark; the planner applies them itself.
         """
         if self._settings.max_offsets is not None:
             return ReadMaxRows(self._settings.max_offsets)
@@ -94,13 +94,15 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._group is None:
             return
         if self._reporter is None:
-            self._reporter = GroupReporter(Cluster(self._maker.connection), self._group)
+            self._reporter = GroupOffsetReporter(ClusterClient(self._maker.connection), self._group)
         self._reporter.report(done)
 
     def _plan(self) -> StreamPlanner:
         # Made late: the reader is pickled for executors before it has planned anything.
         if self._planner is None:
             deadline_s = self._maker.settings.deadline_s
-            heads = OffsetFetcher(Cluster(self._maker.connection), self._subscription, deadline_s)
-            self._planner = StreamPlanner(heads, self._settings)
+            fetcher = OffsetFetcher(
+                ClusterClient(self._maker.connection), self._subscription, deadline_s
+            )
+            self._planner = StreamPlanner(fetcher, self._settings)
         return self._planner

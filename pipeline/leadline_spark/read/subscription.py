@@ -7,21 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from leadline_spark.cluster.cluster import Metadata
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import Metadata
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
-from leadline_spark.read.offsets import TopicPartition, parse_assign
+from leadline_spark.read.offsets import parse_assign
 
 WAYS = ("subscribe", "subscribePattern", "assign")
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """One of the three: `topics`, `pattern`, or `places`."""
+class SourceSubscription:
+    """One of the three: `topics`, `pattern`, or `topic_partitions`."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    places: tuple[TopicPartition, ...] = ()
+    topic_partitions: tuple[TopicPartition, ...] = ()
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -29,28 +30,37 @@ class Subscription:
         given = [way for way in WAYS if way in options]
         if len(given) != 1:
             code = "LEADLINE_OPTION_CONFLICT" if given else "LEADLINE_OPTION_MISSING"
-            told = f"Give exactly one of {', '.join(WAYS)}; {', '.join(given) or 'none'} is given."
-            raise LeadlineSparkError(code, told)
+            message = (
+                f"Give exactly one of {', '.join(WAYS)}; {', '.join(given) or 'none'} is given."
+            )
+            raise LeadlineSparkError(code, message)
         made = cls(
             options.names("subscribe"),
             _pattern(options.text("subscribePattern")),
             parse_assign(options.document("assign")) if "assign" in options else (),
         )
-        if not (made.topics or made.pattern or made.places):
-            told = f"{given[0]} is empty: there is nothing to read."
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        if not (made.topics or made.pattern or made.topic_partitions):
+            message = f"{given[0]} is empty: there is nothing to read."
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
         return made
 
     def asked(self) -> tuple[str, ...] | None:
         """Return the topics to ask metadata of; None for all."""
         if self.pattern is not None:
             return None
-        return tuple(sorted({*self.topics, *(place.topic for place in self.places)}))
+        return tuple(
+            sorted(
+                {
+                    *self.topics,
+                    *(topic_partition.topic for topic_partition in self.topic_partitions),
+                }
+            )
+        )
 
     def chosen(self, metadata: Metadata) -> dict[TopicPartition, str]:
         """Return the partitions that are there, with their topics' ids, sorted."""
-        if self.places:
-            found: Iterable[TopicPartition] = self.places
+        if self.topic_partitions:
+            found: Iterable[TopicPartition] = self.topic_partitions
         else:
             found = [
                 TopicPartition(name, number)
@@ -60,16 +70,21 @@ class Subscription:
             ]
         there = metadata.topics
         return {
-            place: there[place.topic].topic_id
-            for place in sorted(found)
-            if place.topic in there and place.partition in there[place.topic].partitions
+            topic_partition: there[topic_partition.topic].topic_id
+            for topic_partition in sorted(found)
+            if topic_partition.topic in there
+            and topic_partition.partition in there[topic_partition.topic].partitions
         }
 
     def missing(self, metadata: Metadata) -> list[str]:
         """Return what was named and does not exist: topics, or partitions."""
         absent = [name for name in self.topics if name not in metadata.topics]
         there = self.chosen(metadata)
-        return absent + [str(place) for place in self.places if place not in there]
+        return absent + [
+            str(topic_partition)
+            for topic_partition in self.topic_partitions
+            if topic_partition not in there
+        ]
 
     def _wants(self, name: str) -> bool:
         if self.pattern is not None:
@@ -83,6 +98,6 @@ def _pattern(text: str | None) -> str | None:
     try:
         re.compile(text)
     except re.error as failure:
-        told = f"subscribePattern {text!r} is no regular expression: {failure}"
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told) from failure
+        message = f"subscribePattern {text!r} is no regular expression: {failure}"
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
     return text

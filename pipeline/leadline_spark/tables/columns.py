@@ -162,8 +162,8 @@ def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
     for name in columns:
         if name not in known:
             advice = near(name, list(known)) or f" There are: {', '.join(known)}."
-            told = f"columns names {name!r}, which the table {table} does not have.{advice}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+            message = f"columns names {name!r}, which the table {table} does not have.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return StructType([StructField(name, known[name]) for name in columns or known])
 
 

@@ -22,7 +22,7 @@ _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
 @dataclass(frozen=True, slots=True)
-class Ids:
+class IdRange:
     """The ids [start, end)."""
 
     start: int
@@ -53,24 +53,24 @@ def read_bound(options: Options, name: str, default: int) -> int:
     if text in _WORDS:
         return _WORDS[text]
     if not text.isdecimal():
-        told = f"{name} is {text!r}: of the audit it is earliest, latest, or an id."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = f"{name} is {text!r}: of the audit it is earliest, latest, or an id."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return int(text)
 
 
-def resolved(start: int, end: int, there: Ids) -> Ids:
+def resolved(start: int, end: int, there: IdRange) -> IdRange:
     """Return the ids that two bounds come to, whether they are there or not."""
     ends = {EARLIEST: there.start, LATEST: there.end}
-    return Ids(ends.get(start, start), ends.get(end, end))
+    return IdRange(ends.get(start, start), ends.get(end, end))
 
 
-def missing_of(wanted: Ids, there: Ids) -> Ids | None:
+def missing_of(wanted: IdRange, there: IdRange) -> IdRange | None:
     """Return what of a range is gone already, None where nothing is."""
-    gone = Ids(wanted.start, min(there.start, wanted.end))
+    gone = IdRange(wanted.start, min(there.start, wanted.end))
     return gone if gone.size else None
 
 
-def cut(whole: Ids, most: int | None, least_pieces: int | None) -> list[Ids]:
+def cut(whole: IdRange, most: int | None, least_pieces: int | None) -> list[IdRange]:
     """Return a range in pieces of at most `most` ids, and in at least so many pieces.
 
     There is no piece without an id. The same range gives the same pieces: a batch that was cut
@@ -78,19 +78,19 @@ def cut(whole: Ids, most: int | None, least_pieces: int | None) -> list[Ids]:
     """
     count = max(-(-whole.size // (most or IDS_IN_A_TASK)), min(least_pieces or 1, whole.size))
     bounds = (whole.start + whole.size * step // max(count, 1) for step in range(count + 1))
-    return [Ids(start, end) for start, end in itertools.pairwise(bounds)]
+    return [IdRange(start, end) for start, end in itertools.pairwise(bounds)]
 
 
-def gaps(wanted: Ids, found: Iterable[int]) -> Iterator[Ids]:
+def gaps(wanted: IdRange, found: Iterable[int]) -> Iterator[IdRange]:
     """Yield what is missing among the ids that came, up to the last of them. They ascend."""
     following = wanted.start
     for number in found:
         if number > following:
-            yield Ids(following, number)
+            yield IdRange(following, number)
         following = number + 1
 
 
-def lost(what: Ids) -> str:
+def lost(what: IdRange) -> str:
     """Say that entries are gone."""
     return (
         f"{what} are gone, by audit.retention.ms or from the history itself. To read what there "

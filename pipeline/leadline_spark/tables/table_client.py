@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.cluster.transport import Answer, Refusal
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.tables.columns import AUDIT, GROUPS, read_row
-from leadline_spark.tables.ids import Ids, gaps, lost
+from leadline_spark.tables.id_ranges import IdRange, gaps, lost
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _EXPORT = "/v1/export"
 _PAGE = 1_000
 """Entries in one request: one about a thousand partitions is 100 KB."""
@@ -23,7 +23,7 @@ _AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Exports:
+class TableClient:
     """Asks a cluster for its tables; pickled into every task."""
 
     connection: Connection
@@ -39,20 +39,20 @@ class Exports:
             options.flag("failOnDataLoss"),
         )
 
-    def there(self, *, known: bool = False) -> Ids:
+    def there(self, *, known: bool = False) -> IdRange:
         """Return the audit entries that there are at the moment. Raises LeadlineSparkError.
 
         A cluster that is `known` to have answered before is waited for where nobody does now.
         """
-        cluster = Cluster(self.connection)
-        return Ids.told(self._ask(lambda: _get(cluster, f"{AUDIT}/head"), known=known).json())
+        cluster = ClusterClient(self.connection)
+        return IdRange.told(self._ask(lambda: _get(cluster, f"{AUDIT}/head"), known=known).json())
 
-    def entries(self, wanted: Ids) -> Iterator[list[dict[str, Any]]]:
+    def entries(self, wanted: IdRange) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows of a range of the audit, a page at a time.
 
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, LEADLINE_REFUSED, _CLUSTER_UNREACHABLE.
         """
-        cluster = Cluster(self.connection)
+        cluster = ClusterClient(self.connection)
         left = wanted
         while left.size:
             rows = self._page(cluster, left)
@@ -62,24 +62,24 @@ class Exports:
                 self.check_lost(left)
                 return
             yield rows
-            left = Ids(rows[-1]["id"] + 1, left.end)
+            left = IdRange(rows[-1]["id"] + 1, left.end)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Return the rows of a table of the present, which are one snapshot. Raises as above."""
-        cluster = Cluster(self.connection)
+        cluster = ClusterClient(self.connection)
         if table == GROUPS:
             answer = self._ask(lambda: _from_coordinator(cluster))
         else:
             answer = self._ask(lambda: _get(cluster, table))
         return _rows(table, answer)
 
-    def check_lost(self, gone: Ids) -> None:
+    def check_lost(self, gone: IdRange) -> None:
         """Say that entries are gone. Raises LEADLINE_DATA_LOSS where that is not accepted."""
         if self.fail_on_data_loss:
             raise LeadlineSparkError("LEADLINE_DATA_LOSS", f"The {lost(gone)}")
-        _LOG.warning("LEADLINE_DATA_LOSS: the %s", lost(gone))
+        logger.warning("LEADLINE_DATA_LOSS: the %s", lost(gone))
 
-    def _page(self, cluster: Cluster, left: Ids) -> list[dict[str, Any]]:
+    def _page(self, cluster: ClusterClient, left: IdRange) -> list[dict[str, Any]]:
         params = {"after": left.start - 1, "before": left.end, "limit": _PAGE}
         return _rows(AUDIT, self._ask(lambda: _get(cluster, AUDIT, params), known=True))
 
@@ -93,25 +93,25 @@ class Exports:
             try:
                 return call()
             except LeadlineSparkError as failure:
-                told = failure.__cause__
+                message = failure.__cause__
                 silent = failure.code == "LEADLINE_CLUSTER_UNREACHABLE"
-                passing = known if silent else isinstance(told, Refusal) and told.retriable
+                passing = known if silent else isinstance(message, Refusal) and message.retriable
                 if not passing or time.monotonic() >= give_up:
                     raise
             time.sleep(_AGAIN_S)
 
 
-def _get(cluster: Cluster, path: str, params: dict[str, int] | None = None) -> Answer:
+def _get(cluster: ClusterClient, path: str, params: dict[str, int] | None = None) -> Answer:
     return cluster.ask("GET", f"{_EXPORT}/{path}", params=params)
 
 
-def _from_coordinator(cluster: Cluster) -> Answer:
+def _from_coordinator(cluster: ClusterClient) -> Answer:
     """Ask the coordinator of groups, whom any broker names."""
     coordinator = cluster.ask_broker("POST", "/v1/consult").json()["coordinator"]
     if coordinator is None:
-        told = "No coordinator of consumer groups is active, so there is no table of groups."
-        raise LeadlineSparkError("LEADLINE_REFUSED", told)
-    asked = Cluster(
+        message = "No coordinator of consumer groups is active, so there is no table of groups."
+        raise LeadlineSparkError("LEADLINE_REFUSED", message)
+    asked = ClusterClient(
         Connection((coordinator["url"],), cluster.connection.token, cluster.connection.timeout_s)
     )
     return _get(asked, GROUPS)
@@ -121,5 +121,5 @@ def _rows(table: str, answer: Answer) -> list[dict[str, Any]]:
     try:
         return [read_row(table, line) for line in answer.body.splitlines()]
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        told = f"A line of the table {table} is not of it: {problem!r}"
-        raise LeadlineSparkError("LEADLINE_TABLE_INVALID", told) from problem
+        message = f"A line of the table {table} is not of it: {problem!r}"
+        raise LeadlineSparkError("LEADLINE_TABLE_INVALID", message) from problem

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from leadline_spark.cluster.cluster import Cluster, Metadata
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient, Metadata
 from leadline_spark.codec.encode import NO_PRODUCER
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
-from leadline_spark.write.partition_buffers import Lanes, PartitionWriter
+from leadline_spark.write.partition_buffers import PartitionBuffers, PartitionWriter
 from leadline_spark.write.partition_writers import AppendWriter, LeaderClient, StageWriter
-from leadline_spark.write.publishing import Upload, Written, drop, drop_all, publish_all
-from leadline_spark.write.records import Sorter, check_schema
+from leadline_spark.write.publishing import StagedUpload, WriteResult, drop, drop_all, publish_all
+from leadline_spark.write.records import RowPartitioner, check_schema
 from leadline_spark.write.sink_settings import SinkSettings
 from leadline_spark.write.spill_file import SpillFile
 
@@ -49,30 +49,30 @@ class LeadlineBatchWriter(DataSourceArrowWriter):
         drop_all(self._settings, messages)
 
 
-def write_task(settings: SinkSettings, batches: Iterator[pa.RecordBatch]) -> Written:
+def write_task(settings: SinkSettings, batches: Iterator[pa.RecordBatch]) -> WriteResult:
     """Write the rows of one task. Raises LeadlineSparkError, and never ends short silently."""
     context = TaskContext.get()
-    return Task(settings, context.partitionId() if context else 0).run(batches)
+    return WriteTask(settings, context.partitionId() if context else 0).run(batches)
 
 
-class Task:
+class WriteTask:
     """One task of a write; `number` is the same in every attempt at it."""
 
     def __init__(self, settings: SinkSettings, number: int) -> None:
         self._settings = settings
         self._number = number
-        self._cluster = Cluster(settings.connection)
+        self._cluster = ClusterClient(settings.connection)
         self._metadata: dict[str, Metadata] = {}
         self._producer = NO_PRODUCER
         self._staging: list[StageWriter] = []
-        self._spool = SpillFile()
+        self._spill_file = SpillFile()
         # One time for all records of the task that have none of their own.
         self._now_ms = time.time_ns() // 1_000_000
 
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Written:
+    def run(self, batches: Iterator[pa.RecordBatch]) -> WriteResult:
         """Write all rows, and say what was done."""
         settings = self._settings
-        sorter = Sorter(
+        sorter = RowPartitioner(
             self._count_of,
             topic=settings.topic,
             keep_timestamps=settings.keep_timestamps,
@@ -81,46 +81,49 @@ class Task:
         )
         rows = 0
         try:
-            with Lanes(
-                self._outlet,
+            with PartitionBuffers(
+                self._writer_of,
                 batch_bytes=settings.batch_bytes,
                 buffer_bytes=settings.buffer_bytes,
-            ) as lanes:
+            ) as buffers:
                 for batch in batches:
                     rows += batch.num_rows
-                    for place, records in sorter.sort(batch):
-                        lanes.add(place, records)
-                lanes.finish()
+                    for topic_partition, records in sorter.sort(batch):
+                        buffers.add(topic_partition, records)
+                buffers.finish()
             self._follow()
         except BaseException:
             drop(settings, self._uploads())
             raise
         finally:
-            self._spool.close()
-        return Written(self._number, rows, self._uploads())
+            self._spill_file.close()
+        return WriteResult(self._number, rows, self._uploads())
 
     def _follow(self) -> None:
         """Bring what is staged to those who lead now: the commit may be long after the task."""
-        topics = {outlet.place.topic for outlet in self._staging}
+        topics = {writer.topic_partition.topic for writer in self._staging}
         if topics:
             metadata = self._cluster.metadata(topics)
-            for outlet in self._staging:
-                outlet.follow(metadata.leader(outlet.place).url)
+            for writer in self._staging:
+                writer.follow(metadata.leader(writer.topic_partition).url)
 
-    def _uploads(self) -> tuple[Upload, ...]:
+    def _uploads(self) -> tuple[StagedUpload, ...]:
         return tuple(
-            Upload(outlet.place, outlet.leader, tuple(outlet.staged)) for outlet in self._staging
+            StagedUpload(writer.topic_partition, writer.leader, tuple(writer.staged))
+            for writer in self._staging
         )
 
-    def _outlet(self, place: TopicPartition) -> PartitionWriter:
+    def _writer_of(self, topic_partition: TopicPartition) -> PartitionWriter:
         settings = self._settings
-        leader = self._metadata[place.topic].leader(place).url
-        door = LeaderClient(settings.connection, place, leader, settings.deadline_s)
+        leader = self._metadata[topic_partition.topic].leader(topic_partition).url
+        leader_client = LeaderClient(
+            settings.connection, topic_partition, leader, settings.deadline_s
+        )
         if settings.app is not None:
-            outlet = StageWriter(door, settings, self._spool, self._now_ms)
-            self._staging.append(outlet)
-            return outlet
-        return AppendWriter(door, settings, self._identity())
+            writer = StageWriter(leader_client, settings, self._spill_file, self._now_ms)
+            self._staging.append(writer)
+            return writer
+        return AppendWriter(leader_client, settings, self._identity())
 
     def _identity(self) -> tuple[int, int]:
         """Return the task's producer id, asked for once; none without acks=all."""
@@ -142,6 +145,8 @@ class Task:
             if topic in metadata.topics:
                 return metadata
             if time.monotonic() >= give_up:
-                told = f"There is no topic {topic}. Make it first: leadline topics create {topic}."
-                raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", told)
+                message = (
+                    f"There is no topic {topic}. Make it first: leadline topics create {topic}."
+                )
+                raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
             time.sleep(0.2)

@@ -13,16 +13,16 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.cluster.routing import Route
 from leadline_spark.cluster.transport import Answer, Refusal, Unreachable
 from leadline_spark.codec.encode import NO_PRODUCER, NO_SEQUENCE, Records, encode
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.spill_file import Kept, SpillFile
+from leadline_spark.write.spill_file import SpilledBatch, SpillFile
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _GRACE_S = 5.0
 _SEQUENCE_MASK = 0x7FFF_FFFF
 
@@ -31,11 +31,15 @@ class LeaderClient:
     """The way to the leader of one partition, for requests that may be repeated."""
 
     def __init__(
-        self, connection: Connection, place: TopicPartition, leader: str | None, deadline_s: float
+        self,
+        connection: Connection,
+        topic_partition: TopicPartition,
+        leader: str | None,
+        deadline_s: float,
     ) -> None:
-        self.cluster = Cluster(connection)
-        self.place = place
-        self.route = Route(self.cluster, place, leader, deadline_s=deadline_s)
+        self.cluster = ClusterClient(connection)
+        self.topic_partition = topic_partition
+        self.route = Route(self.cluster, topic_partition, leader, deadline_s=deadline_s)
 
     def ask(
         self, method: str, rest: str, body: Any = None, params: dict[str, Any] | None = None
@@ -59,7 +63,7 @@ class LeaderClient:
         params: dict[str, Any] | None = None,
     ) -> Answer:
         """Ask one broker, once. Raises Refusal and Unreachable."""
-        path = f"/v1/topics/{quote(self.place.topic)}/partitions/{self.place.partition}/{rest}"
+        path = f"/v1/topics/{quote(self.topic_partition.topic)}/partitions/{self.topic_partition.partition}/{rest}"
         return self.cluster.call(method, url, path, params, body, wait_s=_GRACE_S)
 
     def drop(self, leader: str, staged_ids: Iterable[str]) -> bool:
@@ -71,25 +75,29 @@ class LeaderClient:
             for staged_id in staged_ids:
                 self.once("DELETE", leader, f"staged/{staged_id}")
         except Refusal as refusal:
-            _LOG.info("%s: what was staged stays until it expires: %s", self.place, refusal)
+            logger.info(
+                "%s: what was staged stays until it expires: %s", self.topic_partition, refusal
+            )
         except Unreachable as failure:
-            _LOG.info("%s: what was staged stays until it expires: %s", self.place, failure)
+            logger.info(
+                "%s: what was staged stays until it expires: %s", self.topic_partition, failure
+            )
             return False
         return True
 
     def refused(self, refusal: Refusal, code: str = "LEADLINE_REFUSED") -> LeadlineSparkError:
         """Return the error of a task for a refusal that is final."""
-        told = f"{self.place}: {self.route.leader} refused: {refusal}"
-        return LeadlineSparkError(code, told)
+        message = f"{self.topic_partition}: {self.route.leader} refused: {refusal}"
+        return LeadlineSparkError(code, message)
 
 
 class AppendWriter:
     """Appends, at least once: numbered, where the leader's answer is for all replicas."""
 
     def __init__(
-        self, door: LeaderClient, settings: SinkSettings, producer: tuple[int, int]
+        self, leader_client: LeaderClient, settings: SinkSettings, producer: tuple[int, int]
     ) -> None:
-        self._door = door
+        self._leader_client = leader_client
         self._settings = settings
         self._producer = producer
         self._sequence = 0
@@ -111,9 +119,9 @@ class AppendWriter:
         """Append the batch. Raises LeadlineSparkError."""
         params = {"acks": self._settings.acks, "timeout_ms": self._settings.request_timeout_ms}
         try:
-            self._door.ask("POST", "records", batch, params)
+            self._leader_client.ask("POST", "records", batch, params)
         except Refusal as refusal:
-            raise self._door.refused(refusal) from refusal
+            raise self._leader_client.refused(refusal) from refusal
 
 
 class StageWriter:
@@ -125,20 +133,24 @@ class StageWriter:
     """
 
     def __init__(
-        self, door: LeaderClient, settings: SinkSettings, spool: SpillFile, now_ms: int
+        self,
+        leader_client: LeaderClient,
+        settings: SinkSettings,
+        spill_file: SpillFile,
+        now_ms: int,
     ) -> None:
-        self._door = door
+        self._leader_client = leader_client
         self._settings = settings
-        self._spool = spool
+        self._spill_file = spill_file
         self._now_ms = now_ms
-        self._kept: list[Kept] = []
+        self._kept: list[SpilledBatch] = []
         self.staged: list[str] = []
         self.leader: str | None = None
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition."""
-        return self._door.place
+        return self._leader_client.topic_partition
 
     def encode(self, records: Records) -> bytes:
         """Return the batch; the leader numbers it when it is published."""
@@ -149,32 +161,32 @@ class StageWriter:
 
         Raises LeadlineSparkError.
         """
-        self._kept.append(self._spool.keep(batch))
+        self._kept.append(self._spill_file.keep(batch))
         self._stage()
 
     def follow(self, leader: str | None) -> None:
         """Stage everything anew if somebody else leads by now."""
         if leader is not None and leader != self.leader:
-            self._begin_anew(leader)
+            self._restart(leader)
             self._stage()
 
-    def _begin_anew(self, leader: str) -> None:
+    def _restart(self, leader: str) -> None:
         """Forget what was staged, and have the next leader do so, from the latest on."""
-        self._door.drop(leader, reversed(self.staged))
+        self._leader_client.drop(leader, reversed(self.staged))
         self.staged.clear()
 
     def _stage(self) -> None:
         while len(self.staged) < len(self._kept):
-            batch = self._spool.read(self._kept[len(self.staged)])
+            batch = self._spill_file.read(self._kept[len(self.staged)])
             try:
-                answer = self._door.ask("POST", "staged", batch).json()
+                answer = self._leader_client.ask("POST", "staged", batch).json()
             except Refusal as refusal:
-                raise self._door.refused(refusal) from refusal
-            before, self.leader = self.leader, self._door.route.leader
+                raise self._leader_client.refused(refusal) from refusal
+            before, self.leader = self.leader, self._leader_client.route.leader
             self.staged.append(answer["staged_id"])
             if len(self.staged) > 1 and before != self.leader and self.leader is not None:
                 # Batches are published in their order: begin again.
-                self._begin_anew(self.leader)
+                self._restart(self.leader)
 
 
 def repeatable(refusal: Refusal) -> Refusal:

@@ -15,13 +15,13 @@ from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.transport import Refusal
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 from leadline_spark.write.partition_writers import LeaderClient
 from leadline_spark.write.sink_settings import SinkSettings
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _SIDE_BY_SIDE = 8
 _UNKNOWN_STAGED = 40452
 _MISMATCH = 40959
@@ -29,21 +29,21 @@ _OUT_OF_ORDER = 40962
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class StagedUpload:
     """What a task staged for a partition: ids in order, and the leader that gave them."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     leader: str | None
     staged: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
+class WriteResult(WriterCommitMessage):
     """What a task did: which one it was, its rows, and what it staged, nothing if it appended."""
 
     task: int
     rows: int
-    uploads: tuple[Upload, ...] = ()
+    uploads: tuple[StagedUpload, ...] = ()
 
 
 Messages = Iterable[WriterCommitMessage | None]
@@ -55,13 +55,14 @@ def publish_all(settings: SinkSettings, messages: Messages, batch: int) -> None:
     Partitions are tried to the last, also when one fails. Raises LeadlineSparkError:
     LEADLINE_STAGED_LOST, _PUBLISH_REFUSED, _LEADER_UNREACHABLE, _REFUSED.
     """
-    by_place: dict[TopicPartition, list[Upload]] = {}
+    by_partition: dict[TopicPartition, list[StagedUpload]] = {}
     for message in sorted(_written(messages), key=lambda one: one.task):
         for upload in message.uploads:
-            by_place.setdefault(upload.place, []).append(upload)
+            by_partition.setdefault(upload.topic_partition, []).append(upload)
     with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="leadline-publish") as pool:
         tries = [
-            pool.submit(_publish, settings, batch, by_place[place]) for place in sorted(by_place)
+            pool.submit(_publish, settings, batch, by_partition[topic_partition])
+            for topic_partition in sorted(by_partition)
         ]
     failures = [one.exception() for one in tries]
     for failure in filter(None, failures):
@@ -73,24 +74,26 @@ def drop_all(settings: SinkSettings, messages: Messages) -> None:
     drop(settings, [upload for message in _written(messages) for upload in message.uploads])
 
 
-def drop(settings: SinkSettings, uploads: Iterable[Upload]) -> None:
+def drop(settings: SinkSettings, uploads: Iterable[StagedUpload]) -> None:
     """Delete what is staged, where it can be reached; the rest dies of age."""
     gone: set[str] = set()
     for upload in uploads:
         leader = upload.leader
         if leader is not None and leader not in gone:
-            door = LeaderClient(settings.connection, upload.place, leader, settings.deadline_s)
-            if not door.drop(leader, upload.staged):
+            leader_client = LeaderClient(
+                settings.connection, upload.topic_partition, leader, settings.deadline_s
+            )
+            if not leader_client.drop(leader, upload.staged):
                 gone.add(leader)
 
 
-def _written(messages: Messages) -> list[Written]:
-    return [message for message in messages if isinstance(message, Written)]
+def _written(messages: Messages) -> list[WriteResult]:
+    return [message for message in messages if isinstance(message, WriteResult)]
 
 
-def _publish(settings: SinkSettings, batch: int, uploads: list[Upload]) -> None:
-    door = LeaderClient(
-        settings.connection, uploads[0].place, uploads[-1].leader, settings.deadline_s
+def _publish(settings: SinkSettings, batch: int, uploads: list[StagedUpload]) -> None:
+    leader_client = LeaderClient(
+        settings.connection, uploads[0].topic_partition, uploads[-1].leader, settings.deadline_s
     )
     body = {
         "app": settings.app,
@@ -99,38 +102,42 @@ def _publish(settings: SinkSettings, batch: int, uploads: list[Upload]) -> None:
         "timeout_ms": settings.request_timeout_ms,
     }
     try:
-        answer = door.ask("POST", "publish", body).json()
+        answer = leader_client.ask("POST", "publish", body).json()
     except Refusal as refusal:
-        raise _explained(door, settings, batch, refusal) from refusal
+        raise _explained(leader_client, settings, batch, refusal) from refusal
     if answer["duplicate"]:
-        _check_repeated(door, settings, batch, answer)
+        _check_repeated(leader_client, settings, batch, answer)
 
 
-def _check_repeated(door: LeaderClient, settings: SinkSettings, batch: int, answer: Any) -> None:
+def _check_repeated(
+    leader_client: LeaderClient, settings: SinkSettings, batch: int, answer: Any
+) -> None:
     """Warn of a batch that was published before; refuse a stream that has gone back.
 
     The log tells where a batch ends that it knows as the latest of its application. A stream
     repeats no other: a later one there was written with another checkpoint, or by another query,
     and what is in this one would be in no log.
     """
-    which = f"{door.place}: batch {batch} of {settings.app}"
+    which = f"{leader_client.topic_partition}: batch {batch} of {settings.app}"
     if settings.version is None and answer["last_offset"] is None:
-        told = f"{which} is not written, as a later batch of that name was. The checkpoint is new, "
-        told += "or was put back, or another query has the name: choose a new txnAppId."
-        raise LeadlineSparkError("LEADLINE_PUBLISH_REFUSED", told)
-    _LOG.warning("%s was published before and is not published again.", which)
+        message = (
+            f"{which} is not written, as a later batch of that name was. The checkpoint is new, "
+        )
+        message += "or was put back, or another query has the name: choose a new txnAppId."
+        raise LeadlineSparkError("LEADLINE_PUBLISH_REFUSED", message)
+    logger.warning("%s was published before and is not published again.", which)
 
 
 def _explained(
-    door: LeaderClient, settings: SinkSettings, batch: int, refusal: Refusal
+    leader_client: LeaderClient, settings: SinkSettings, batch: int, refusal: Refusal
 ) -> LeadlineSparkError:
     which = f"batch {batch} of {settings.app}"
     if refusal.error_code == _UNKNOWN_STAGED:
-        told = (
-            f"{door.place}: no replica that answers has what was staged of {which} any more. "
+        message = (
+            f"{leader_client.topic_partition}: no replica that answers has what was staged of {which} any more. "
             "Nothing is lost: run it again, and partitions that have it will not get it twice."
         )
-        return LeadlineSparkError("LEADLINE_STAGED_LOST", told)
+        return LeadlineSparkError("LEADLINE_STAGED_LOST", message)
     if refusal.error_code in (_MISMATCH, _OUT_OF_ORDER):
-        return door.refused(refusal, "LEADLINE_PUBLISH_REFUSED")
-    return door.refused(refusal)
+        return leader_client.refused(refusal, "LEADLINE_PUBLISH_REFUSED")
+    return leader_client.refused(refusal)

@@ -3,7 +3,7 @@
 `value` is required; `key`, `headers`, `topic` and `partition` are optional, text counts as UTF-8,
 other columns are passed over, as the Kafka sink does. The option `topic` wins over the column. A
 record without a partition goes where its key belongs, one without a key too where the others go
-until a batch is full. The same input in the same order yields the same records in the same places.
+until a batch is full. The same input in the same order yields the same records in the same partitions.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.codec.columns import HEADERS
 from leadline_spark.codec.encode import Records
 from leadline_spark.codec.murmur2 import modulo, partitions_of
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -43,14 +43,14 @@ def check_schema(schema: StructType, topic: str | None) -> None:
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, allowed in _TYPES.items():
         if name in given and given[name] not in allowed:
-            told = f"The column {name} is {given[name]}; it has to be {' or '.join(allowed)}."
-            raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", told)
+            message = f"The column {name} is {given[name]}; it has to be {' or '.join(allowed)}."
+            raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", message)
     if "value" not in given:
-        told = f"A column value (string or binary) is required; there are: {', '.join(given)}."
-        raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", told)
+        message = f"A column value (string or binary) is required; there are: {', '.join(given)}."
+        raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", message)
     if topic is None and "topic" not in given:
-        told = "Say where to write: by the option topic, or by a column topic (string)."
-        raise LeadlineSparkError("LEADLINE_OPTION_MISSING", told)
+        message = "Say where to write: by the option topic, or by a column topic (string)."
+        raise LeadlineSparkError("LEADLINE_OPTION_MISSING", message)
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class _Sticky:
     filled: int = 0
 
 
-class Sorter:
+class RowPartitioner:
     """Sorts the rows of one task by partition.
 
     `count_of` returns a topic's number of partitions; `first` is the partition (modulo that) at
@@ -97,8 +97,8 @@ class Sorter:
         topics = rows["topic"]
         for topic in pc.unique(topics).to_pylist():
             if topic is None:
-                told = "A row has no topic; set the option topic, or fill the column."
-                raise LeadlineSparkError("LEADLINE_ROW_INVALID", told)
+                message = "A row has no topic; set the option topic, or fill the column."
+                raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
             yield from self._of_topic(topic, rows.filter(pc.equal(topics, topic)))
 
     def _of_topic(
@@ -110,8 +110,8 @@ class Sorter:
         runs = pc.run_end_encode(numbers.take(order))
         start = 0
         for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            place = TopicPartition(topic, partition)
-            yield place, records.take(order.slice(start, end - start))
+            topic_partition = TopicPartition(topic, partition)
+            yield topic_partition, records.take(order.slice(start, end - start))
             start = end
 
     def _records(self, rows: pa.RecordBatch) -> Records:
@@ -146,8 +146,8 @@ class Sorter:
         found = pc.min_max(asked).as_py()
         if found["min"] is not None and (found["min"] < 0 or found["max"] >= count):
             wrong = found["min"] if found["min"] < 0 else found["max"]
-            told = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
-            raise LeadlineSparkError("LEADLINE_ROW_INVALID", told)
+            message = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
+            raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
 
     def _keyless(
         self, topic: str, count: int, records: Records, numbers: pa.Int32Array

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 
@@ -35,8 +35,10 @@ class SinkSettings:
         version = options.number("txnVersion")
         acks = {"-1": "all"}.get(options.required("acks"), options.required("acks").lower())
         if app is not None and acks != "all":
-            told = f"acks is {acks}: with txnAppId every in-sync replica has to have the records."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = (
+                f"acks is {acks}: with txnAppId every in-sync replica has to have the records."
+            )
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
         _check_version(app, version, streaming=streaming)
         return cls(
             connection=Connection.of(options),
@@ -55,11 +57,11 @@ class SinkSettings:
 
 def _check_version(app: str | None, version: int | None, *, streaming: bool) -> None:
     if streaming and version is not None:
-        told = "txnVersion is for batch writes: a stream numbers its batches itself."
-        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        message = "txnVersion is for batch writes: a stream numbers its batches itself."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
     if not streaming and (app is None) != (version is None):
-        told = "txnAppId and txnVersion go together in a batch write: which write of whom it is."
-        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        message = "txnAppId and txnVersion go together in a batch write: which write of whom it is."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
     if version is not None and version > _MOST_BATCH:
-        told = f"txnVersion is {version}; it can be {_MOST_BATCH} at most."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = f"txnVersion is {version}; it can be {_MOST_BATCH} at most."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)

@@ -8,8 +8,8 @@ import threading
 from typing import NamedTuple
 
 
-class Kept(NamedTuple):
-    """Where something lies in the spool, in bytes."""
+class SpilledBatch(NamedTuple):
+    """Where something lies in the spill_file, in bytes."""
 
     position: int
     size: int
@@ -23,20 +23,20 @@ class SpillFile:
         self._lock = threading.Lock()
         self._end = 0
 
-    def keep(self, data: bytes) -> Kept:
+    def keep(self, data: bytes) -> SpilledBatch:
         """Write `data` to the end, and return where it is."""
         with self._lock:
-            place = Kept(self._end, len(data))
+            slot = SpilledBatch(self._end, len(data))
             self._end += len(data)
         written = 0
         while written < len(data):
-            at = place.position + written
+            at = slot.position + written
             written += os.pwrite(self._file.fileno(), memoryview(data)[written:], at)
-        return place
+        return slot
 
-    def read(self, place: Kept) -> bytes:
+    def read(self, slot: SpilledBatch) -> bytes:
         """Return what was kept."""
-        return os.pread(self._file.fileno(), place.size, place.position)
+        return os.pread(self._file.fileno(), slot.size, slot.position)
 
     def close(self) -> None:
         """Give the space back."""

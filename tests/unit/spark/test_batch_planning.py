@@ -23,7 +23,7 @@ from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.batch_reader import PushingBatchReader, pin
-from leadline_spark.read.tasks import Task
+from leadline_spark.read.tasks import ReadTask
 from tests.unit.spark.standin import Asked, Said, StandIn, stand_in
 
 START, END = 10, 100
@@ -108,7 +108,7 @@ def test_a_filter_on_times_before_1970_asks_for_no_end_of_the_log(world: World, 
     tasks = reader.partitions()
 
     assert len(left) == 1
-    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, Task)] == [
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, ReadTask)] == [
         (START, END)
     ]
 
@@ -120,7 +120,7 @@ def test_a_filter_on_time_moves_the_start_alone(world: World) -> None:
     reader.pushFilters([GreaterThan(("timestamp",), EPOCH + timedelta(seconds=7))])
     tasks = reader.partitions()
 
-    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, Task)] == [
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, ReadTask)] == [
         (60, END)
     ]
     assert world.times == [7_000]
@@ -145,7 +145,7 @@ def test_a_filter_that_is_taken_is_carried_out_exactly(
     reader = PushingBatchReader(options(world), pin(options(world)))
 
     assert list(reader.pushFilters([one])) == []
-    found = [(t.asked.start, t.asked.end) for t in reader.partitions() if isinstance(t, Task)]
+    found = [(t.asked.start, t.asked.end) for t in reader.partitions() if isinstance(t, ReadTask)]
     assert found == ([left] if left else [])
 
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.cluster import transport
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.cluster.routing import Route
 from leadline_spark.cluster.transport import Answer, Refusal, Unreachable, request
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 from tests.support.up import until
 from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 NOBODY = "http://127.0.0.1:9"
 
 
@@ -132,11 +132,11 @@ def test_a_forked_process_leaves_its_parent_s_connections_alone(broker: StandIn)
 
 def test_any_bootstrap_address_is_enough(broker: StandIn) -> None:
     broker.answer = lambda _: metadata(broker.url)
-    cluster = Cluster(Connection((NOBODY, broker.url)))
+    cluster = ClusterClient(Connection((NOBODY, broker.url)))
 
-    assert cluster.metadata(["t"]).leader(PLACE).url == broker.url
+    assert cluster.metadata(["t"]).leader(PARTITION).url == broker.url
     with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
-        Cluster(Connection((NOBODY,))).metadata(["t"])
+        ClusterClient(Connection((NOBODY,))).metadata(["t"])
 
 
 def test_a_broker_has_longer_to_look_up_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_a_broker_has_longer_to_look_up_many_times(monkeypatch: pytest.MonkeyPat
         return Answer(200, {}, json.dumps({**told, "partitions": []}).encode())
 
     monkeypatch.setattr(transport, "request", asked)
-    cluster = Cluster(Connection((NOBODY,)))
+    cluster = ClusterClient(Connection((NOBODY,)))
     cluster.metadata(["t"])
     for number in (1, 1_000):
         cluster.offsets({"partitions": [{"topic": "t", "partition": 0, "timestamp": 5}] * number})
@@ -177,7 +177,7 @@ def test_who_answered_last_is_asked_first_though_the_metadata_is_read_anew(
     broker.answer = lambda asked: (
         refusal(503, 50351, retriable=True) if asked.path == "/v1/offsets" else answer(asked)
     )
-    cluster = Cluster(Connection((broker.url,)))
+    cluster = ClusterClient(Connection((broker.url,)))
 
     for _ in range(3):
         cluster.metadata(["t"])
@@ -190,13 +190,13 @@ def test_a_leader_is_found_by_hints_and_by_metadata(broker: StandIn, other: Stan
     hint = {"url": other.url, "epoch": 2, "id": 2}
     broker.answer = lambda _: refusal(421, 42150, retriable=True, leader=hint)
     other.answer = lambda _: Said({"led": True})
-    route = Route(Cluster(Connection((broker.url,))), PLACE, broker.url)
+    route = Route(ClusterClient(Connection((broker.url,))), PARTITION, broker.url)
 
     assert route.ask(lambda url: request("GET", url, "/").json()) == {"led": True}
     assert (len(broker.asked), len(other.asked)) == (1, 1)
 
     broker.answer = lambda _: metadata(other.url)
-    route = Route(Cluster(Connection((broker.url,))), PLACE, NOBODY)
+    route = Route(ClusterClient(Connection((broker.url,))), PARTITION, NOBODY)
     assert route.ask(lambda url: request("GET", url, "/").json()) == {"led": True}
 
 
@@ -210,7 +210,7 @@ def test_two_that_name_each_other_are_not_followed_for_ever(
 
     broker.answer = lambda asked: points_to(other, asked)
     other.answer = lambda asked: points_to(broker, asked)
-    route = Route(Cluster(Connection((broker.url,))), PLACE, broker.url, deadline_s=0.5)
+    route = Route(ClusterClient(Connection((broker.url,))), PARTITION, broker.url, deadline_s=0.5)
 
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*has no leader"):
         route.ask(lambda url: request("GET", url, "/x"))
@@ -219,7 +219,7 @@ def test_two_that_name_each_other_are_not_followed_for_ever(
 
 def test_what_no_leader_would_do_is_refused_at_once(broker: StandIn) -> None:
     broker.answer = lambda _: refusal(416, 41650)
-    route = Route(Cluster(Connection((broker.url,))), PLACE, broker.url)
+    route = Route(ClusterClient(Connection((broker.url,))), PARTITION, broker.url)
 
     with pytest.raises(Refusal, match="41650"):
         route.ask(lambda url: request("GET", url, "/"))
@@ -228,7 +228,7 @@ def test_what_no_leader_would_do_is_refused_at_once(broker: StandIn) -> None:
 
 def test_a_topic_made_anew_is_not_taken_for_the_old_one(broker: StandIn) -> None:
     broker.answer = lambda _: metadata(broker.url, topic_id="new")
-    route = Route(Cluster(Connection((broker.url,))), PLACE, None, topic_id="old")
+    route = Route(ClusterClient(Connection((broker.url,))), PARTITION, None, topic_id="old")
 
     with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
         route.ask(lambda url: request("GET", url, "/"))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import AuditHistory
 from leadline_spark.jobs.analytics.spans import length
 
 
-def broker_spans(history: History) -> DataFrame:
+def broker_spans(history: AuditHistory) -> DataFrame:
     """Return the spans for which each broker was up or down, from when it was first seen up.
 
     One that was seen to fail was up until then, also where no entry is left that says so.
@@ -80,7 +80,7 @@ def with_means(figures: DataFrame) -> DataFrame:
     ).withColumn("mttr_ms", sf.try_divide(sf.col("failed_ms"), sf.col("repairs")))
 
 
-def _transitions(history: History) -> DataFrame:
+def _transitions(history: AuditHistory) -> DataFrame:
     """Return when each broker came up or went down, and the id of the transition before."""
     live = sf.from_json(sf.get_json_object("after", "$.brokers"), "array<int>")
     told = history.entries.where(sf.col("kind") == "brokers_changed")
@@ -100,7 +100,7 @@ def _transitions(history: History) -> DataFrame:
     )
 
 
-def _seen_to_fail(history: History) -> DataFrame:
+def _seen_to_fail(history: AuditHistory) -> DataFrame:
     """Return when a controller acted on a failure: earlier than it tells who is live.
 
     Much earlier where it was deposed in between.
@@ -112,13 +112,13 @@ def _seen_to_fail(history: History) -> DataFrame:
     )
 
 
-def restarts(history: History) -> DataFrame:
+def restarts(history: AuditHistory) -> DataFrame:
     """Return how often a broker was back as a new incarnation before anybody saw it go."""
     found = _named(history, "bounced")
     return found.groupBy("broker").agg(sf.count("*").cast("int").alias("restarts"))
 
 
-def _named(history: History, word: str) -> DataFrame:
+def _named(history: AuditHistory, word: str) -> DataFrame:
     """Return the brokers after a word in the reasons of `broker_change`: `failed [1, 3]; …`."""
     numbers = sf.regexp_extract("reason", rf"\b{word} (\[[\d, ]*\])", 1)
     return history.entries.where(sf.col("kind") == "broker_change").select(
@@ -128,7 +128,7 @@ def _named(history: History, word: str) -> DataFrame:
     )
 
 
-def _plans(history: History) -> DataFrame:
+def _plans(history: AuditHistory) -> DataFrame:
     """Return which brokers were asked to stop, or to be emptied, and in which entry.
 
     `off_id` is the entry in which that was called off, null where it was not: no outage from then

@@ -31,7 +31,7 @@ SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _MEMBERS.items())
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class AuditHistory:
     """The entries of a period that changed something, and the period.
 
     `since_ms` is the time of the first entry, `until_ms` that of the snapshot: what is still
@@ -58,7 +58,7 @@ def read_cluster(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return spark.read.format("leadline").options(**options).option("table", "audit").load()
 
 
-def take_history(entries: DataFrame, until_ms: int | None = None) -> History:
+def take_history(entries: DataFrame, until_ms: int | None = None) -> AuditHistory:
     """Return what happened, without requests that were refused or only tried.
 
     The snapshot is at `until_ms` (Unix ms), or at the last entry; later entries are left out.
@@ -83,4 +83,4 @@ def take_history(entries: DataFrame, until_ms: int | None = None) -> History:
     done = entries.where(sf.col("outcome") == "done")
     until = told["until"] if until_ms is None else until_ms
     missing = told["last"] - told["first"] + 1 - told["count"]
-    return History(done, told["since"], until, told["count"], told["first"], missing)
+    return AuditHistory(done, told["since"], until, told["count"], told["first"], missing)

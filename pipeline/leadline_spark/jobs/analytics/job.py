@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leadline_spark.jobs import command
-from leadline_spark.jobs.analytics.history import History, read_cluster, read_files, take_history
+from leadline_spark.jobs.analytics.history import (
+    AuditHistory,
+    read_cluster,
+    read_files,
+    take_history,
+)
 from leadline_spark.jobs.analytics.partitions import DEFAULT_MIN_INSYNC
 from leadline_spark.jobs.analytics.report.data import collect_report
 from leadline_spark.jobs.analytics.report.page import render
@@ -33,7 +38,7 @@ TABLES, SUMMARY, REPORT = "tables", "summary.json", "report.html"
 
 
 def analyse(
-    history: History,
+    history: AuditHistory,
     out: Path,
     *,
     title: str = TITLE,
@@ -53,58 +58,58 @@ def analyse(
 
 def parser() -> argparse.ArgumentParser:
     """Return what understands the command line."""
-    told = command.job_parser("analytics", __doc__)
-    command.add_cluster(told, required=False)
-    told.add_argument(
+    job_parser = command.job_parser("analytics", __doc__)
+    command.add_cluster(job_parser, required=False)
+    job_parser.add_argument(
         "--history",
         metavar="FILE",
         nargs="+",
         help="instead of a cluster: files of `GET /v1/audit/export` (NDJSON, also .gz)",
     )
-    told.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
-    told.add_argument(
+    job_parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
+    job_parser.add_argument(
         "--until",
         type=int,
         metavar="MS",
         help="snapshot time in Unix ms (default: now, or the last entry of the files)",
     )
-    told.add_argument("--title", default=TITLE, help="heading of the report")
-    told.add_argument(
+    job_parser.add_argument("--title", default=TITLE, help="heading of the report")
+    job_parser.add_argument(
         "--min-insync-replicas",
         type=int,
         default=DEFAULT_MIN_INSYNC,
         metavar="N",
         help="where the history does not say it (default: %(default)s)",
     )
-    return told
+    return job_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Analyse a history in the session that there is, or in one of its own."""
-    told = parser()
-    asked = told.parse_args(argv)
-    if bool(asked.history) == bool(asked.bootstrap):
-        told.error("give either --bootstrap or --history")
-    return command.run(lambda: _analyse(asked))
+    job_parser = parser()
+    arguments = job_parser.parse_args(argv)
+    if bool(arguments.history) == bool(arguments.bootstrap):
+        job_parser.error("give either --bootstrap or --history")
+    return command.run(lambda: _analyse(arguments))
 
 
-def _analyse(asked: argparse.Namespace) -> int:
+def _analyse(arguments: argparse.Namespace) -> int:
     spark = command.session("leadline-analytics")
-    until = asked.until
+    until = arguments.until
     with _suited(spark):
-        if asked.history:
-            entries = read_files(spark, asked.history)
+        if arguments.history:
+            entries = read_files(spark, arguments.history)
         else:
             register(spark)
             until = until or time.time_ns() // 1_000_000
-            entries = read_cluster(spark, command.options_of(asked))
+            entries = read_cluster(spark, command.options_of(arguments))
         analyse(
             take_history(entries, until),
-            asked.out,
-            title=asked.title,
-            default_min_insync=asked.min_insync_replicas,
+            arguments.out,
+            title=arguments.title,
+            default_min_insync=arguments.min_insync_replicas,
         )
-    sys.stdout.write(f"{asked.out / REPORT}\n")
+    sys.stdout.write(f"{arguments.out / REPORT}\n")
     return command.DONE
 
 

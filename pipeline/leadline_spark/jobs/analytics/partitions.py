@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import AuditHistory
 from leadline_spark.jobs.analytics.spans import length
 
 MIN_INSYNC = "min.insync.replicas"
@@ -35,7 +35,7 @@ _COLUMNS = (
 )
 
 
-def partition_events(history: History) -> DataFrame:
+def partition_events(history: AuditHistory) -> DataFrame:
     """Return the rows of all partitions' lives, each with the whole state after it.
 
     Beside the state: `was` (roles before, null where the state was made), `is_state` (leader or
@@ -59,7 +59,7 @@ def partition_events(history: History) -> DataFrame:
 
 
 def partition_spans(
-    events: DataFrame, history: History, default_floor: int = DEFAULT_MIN_INSYNC
+    events: DataFrame, history: AuditHistory, default_floor: int = DEFAULT_MIN_INSYNC
 ) -> DataFrame:
     """Return the spans between the events of each partition, and what was wrong in each.
 
@@ -114,7 +114,7 @@ def _settled() -> Column:
 # -- the rows ------------------------------------------------------------------
 
 
-def _states(history: History) -> DataFrame:
+def _states(history: AuditHistory) -> DataFrame:
     rows = history.entries.select("*", sf.posexplode("changes").alias("position", "change"))
     return rows.select(
         "id",
@@ -136,7 +136,7 @@ def _states(history: History) -> DataFrame:
     )
 
 
-def _known_before(states: DataFrame, history: History) -> DataFrame:
+def _known_before(states: DataFrame, history: AuditHistory) -> DataFrame:
     """Return the state at the beginning of a history that does not reach back to the first one."""
     first = Window.partitionBy(*KEYS).orderBy("id", "position")
     rows = states.withColumn("_number", sf.row_number().over(first))
@@ -153,7 +153,7 @@ def _known_before(states: DataFrame, history: History) -> DataFrame:
     )
 
 
-def _assignments(history: History) -> DataFrame:
+def _assignments(history: AuditHistory) -> DataFrame:
     """Return what replicas partitions were given; an assignment of null takes a partition away."""
     topic = sf.get_json_object("resource", "$.topic")
     entries = history.entries.withColumn("topic", topic).where(sf.col("topic").isNotNull())
@@ -172,7 +172,7 @@ def _assignments(history: History) -> DataFrame:
     return rows.withColumn("partition", sf.col("number").cast("int"))
 
 
-def _removals(history: History) -> DataFrame:
+def _removals(history: AuditHistory) -> DataFrame:
     """Return the orders to remove partitions: from then on nobody is meant to use them."""
     numbers = sf.from_json(sf.get_json_object("after", "$.partitions"), "array<int>")
     return history.entries.where(sf.col("kind") == "partitions_removal_ordered").select(
@@ -185,7 +185,7 @@ def _removals(history: History) -> DataFrame:
     )
 
 
-def _of_topics(history: History) -> DataFrame:
+def _of_topics(history: AuditHistory) -> DataFrame:
     """Return what was said of whole topics: their floor, and that they are going."""
     topic = sf.get_json_object("resource", "$.topic")
     entries = history.entries.select("id", "time", "kind", "after", topic.alias("topic"))
@@ -205,7 +205,7 @@ def _of_topics(history: History) -> DataFrame:
     )
 
 
-def _of_cluster(history: History) -> DataFrame:
+def _of_cluster(history: AuditHistory) -> DataFrame:
     """Return the floors that were set for the whole cluster."""
     floor = sf.from_json("after", "map<string,string>")[MIN_INSYNC].cast("int")
     is_cluster = sf.get_json_object("resource", "$.config") == "cluster"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import AuditHistory
 
 
 def length() -> Column:
@@ -36,7 +36,7 @@ def merged(spans: DataFrame, keys: Sequence[str] = ()) -> DataFrame:
     return together.drop("_span").withColumn("duration_ms", length())
 
 
-def counted(spans: DataFrame, history: History, buckets: int) -> DataFrame:
+def counted(spans: DataFrame, history: AuditHistory, buckets: int) -> DataFrame:
     """Return how many spans were open: in each bucket the most at a time, and at its end.
 
     Rows: `bucket` (0 to `buckets` - 1, equal parts of the period), `peak`, `last`. A bucket in
@@ -59,7 +59,7 @@ def counted(spans: DataFrame, history: History, buckets: int) -> DataFrame:
     )
 
 
-def bucket_of(at: Column, history: History, buckets: int) -> Column:
+def bucket_of(at: Column, history: AuditHistory, buckets: int) -> Column:
     """Return which of `buckets` equal parts of the period a time lies in."""
     width = max(1, history.until_ms - history.since_ms) / buckets
     number = sf.floor((at - sf.lit(history.since_ms)) / sf.lit(width))

@@ -14,7 +14,7 @@ from leadline_spark.jobs.analytics.changes import (
     PLANNED,
     SHRINK_CAUSES,
 )
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import AuditHistory
 from leadline_spark.jobs.analytics.spans import merged
 from leadline_spark.jobs.analytics.tables import LIFE, Tables
 
@@ -24,7 +24,7 @@ VERSION = 1
 """Of the document: members are added under the same number, and changed under the next."""
 
 
-def summarise(history: History, tables: Tables) -> dict[str, Any]:
+def summarise(history: AuditHistory, tables: Tables) -> dict[str, Any]:
     """Return all figures; docs/analytics.md has the formula of each."""
     return {
         "version": VERSION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import AuditHistory
 from leadline_spark.jobs.analytics.spans import length
 
 _OVER = ("done", "cancelled", "failed")
@@ -13,7 +13,7 @@ _OUTCOME = "struct<done:int,cancelled:int,superseded:int,gone:int,bytes:bigint>"
 _TOPICS = "map<string,map<string,struct<start:array<int>,target:array<int>>>>"
 
 
-def task_figures(history: History) -> DataFrame:
+def task_figures(history: AuditHistory) -> DataFrame:
     """Return each task, from the time it was accepted; `moving_ms` is without its preparation.
 
     `moved_bytes` is what leaders told of while replicas moved, null where they told nothing;
@@ -47,7 +47,7 @@ def task_figures(history: History) -> DataFrame:
     return _with_times(latest, history)
 
 
-def _with_times(rows: DataFrame, history: History) -> DataFrame:
+def _with_times(rows: DataFrame, history: AuditHistory) -> DataFrame:
     rows = rows.withColumn("ended_at", sf.coalesce("_finished", sf.lit(history.until_ms)))
     rows = rows.withColumn("censored", ~sf.col("state").isin(*_OVER))
     moving = sf.col("ended_at") - sf.col("begun_at")
@@ -70,7 +70,7 @@ def _with_times(rows: DataFrame, history: History) -> DataFrame:
     )
 
 
-def partition_moves(history: History) -> DataFrame:
+def partition_moves(history: AuditHistory) -> DataFrame:
     """Return the reassignment of each partition, from its first intent to its last step.
 
     A new target on the way, and a cancellation that goes back, belong to the same move.
@@ -91,7 +91,7 @@ def partition_moves(history: History) -> DataFrame:
     return moves.drop("_ended", "_move").withColumn("duration_ms", length())
 
 
-def _begins(history: History) -> DataFrame:
+def _begins(history: AuditHistory) -> DataFrame:
     kinds = ("reassignment_begun", "reassignment_found", "reassignment_cancelled")
     topics = history.entries.where(sf.col("kind").isin(*kinds)).select(
         "id", "time", sf.explode(sf.from_json("after", _TOPICS)).alias("topic", "rows")
@@ -108,7 +108,7 @@ def _begins(history: History) -> DataFrame:
     )
 
 
-def _ends(history: History) -> DataFrame:
+def _ends(history: AuditHistory) -> DataFrame:
     """Return the last steps of partitions, and where a partition went before it."""
     kind = sf.col("kind")
     finished = sf.when(kind == "reassignment_step", sf.get_json_object("resource", "$.finished"))
@@ -128,7 +128,7 @@ def _ends(history: History) -> DataFrame:
     )
 
 
-def controller_terms(history: History) -> DataFrame:
+def controller_terms(history: AuditHistory) -> DataFrame:
     """Return the terms of active controllers; all but the first in the history are failovers.
 
     `takeover_ms` is the time from winning the election to having told of the brokers, which is

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-Place = tuple[str, int]
-"""A topic's name and a partition's number."""
+from leadline_client.wire import TopicPartition
+
 Replicas = tuple[int, ...]
 """Brokers; the first is the preferred leader, and counts as the leader here."""
 
@@ -23,9 +23,9 @@ class PartitionLoad:
     rate: float
 
     @property
-    def place(self) -> Place:
+    def topic_partition(self) -> TopicPartition:
         """The topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Skew:
     disk: float
 
 
-class Board:
+class BalanceState:
     """The replicas of all partitions, moved about. `members` are the brokers that take part.
 
     Racks are a hard rule where every member has one: no move may put more replicas of a partition
@@ -50,59 +50,61 @@ class Board:
         members: Collection[int],
         racks: Mapping[int, str | None],
     ) -> None:
-        self.loads = {one.place: one for one in partitions}
-        self.replicas: dict[Place, Replicas] = {p: one.replicas for p, one in self.loads.items()}
+        self.loads = {one.topic_partition: one for one in partitions}
+        self.replicas: dict[TopicPartition, Replicas] = {
+            p: one.replicas for p, one in self.loads.items()
+        }
         self.members = tuple(sorted(members))
         self._racks = racks
         self._racks_count = all(racks.get(broker) is not None for broker in members)
         self.leader_rate = dict.fromkeys(self.members, 0.0)
         self.disk = dict.fromkeys(self.members, 0)
         self.moves = self.bytes_to_move = 0
-        self._led: dict[int, set[Place]] = {broker: set() for broker in self.members}
-        self._held: dict[int, set[Place]] = {broker: set() for broker in self.members}
-        for place in sorted(self.loads):
-            self._count(place, 1)
+        self._led: dict[int, set[TopicPartition]] = {broker: set() for broker in self.members}
+        self._held: dict[int, set[TopicPartition]] = {broker: set() for broker in self.members}
+        for topic_partition in sorted(self.loads):
+            self._count(topic_partition, 1)
 
     def led_by(self, broker: int) -> Iterator[PartitionLoad]:
         """Yield the partitions that a broker leads, in order of their names."""
-        return (self.loads[place] for place in sorted(self._led[broker]))
+        return (self.loads[topic_partition] for topic_partition in sorted(self._led[broker]))
 
     def held_by(self, broker: int) -> Iterator[PartitionLoad]:
         """Yield the partitions that a broker has a replica of, in order of their names."""
-        return (self.loads[place] for place in sorted(self._held[broker]))
+        return (self.loads[topic_partition] for topic_partition in sorted(self._held[broker]))
 
     def receivers(self, one: PartitionLoad, donor: int) -> Iterator[int]:
         """Yield who may take a replica of a partition from `donor`."""
-        replicas = self.replicas[one.place]
+        replicas = self.replicas[one.topic_partition]
         for broker in self.members:
             if broker not in replicas and self._keeps_racks(replicas, donor, broker):
                 yield broker
 
     def followers(self, one: PartitionLoad) -> Iterator[int]:
         """Yield who else could lead a partition without anything being copied."""
-        return (b for b in self.replicas[one.place][1:] if b in self.leader_rate)
+        return (b for b in self.replicas[one.topic_partition][1:] if b in self.leader_rate)
 
-    def set(self, place: Place, replicas: Replicas) -> None:
+    def set(self, topic_partition: TopicPartition, replicas: Replicas) -> None:
         """Give a partition other replicas."""
-        self._count(place, -1)
-        self.replicas[place] = replicas
-        self._count(place, 1)
+        self._count(topic_partition, -1)
+        self.replicas[topic_partition] = replicas
+        self._count(topic_partition, 1)
 
     def skew(self) -> Skew:
         """Return how uneven it is now."""
         return Skew(excess(self.leader_rate.values()), excess(self.disk.values()))
 
-    def changed(self) -> dict[Place, Replicas]:
+    def changed(self) -> dict[TopicPartition, Replicas]:
         """Return the partitions that are not as they were."""
         return {
-            place: replicas
-            for place, replicas in sorted(self.replicas.items())
-            if replicas != self.loads[place].replicas
+            topic_partition: replicas
+            for topic_partition, replicas in sorted(self.replicas.items())
+            if replicas != self.loads[topic_partition].replicas
         }
 
-    def copies(self, place: Place, replicas: Replicas) -> int:
+    def copies(self, topic_partition: TopicPartition, replicas: Replicas) -> int:
         """Return how many replicas have to be copied to get there from how it was."""
-        return len(set(replicas) - set(self.loads[place].replicas))
+        return len(set(replicas) - set(self.loads[topic_partition].replicas))
 
     def _keeps_racks(self, replicas: Replicas, donor: int, receiver: int) -> bool:
         if not self._racks_count:
@@ -114,19 +116,19 @@ class Board:
         after = +after
         return max(after.values()) <= max(before.values()) and len(after) >= len(before)
 
-    def _count(self, place: Place, sign: int) -> None:
-        replicas, one = self.replicas[place], self.loads[place]
-        copies = self.copies(place, replicas)
+    def _count(self, topic_partition: TopicPartition, sign: int) -> None:
+        replicas, one = self.replicas[topic_partition], self.loads[topic_partition]
+        copies = self.copies(topic_partition, replicas)
         self.moves += sign * copies
         self.bytes_to_move += sign * copies * one.size
         change = set.add if sign > 0 else set.discard
         for broker in replicas:
             if broker in self.disk:
                 self.disk[broker] += sign * one.size
-                change(self._held[broker], place)
+                change(self._held[broker], topic_partition)
         if replicas and replicas[0] in self.leader_rate:
             self.leader_rate[replicas[0]] += sign * one.rate
-            change(self._led[replicas[0]], place)
+            change(self._led[replicas[0]], topic_partition)
 
 
 def excess(values: Iterable[float]) -> float:

@@ -6,14 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from leadline_spark.cluster.cluster import Cluster
-from leadline_spark.jobs.balancing.board import Place, Replicas
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient
+from leadline_spark.jobs.balancing.balance_state import Replicas
 
 METADATA = "/v1/metadata"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterSnapshot:
     """Who may take part, where replicas are, and the ETag of the metadata that says so.
 
     `members` leaves out brokers that are drained or about to stop; `assignment` leaves out
@@ -24,29 +25,29 @@ class View:
     members: tuple[int, ...]
     racks: dict[int, str | None]
     urls: dict[int, str]
-    assignment: dict[Place, Replicas]
+    assignment: dict[TopicPartition, Replicas]
 
 
-def look(cluster: Cluster) -> View:
+def cluster_snapshot(cluster: ClusterClient) -> ClusterSnapshot:
     """Ask the cluster. Raises LeadlineSparkError where nobody answers."""
     busy = cluster.ask("GET", "/v1/reassignments").json()["reassignments"]
     brokers = cluster.ask("GET", "/v1/export/brokers").body.splitlines()
     answer = cluster.ask("GET", METADATA)
-    return view_of(answer.json(), answer.headers["etag"], list(map(json.loads, brokers)), busy)
+    return snapshot_of(answer.json(), answer.headers["etag"], list(map(json.loads, brokers)), busy)
 
 
-def view_of(metadata: Any, etag: str, brokers: Any, busy: Any) -> View:
+def snapshot_of(metadata: Any, etag: str, brokers: Any, busy: Any) -> ClusterSnapshot:
     """Put answers together."""
     live = {row["id"]: row for row in metadata["brokers"]}
     leaving = {row["id"] for row in brokers if row["draining"] or row["stopping"]}
     moving = {(row["topic"], row["partition"]) for row in busy}
     assignment = {
-        (name, number): tuple(replicas)
+        TopicPartition(name, number): tuple(replicas)
         for name, topic in metadata["topics"].items()
         for number, _, _, _, replicas in topic["partitions"]
         if (name, number) not in moving and live.keys() >= set(replicas)
     }
-    return View(
+    return ClusterSnapshot(
         etag,
         tuple(sorted(live.keys() - leaving)),
         {broker: row.get("rack") for broker, row in live.items()},

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from leadline_spark.jobs.balancing.board import (
-    Board,
+from leadline_client.wire import TopicPartition
+from leadline_spark.jobs.balancing.balance_state import (
+    BalanceState,
     PartitionLoad,
-    Place,
     Replicas,
     Skew,
     excess,
@@ -27,7 +27,7 @@ from leadline_spark.jobs.balancing.board import (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BalanceLimits:
     """How far a proposal may go: replicas and bytes (None: any) to copy, at most.
 
     A skew of `tolerance` or less is good enough.
@@ -53,7 +53,7 @@ class Proposal:
     `moves` counts replicas that are copied, `swaps` partitions of which only the leader changes.
     """
 
-    targets: Mapping[Place, Replicas]
+    targets: Mapping[TopicPartition, Replicas]
     moves: int
     swaps: int
     bytes_to_move: int
@@ -66,7 +66,7 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class _Step:
     gain: float
-    place: Place
+    topic_partition: TopicPartition
     replicas: Replicas
 
 
@@ -74,10 +74,10 @@ def propose(
     partitions: Iterable[PartitionLoad],
     members: Collection[int],
     racks: Mapping[int, str | None],
-    limits: Limits,
+    limits: BalanceLimits,
 ) -> Proposal:
     """Return how to even out the load over `members`; the same answer for the same arguments."""
-    board = Board(partitions, members, racks)
+    board = BalanceState(partitions, members, racks)
     before, shares_before = board.skew(), _shares(board)
     _even_leaders(board, limits)
     _even_disks(board, limits)
@@ -85,7 +85,10 @@ def propose(
     return Proposal(
         targets=targets,
         moves=board.moves,
-        swaps=sum(not board.copies(place, replicas) for place, replicas in targets.items()),
+        swaps=sum(
+            not board.copies(topic_partition, replicas)
+            for topic_partition, replicas in targets.items()
+        ),
         bytes_to_move=board.bytes_to_move,
         before=before,
         after=board.skew(),
@@ -94,7 +97,7 @@ def propose(
     )
 
 
-def _even_leaders(board: Board, limits: Limits) -> None:
+def _even_leaders(board: BalanceState, limits: BalanceLimits) -> None:
     rates = board.leader_rate
 
     def choose() -> _Step | None:
@@ -104,7 +107,7 @@ def _even_leaders(board: Board, limits: Limits) -> None:
     _even_out(board, rates, limits.tolerance, choose)
 
 
-def _even_disks(board: Board, limits: Limits) -> None:
+def _even_disks(board: BalanceState, limits: BalanceLimits) -> None:
     def choose() -> _Step | None:
         return _first(_disk_moves(board, donor, limits) for donor in _peaks(board.disk))
 
@@ -112,22 +115,22 @@ def _even_disks(board: Board, limits: Limits) -> None:
 
 
 def _even_out(
-    board: Board,
+    board: BalanceState,
     loads: Mapping[int, float],
     tolerance: float,
     choose: Callable[[], _Step | None],
 ) -> None:
     """Take steps as long as there are any; in the end take back those that lowered no peak."""
     peak = max(loads.values(), default=0)
-    idle: list[tuple[Place, Replicas]] = []
+    idle: list[tuple[TopicPartition, Replicas]] = []
     while excess(loads.values()) > tolerance and (step := choose()) is not None:
-        idle.append((step.place, board.replicas[step.place]))
-        board.set(step.place, step.replicas)
+        idle.append((step.topic_partition, board.replicas[step.topic_partition]))
+        board.set(step.topic_partition, step.replicas)
         if max(loads.values()) < peak:
             peak = max(loads.values())
             idle.clear()
-    for place, replicas in reversed(idle):
-        board.set(place, replicas)
+    for topic_partition, replicas in reversed(idle):
+        board.set(topic_partition, replicas)
 
 
 def _by_load(loads: Mapping[int, float]) -> list[int]:
@@ -150,17 +153,21 @@ def _first(choices: Iterable[Iterator[_Step]]) -> _Step | None:
     return None
 
 
-def _handovers(board: Board, donor: int) -> Iterator[_Step]:
+def _handovers(board: BalanceState, donor: int) -> Iterator[_Step]:
     """Yield the ways to hand leadership to a follower."""
     rates = board.leader_rate
     for one in board.led_by(donor):
         for receiver in board.followers(one):
             gain = _relief(rates[donor], rates[receiver], one.rate)
             if gain > 0:
-                yield _Step(gain, one.place, _swapped(board.replicas[one.place], receiver))
+                yield _Step(
+                    gain,
+                    one.topic_partition,
+                    _swapped(board.replicas[one.topic_partition], receiver),
+                )
 
 
-def _leader_moves(board: Board, donor: int, limits: Limits) -> Iterator[_Step]:
+def _leader_moves(board: BalanceState, donor: int, limits: BalanceLimits) -> Iterator[_Step]:
     """Yield the ways to move a leader elsewhere, without a fuller disk than the fullest is."""
     rates, fullest = board.leader_rate, max(board.disk.values())
     for one in board.led_by(donor):
@@ -168,23 +175,23 @@ def _leader_moves(board: Board, donor: int, limits: Limits) -> Iterator[_Step]:
             gain = _relief(rates[donor], rates[receiver], one.rate)
             if gain <= 0 or board.disk[receiver] + one.size > fullest:
                 continue
-            replicas = _replaced(board.replicas[one.place], donor, receiver)
+            replicas = _replaced(board.replicas[one.topic_partition], donor, receiver)
             if _affordable(board, one, replicas, limits):
-                yield _Step(gain / (one.size + 1), one.place, replicas)
+                yield _Step(gain / (one.size + 1), one.topic_partition, replicas)
 
 
-def _disk_moves(board: Board, donor: int, limits: Limits) -> Iterator[_Step]:
+def _disk_moves(board: BalanceState, donor: int, limits: BalanceLimits) -> Iterator[_Step]:
     """Yield the ways to move a replica to a disk with more room, leaders where no peak rises."""
     busiest = max(board.leader_rate.values())
     for one in board.held_by(donor):
-        rate = one.rate if board.replicas[one.place][0] == donor else 0.0
+        rate = one.rate if board.replicas[one.topic_partition][0] == donor else 0.0
         for receiver in board.receivers(one, donor):
             gain = _relief(board.disk[donor], board.disk[receiver], one.size)
             if gain <= 0 or (rate and board.leader_rate[receiver] + rate > busiest):
                 continue
-            replicas = _replaced(board.replicas[one.place], donor, receiver)
+            replicas = _replaced(board.replicas[one.topic_partition], donor, receiver)
             if _affordable(board, one, replicas, limits):
-                yield _Step(gain, one.place, replicas)
+                yield _Step(gain, one.topic_partition, replicas)
 
 
 def _relief(donor: float, receiver: float, load: float) -> float:
@@ -192,8 +199,12 @@ def _relief(donor: float, receiver: float, load: float) -> float:
     return load * (donor - receiver - load) if load > 0 and receiver + load < donor else 0.0
 
 
-def _affordable(board: Board, one: PartitionLoad, replicas: Replicas, limits: Limits) -> bool:
-    more = board.copies(one.place, replicas) - board.copies(one.place, board.replicas[one.place])
+def _affordable(
+    board: BalanceState, one: PartitionLoad, replicas: Replicas, limits: BalanceLimits
+) -> bool:
+    more = board.copies(one.topic_partition, replicas) - board.copies(
+        one.topic_partition, board.replicas[one.topic_partition]
+    )
     moves, size = board.moves + more, board.bytes_to_move + more * one.size
     return moves <= limits.max_moves and (limits.max_bytes is None or size <= limits.max_bytes)
 
@@ -208,5 +219,5 @@ def _replaced(replicas: Replicas, donor: int, receiver: int) -> Replicas:
     return tuple(receiver if broker == donor else broker for broker in replicas)
 
 
-def _shares(board: Board) -> dict[int, BrokerShare]:
+def _shares(board: BalanceState) -> dict[int, BrokerShare]:
     return {b: BrokerShare(board.leader_rate[b], board.disk[b]) for b in board.members}

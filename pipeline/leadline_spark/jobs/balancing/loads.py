@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.balancing.board import PartitionLoad, Place, Replicas
+from leadline_client.wire import TopicPartition
+from leadline_spark.jobs.balancing.balance_state import PartitionLoad, Replicas
 
 SCHEMA = (
     "broker_id int, window_start_ms bigint, window_end_ms bigint, disk_total_bytes bigint, "
@@ -50,15 +51,17 @@ def partition_loads(samples: DataFrame) -> DataFrame:
     )
 
 
-def merged_loads(loads: DataFrame, assignment: dict[Place, Replicas]) -> list[PartitionLoad]:
+def merged_loads(
+    loads: DataFrame, assignment: dict[TopicPartition, Replicas]
+) -> list[PartitionLoad]:
     """Return the partitions of an assignment with their loads; what was not sampled has none."""
-    found = {(row["topic"], row["partition"]): row for row in loads.collect()}
+    found = {TopicPartition(row["topic"], row["partition"]): row for row in loads.collect()}
     return [
         PartitionLoad(
-            *place,
+            *topic_partition,
             replicas,
-            int(found[place]["size_bytes"]) if place in found else 0,
-            float(found[place]["rate"]) if place in found else 0.0,
+            int(found[topic_partition]["size_bytes"]) if topic_partition in found else 0,
+            float(found[topic_partition]["rate"]) if topic_partition in found else 0.0,
         )
-        for place, replicas in sorted(assignment.items())
+        for topic_partition, replicas in sorted(assignment.items())
     ]

@@ -18,7 +18,7 @@ from leadline_spark.jobs.analytics.report.svg import WIDTH, box, drawing, joined
 LEFT, RIGHT = 132.0, WIDTH - 12.0
 AXIS = 26.0
 """The height of the time axis."""
-_LANE, _BAR, _LETTER = 24.0, 14.0, 7.0
+_ROW, _BAR, _LETTER = 24.0, 14.0, 7.0
 _CURVE = 150.0
 _COLUMNS = 170.0
 
@@ -38,7 +38,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in a lane; `kind` is its class, `told` what shows when the pointer rests on it.
+    """A span in a row; `kind` is its class, `told` what shows when the pointer rests on it.
 
     `label` is written into it, where there is room.
     """
@@ -51,17 +51,19 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ChartRow:
     """A row of a drawing over time."""
 
     label: str
     bars: Sequence[Bar]
 
 
-def lanes(key: str, title: str, described: str, period: Period, rows: Sequence[Lane]) -> Markup:
+def timeline(
+    key: str, title: str, described: str, period: Period, rows: Sequence[ChartRow]
+) -> Markup:
     """Draw rows of spans over time."""
-    height = _LANE * len(rows)
-    parts = [time_axis(period, 0, height), *_lanes(period, rows, 0)]
+    height = _ROW * len(rows)
+    parts = [time_axis(period, 0, height), *_chart_rows(period, rows, 0)]
     return drawing(key, title, described, height + AXIS, *parts)
 
 
@@ -71,12 +73,12 @@ def overview(
     described: str,
     period: Period,
     curves: Mapping[str, Sequence[int]],
-    rows: Sequence[Lane],
+    rows: Sequence[ChartRow],
 ) -> Markup:
     """Draw curves of counts above rows of spans, over one time axis."""
     top, gap = 20.0, 18.0
     bottom = top + _CURVE
-    height = bottom + gap + _LANE * len(rows)
+    height = bottom + gap + _ROW * len(rows)
     most = max((max(curve, default=0) for curve in curves.values()), default=0)
     scale = LinearScale(most, nice_step(most), bottom, top)
     areas = [_area(curve, scale, f"wrong-{name}") for name, curve in curves.items()]
@@ -84,7 +86,7 @@ def overview(
         time_axis(period, top, height),
         *_count_axis(scale, "partitions"),
         *areas,
-        *_lanes(period, rows, bottom + gap),
+        *_chart_rows(period, rows, bottom + gap),
     ]
     return drawing(key, title, described, height + AXIS, *parts)
 
@@ -134,15 +136,15 @@ def _count_axis(scale: LinearScale, unit: str = "", *, begin: int = 0) -> list[M
     return parts
 
 
-def _lanes(period: Period, rows: Sequence[Lane], top: float) -> list[Markup]:
+def _chart_rows(period: Period, rows: Sequence[ChartRow], top: float) -> list[Markup]:
     parts, scale = [], period.scale
-    for number, lane in enumerate(rows):
-        y = top + number * _LANE
-        middle = y + _LANE / 2
-        label = text(LEFT - 8, middle + 4, _short(lane.label), "lane", "end")
-        parts.append(tag("g", tag("title", lane.label), label))
+    for number, row in enumerate(rows):
+        y = top + number * _ROW
+        middle = y + _ROW / 2
+        label = text(LEFT - 8, middle + 4, _short(row.label), "lane", "end")
+        parts.append(tag("g", tag("title", row.label), label))
         parts.append(box(LEFT, middle - _BAR / 2, RIGHT - LEFT, _BAR, "track", round_=2))
-        for bar in lane.bars:
+        for bar in row.bars:
             x, end = scale(bar.started_at), scale(bar.ended_at)
             # What was short is seen too: no span is thinner than a hair.
             width = max(end - x, 1.5)

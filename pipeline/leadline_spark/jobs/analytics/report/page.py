@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from leadline_spark.jobs.analytics.changes import EXPANSION_CAUSES, LEADER_CAUSES, SHRINK_CAUSES
 from leadline_spark.jobs.analytics.report import charts, sentences, words
-from leadline_spark.jobs.analytics.report.charts import Bar, Lane, Period
+from leadline_spark.jobs.analytics.report.charts import Bar, ChartRow, Period
 from leadline_spark.jobs.analytics.report.data import COARSE, ReportData, Row
 from leadline_spark.jobs.analytics.report.sentences import CAUSES, DEFINITIONS, STATES, WRONG
 
@@ -66,10 +66,10 @@ def _context(data: ReportData, title: str) -> dict[str, Any]:
 
 def _overview(data: ReportData, period: Period) -> Markup:
     rows = [
-        Lane(f"broker {broker}", [_state_bar(row) for row in spans])
+        ChartRow(f"broker {broker}", [_state_bar(row) for row in spans])
         for broker, spans in _grouped(data.broker_spans, "broker").items()
     ]
-    rows.append(Lane("active controller", [_term_bar(row) for row in data.controller_terms]))
+    rows.append(ChartRow("active controller", [_term_bar(row) for row in data.controller_terms]))
     # The mildest first: the worse is drawn over it.
     curves = dict(reversed(data.curves.items()))
     described = (
@@ -106,9 +106,9 @@ def _partitions(data: ReportData, period: Period) -> Markup:
             )
             for one in spans.get(name, [])
         ]
-        rows.append(Lane(label, bars))
+        rows.append(ChartRow(label, bars))
     described = "One row for each partition; coloured where something was wrong with it."
-    return charts.lanes("strips", "Partitions over time", described, period, rows)
+    return charts.timeline("strips", "Partitions over time", described, period, rows)
 
 
 def _leaders(data: ReportData, period: Period) -> Markup:
@@ -129,7 +129,7 @@ def _isr(data: ReportData, period: Period) -> Markup:
 
 def _tasks(data: ReportData, period: Period) -> Markup:
     rows = [
-        Lane(
+        ChartRow(
             f"{row['task_kind']} {row['task'].lstrip('0') or '0'}",
             [
                 Bar(
@@ -143,7 +143,7 @@ def _tasks(data: ReportData, period: Period) -> Markup:
         for row in sorted(data.tasks, key=lambda row: (row["started_at"] or 0, row["task"]))
     ]
     described = "One row for each task that moved replicas, from its acceptance to its end."
-    return charts.lanes("tasks", "Tasks over time", described, period, rows)
+    return charts.timeline("tasks", "Tasks over time", described, period, rows)
 
 
 _ENDS = ("done", "cancelled", "failed")
