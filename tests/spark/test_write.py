@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every Spark program ha
 from pyspark.sql.datasource import WriterCommitMessage
 
 import leadline_spark
-from leadline_client.partitioner import partition_for_key
+from leadline_client.murmur2 import partition_for_key
 from leadline_spark.cluster.transport import request
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options

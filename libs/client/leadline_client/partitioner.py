@@ -7,32 +7,7 @@ batches matter more than an even spread of single records (KIP-480). Pure.
 
 from __future__ import annotations
 
-_SEED = 0x9747B28C
-_MIX = 0x5BD1E995
-_SHIFT = 24
-_MASK = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Return the 32-bit MurmurHash2 of `data`, unsigned, with Kafka's seed."""
-    length = len(data)
-    state = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        word = int.from_bytes(data[start : start + 4], "little")
-        word = (word * _MIX) & _MASK
-        word = ((word ^ (word >> _SHIFT)) * _MIX) & _MASK
-        state = ((state * _MIX) & _MASK) ^ word
-    if whole < length:
-        state ^= int.from_bytes(data[whole:], "little")
-        state = (state * _MIX) & _MASK
-    state = ((state ^ (state >> 13)) * _MIX) & _MASK
-    return state ^ (state >> 15)
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition that records with `key` go to."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+from leadline_client.murmur2 import partition_for_key
 
 
 class StickyPartitioner:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from leadline_client.backoff import backoff_pause
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     LeadlineError,
@@ -41,10 +42,11 @@ class RetryPolicy:
     first_pause_s: float = 0.02
     longest_pause_s: float = 1.0
 
-    def pause_s(self, failures: int, chance: float) -> float:
-        """Return the wait after so many failures: doubled each time, half of it by `chance`."""
-        ceiling = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(failures - 1, 30))
-        return ceiling * (0.5 + 0.5 * chance)
+    def pause_s(self, failures: int, random: float) -> float:
+        """Return the wait after so many failures in a row; `random` is in [0, 1)."""
+        return backoff_pause(
+            failures, first=self.first_pause_s, longest=self.longest_pause_s, random=random
+        )
 
 
 class Attempts:

@@ -15,7 +15,7 @@ from leadline_client.errors import (
     OutcomeUnknown,
     UnknownPartition,
 )
-from leadline_client.partitioner import partition_for_key
+from leadline_client.murmur2 import partition_for_key
 from leadline_client.producer import AsyncProducer, Producer, ProducerSettings
 from tests.unit.client.standin import Fault, Partition, StandInCluster
 
