@@ -22,9 +22,8 @@ from leadline_spark.archive.parquet import read_row_group, row_group_rows
 from leadline_spark.archive.storage import open_store
 from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.cluster.transport import OCTETS, Refusal
-from leadline_spark.codec.append_time import append_time
 from leadline_spark.codec.columns import HEADERS
-from leadline_spark.codec.encode import Records, encode
+from leadline_spark.codec.encode import Records, append_time, encode
 from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.offset_fetcher import OffsetFetcher
