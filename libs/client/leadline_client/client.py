@@ -20,8 +20,9 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from leadline_client import groups
 from leadline_client.core import ClientCore
 from leadline_client.flows import Flow, drive, drive_async
-from leadline_client.http import AsyncHttpxTransport, HttpxTransport
+from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.retry import RetryPolicy
+from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.transport import AsyncTransport, Transport
 
 P = ParamSpec("P")
@@ -71,7 +72,7 @@ class LeadlineClient:
         transport: Transport | None = None,
     ) -> None:
         self.core = _core(bootstrap, policy)
-        self.transport: Transport = transport or HttpxTransport()
+        self.transport: Transport = transport or StdlibTransport()
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow of this client's core."""

@@ -26,7 +26,7 @@ from leadline_client.channel import (
     group_partitions,
 )
 from leadline_client.errors import LeadlineError
-from leadline_client.http import AsyncHttpxTransport
+from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.transport import Request, Response
 
 F = TypeVar("F", bound=Frame)
