@@ -1,4 +1,4 @@
-"""`format("leadline")`: the class that Spark asks for readers and writers."""
+"""`format("leadline")`: the class from which Spark gets readers and writers."""
 
 from __future__ import annotations
 
@@ -17,32 +17,31 @@ from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.read.batch_reader import (
+from leadline_spark.read.columns import spark_schema, wanted_columns
+from leadline_spark.read.readers import (
     LeadlineBatchReader,
-    Pinned,
+    LeadlineStreamReader,
+    PinnedRanges,
     PushingBatchReader,
     pin,
 )
-from leadline_spark.read.columns import spark_schema, wanted_columns
-from leadline_spark.read.stream_reader import LeadlineStreamReader
 from leadline_spark.read.subscription import SourceSubscription
 from leadline_spark.tables.source import TableSource
-from leadline_spark.write.batch_writer import LeadlineBatchWriter
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.stream_writer import LeadlineStreamWriter
+from leadline_spark.write.writers import LeadlineBatchWriter, LeadlineStreamWriter
 
 
 class LeadlineDataSource(DataSource):
     """A source and sink for topics, with the options and columns of Spark's Kafka source.
 
-    Spark keeps what `schema` leaves in the instance: the range of a batch read is pinned there, so
-    that all actions on a DataFrame see the same records.
+    Spark keeps the instance on which it calls `schema`. That call pins the ranges of a batch read,
+    so that all actions on a DataFrame see the same records.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._options = Options(OPTIONS, options)
-        self._pinned: Pinned | None = None
+        self._pinned: PinnedRanges | None = None
         self._table = TableSource(self._options) if "table" in self._options else None
 
     @classmethod
@@ -93,10 +92,10 @@ class LeadlineDataSource(DataSource):
         return LeadlineStreamWriter(SinkSettings.of(self._options, streaming=True), schema)
 
     def _pin(self) -> None:
-        """Pin what a batch read would cover.
+        """Pin the ranges of a batch read.
 
-        Spark asks for the schema before it says whether the read is a batch; what a batch would be
-        refused may well do for a stream. `reader` tries again, and then it counts.
+        Spark asks for the schema before it says whether the read is a batch, and bounds that a
+        batch read refuses may be valid for a stream. `reader` pins again, and raises the error.
         """
         try:
             self._pinned = pin(self._options)

@@ -99,7 +99,7 @@ def check_that_spark_is_told(running: Scenario, partition: int) -> None:
     connection = Connection((running.cluster.url(STALE),))
     fetcher = OffsetFetcher(
         ClusterClient(connection),
-        SourceSubscription(topic_partitions=(topic_partition,)),
+        SourceSubscription(assigned=(topic_partition,)),
         deadline_s=30.0,
     )
     snapshot = fetcher.snapshot()
@@ -114,7 +114,7 @@ def check_that_spark_is_told(running: Scenario, partition: int) -> None:
         list(read_range(connection, planned, None, ReadSettings(("offset",))))
     cut = re.search(r"beyond (\d+)", stream.value.message)
     assert cut is not None
-    assert int(cut[1]) == snapshot.ends[topic_partition].end < end
+    assert int(cut[1]) == snapshot.offsets[topic_partition].end < end
 
 
 async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from leadline_spark.source import LeadlineDataSource
 from leadline_spark.write.publishing import WriteResult, publish_all
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.stream_writer import LeadlineStreamWriter
+from leadline_spark.write.writers import LeadlineStreamWriter
 from tests.spark.gates import until
 
 TASK = "a task that has staged"
@@ -52,10 +52,10 @@ class DyingWriter(LeadlineStreamWriter):
     """Dies once: the sign that it did is a file."""
 
     def __init__(
-        self, settings: SinkSettings, schema: StructType, topic_partition: str, folder: Path
+        self, settings: SinkSettings, schema: StructType, place: str, folder: Path
     ) -> None:
         super().__init__(settings, schema)
-        self._place = topic_partition
+        self._place = place
         self._folder = folder
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -85,8 +85,6 @@ class DyingWriter(LeadlineStreamWriter):
 def _first_place(messages: list[WriterCommitMessage | None]) -> WriteResult:
     """Return what all tasks staged for one of the partitions."""
     written = [message for message in messages if isinstance(message, WriteResult)]
-    uploads = [upload for message in written for upload in message.uploads]
+    uploads = [upload for message in written for upload in message.staged]
     first = min(upload.topic_partition for upload in uploads)
-    return replace(
-        written[0], uploads=tuple(one for one in uploads if one.topic_partition == first)
-    )
+    return replace(written[0], staged=tuple(one for one in uploads if one.topic_partition == first))

@@ -18,6 +18,6 @@ def test_the_connector_finds_the_leaders(live: Live, topic: str) -> None:
     found = ClusterClient(Connection((live.bootstrap.split(",")[0],))).metadata([topic])
 
     assert set(found.topics) == {topic}
-    assert {leader.url for leader in found.topics[topic].partitions.values()} <= set(
+    assert {found.brokers[row.leader].url for row in found.topics[topic].partitions} <= set(
         live.bootstrap.split(",")
     )

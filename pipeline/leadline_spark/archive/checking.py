@@ -1,7 +1,7 @@
-"""What is wrong with an archive, and how it stands to the cluster. Needs neither Spark nor pyarrow.
+"""The check of an archive, alone or against the cluster. Needs neither Spark nor pyarrow.
 
-A problem is something that must not be: records that are missing, twice there, or not as they were
-written. A note is something to know: a batch under way, holes that the log itself has.
+A problem is an error: records that are missing, duplicated, or differ from what was written. A note
+is for information: a batch in progress, or gaps that the log itself has.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.archive import catalog
 from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import Manifest, ManifestEntry
@@ -25,7 +25,6 @@ from leadline_spark.archive.naming import (
 from leadline_spark.archive.storage import ArchiveStore
 from leadline_spark.cluster.cluster_client import (
     LeaderOffsets,
-    Metadata,
     OffsetsAnswer,
     OffsetsUnavailable,
 )
@@ -36,7 +35,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFinding:
-    """Something about an archive: `kind` is for scripts and stays, `about` a path or partition."""
+    """A problem or a note. `kind` is stable, for scripts; `about` is a path or a partition."""
 
     kind: str
     about: str
@@ -45,7 +44,7 @@ class ArchiveFinding:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFindings:
-    """What holds of an archive: its entries, what is wrong, and what is worth knowing."""
+    """The result of a check: the entries, the problems, and the notes."""
 
     entries: tuple[ManifestEntry, ...]
     problems: tuple[ArchiveFinding, ...]
@@ -53,12 +52,12 @@ class ArchiveFindings:
 
 
 def check(store: ArchiveStore) -> ArchiveFindings:
-    """Check the names, the manifests and every byte of an archive."""
+    """Check the names, the manifests and the checksums of all files of an archive."""
     read, problems = _manifests(store)
     entries = manifests.listed(filter(None, read.values()))
     problems += [*_missing(read), *check_ranges(entries), *_cut_short(read.values(), entries)]
     problems += [finding for entry in entries for finding in _check_file(store, entry)]
-    more, notes = _check_others(store, entries)
+    more, notes = _check_unlisted(store, entries)
     holes = [
         ArchiveFinding(
             "holes", entry.path, f"{entry.missing} offsets without a record, as in the log"
@@ -70,23 +69,23 @@ def check(store: ArchiveStore) -> ArchiveFindings:
 
 
 def check_ranges(entries: Iterable[ManifestEntry]) -> list[ArchiveFinding]:
-    """Find gaps and overlaps between the files of each partition, and ids that differ."""
+    """Find gaps, overlaps and different topic ids between the files of each partition."""
     found = []
-    for (topic, partition), files in manifests.by_partition(entries).items():
-        about = f"{topic}-{partition}"
-        for one, two in pairwise(files):
-            first, end = two.name.first, one.name.end
-            between = f"between {one.path} and {two.path}"
+    for topic_partition, files in manifests.by_partition(entries).items():
+        about = str(topic_partition)
+        for before, after in pairwise(files):
+            first, end = after.name.first, before.name.end
+            between = f"between {before.path} and {after.path}"
             if first > end:
                 message = f"offsets {end} to {first - 1} are missing {between}"
                 found.append(ArchiveFinding("gap", about, message))
             if first < end:
                 message = (
-                    f"offsets {first} to {min(end, two.name.end) - 1} are twice there, {between}"
+                    f"offsets {first} to {min(end, after.name.end) - 1} are twice there, {between}"
                 )
                 found.append(ArchiveFinding("overlap", about, message))
-            if one.topic_id != two.topic_id:
-                message = f"the topic's id is {one.topic_id} and {two.topic_id}, {between}"
+            if before.topic_id != after.topic_id:
+                message = f"the topic's id is {before.topic_id} and {after.topic_id}, {between}"
                 found.append(ArchiveFinding("topic_id", about, message))
     return found
 
@@ -94,47 +93,40 @@ def check_ranges(entries: Iterable[ManifestEntry]) -> list[ArchiveFinding]:
 def check_cluster(
     entries: Iterable[ManifestEntry], metadata: Metadata, offsets: OffsetsAnswer
 ) -> tuple[list[ArchiveFinding], list[ArchiveFinding]]:
-    """Compare an archive with the log: return problems and notes.
+    """Compare an archive with the log; return problems and notes.
 
-    Where the log begins after the archive's end, records are gone for ever. That the archive is
-    behind, or begins later than the log, is a note.
+    If the log begins after the archive's end, the records in between are lost. An archive that is
+    behind the log, or begins later, is only worth a note.
     """
     problems: list[ArchiveFinding] = []
     notes: list[ArchiveFinding] = []
     for topic_partition, files in manifests.by_partition(entries).items():
-        about = f"{topic_partition[0]}-{topic_partition[1]}"
-        topic = metadata.topics.get(topic_partition[0])
+        about = str(topic_partition)
+        topic = metadata.topics.get(topic_partition.topic)
         if topic is None or topic.topic_id != files[-1].topic_id:
             now = "is not there" if topic is None else f"has the id {topic.topic_id}"
             message = f"the topic {now}; archived was {files[-1].topic_id}"
             notes.append(ArchiveFinding("other_topic", about, message))
             continue
-        answer = offsets.get(
-            TopicPartition(*topic_partition),
-            OffsetsUnavailable(0, "the cluster says nothing of it"),
-        )
+        unknown = OffsetsUnavailable(0, "the cluster says nothing of it")
+        answer = offsets.get(topic_partition, unknown)
         if isinstance(answer, OffsetsUnavailable):
             problems.append(ArchiveFinding("unknown", about, f"the log's ends: {answer.message}"))
             continue
         for finding in _against_log(about, files, answer):
             (notes if finding.kind in {"behind", "begins_later"} else problems).append(finding)
-    known = {entry.name.topic for entry in entries}
-    topic_partitions = set(manifests.ends_of(entries))
-    for where, told_of in offsets.items():
-        empty = isinstance(told_of, OffsetsUnavailable) or told_of.start == told_of.end
-        if (
-            where.topic in known
-            and (where.topic, where.partition) not in topic_partitions
-            and not empty
-        ):
-            notes.append(
-                ArchiveFinding("behind", str(where), "nothing of this partition is archived")
-            )
+    topics = {entry.name.topic for entry in entries}
+    archived = set(manifests.ends_of(entries))
+    for topic_partition, answer in offsets.items():
+        empty = isinstance(answer, OffsetsUnavailable) or answer.start == answer.end
+        if topic_partition.topic in topics and topic_partition not in archived and not empty:
+            message = "nothing of this partition is archived"
+            notes.append(ArchiveFinding("behind", str(topic_partition), message))
     return problems, notes
 
 
 def partition_rows(entries: Iterable[ManifestEntry]) -> Iterator[dict[str, object]]:
-    """Yield what is held of each partition."""
+    """Yield the offsets, files, rows and bytes of each partition."""
     for (topic, partition), files in manifests.by_partition(entries).items():
         yield {
             "topic": topic,
@@ -174,7 +166,7 @@ def _against_log(
 def _manifests(
     store: ArchiveStore,
 ) -> tuple[dict[ManifestName, Manifest | None], list[ArchiveFinding]]:
-    """Return the manifests, None for those that cannot be read, and a problem for each of these."""
+    """Return the manifests, None for unreadable ones, and a problem for each of these."""
     found: dict[ManifestName, Manifest | None] = {}
     problems = []
     for name in catalog.names(store):
@@ -189,7 +181,7 @@ def _manifests(
 
 
 def _missing(names: Iterable[ManifestName]) -> Iterator[ArchiveFinding]:
-    """Find manifests that are gone: a run has one for each batch, and each run follows another."""
+    """Find missing manifests: a run has one for each batch, and runs are numbered from 1."""
     last: dict[int, int] = {}
     held = {name for name in names if name.run != catalog.COMPACTIONS}
     for run, number in held:
@@ -206,7 +198,7 @@ def _missing(names: Iterable[ManifestName]) -> Iterator[ArchiveFinding]:
 def _cut_short(
     read: Iterable[Manifest | None], entries: Iterable[ManifestEntry]
 ) -> Iterator[ArchiveFinding]:
-    """Find partitions that end before a manifest says that they did."""
+    """Find partitions whose files end before the end in a manifest."""
     held, ends = manifests.ends_of(entries), dict[TopicPartition, int]()
     for manifest in filter(None, read):
         for topic_partition, end in manifest.ends.items():
@@ -214,7 +206,7 @@ def _cut_short(
     for topic_partition, end in sorted(ends.items()):
         if held.get(topic_partition, 0) < end:
             message = f"it was archived up to {end - 1}, and no file that counts goes so far"
-            yield ArchiveFinding("gap", f"{topic_partition[0]}-{topic_partition[1]}", message)
+            yield ArchiveFinding("gap", str(topic_partition), message)
 
 
 def _check_file(store: ArchiveStore, entry: ManifestEntry) -> Iterator[ArchiveFinding]:
@@ -235,13 +227,13 @@ def _sha256(store: ArchiveStore, path: str) -> str:
     return digest.hexdigest()
 
 
-def _check_others(
+def _check_unlisted(
     store: ArchiveStore, entries: Iterable[ManifestEntry]
 ) -> tuple[list[ArchiveFinding], list[ArchiveFinding]]:
-    """Judge the files that no manifest lists: return problems and notes.
+    """Check the files that no manifest lists; return problems and notes.
 
-    Beyond a partition's end a batch may be under way. Within it, readers who take all files would
-    find records twice.
+    A file beyond a partition's end may be of a batch in progress. One before it would give
+    duplicates to readers that ignore the manifests.
     """
     listed = {entry.path for entry in entries}
     ends, held = manifests.ends_of(entries), manifests.spans(entries)

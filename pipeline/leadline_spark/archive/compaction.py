@@ -1,7 +1,7 @@
-"""Put neighbouring small files together, under new names, at one stroke for readers of manifests.
+"""Compaction: merge adjacent small files, atomically for readers of manifests.
 
-A merged file is written whole beside the files that it is made of; then one manifest lets it count
-in their place; then they are deleted. Whatever ends this in between, the archive holds the same.
+A merged file is written beside its parts; then one manifest replaces the parts by it; then the
+parts are deleted. Wherever this is interrupted, the archive has the same records.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from leadline_spark.errors import LeadlineSparkError
 
 
 class MergeGroup(NamedTuple):
-    """Neighbours of one partition that become one file: two at least."""
+    """Two or more adjacent files of one partition that become one file."""
 
     entries: tuple[ManifestEntry, ...]
 
 
 def plan(entries: Iterable[ManifestEntry], target_bytes: int) -> list[MergeGroup]:
-    """Return what to merge: runs of neighbours that stay together below the target.
+    """Return the groups to merge: adjacent files whose total size is at most the target. Pure.
 
-    A file that has reached half the target is let alone: merging it would save few files, and
-    copy much. Pure.
+    A file of at least half the target is never merged: that would save few files and copy much.
     """
     groups: list[MergeGroup] = []
     for files in manifests.by_partition(entries).values():
@@ -35,10 +34,10 @@ def plan(entries: Iterable[ManifestEntry], target_bytes: int) -> list[MergeGroup
 
 
 def merge(store: ArchiveStore, group: MergeGroup) -> ManifestEntry:
-    """Write the file that holds all records of a group, and describe it.
+    """Write the file with all records of a group, and return its entry.
 
-    Raises LEADLINE_ARCHIVE_DAMAGED where a file is not what its manifest says, and
-    LEADLINE_ARCHIVE_CONFLICT where it is gone: another compaction has merged it, if all is well.
+    Raises LEADLINE_ARCHIVE_DAMAGED if a file differs from its manifest, and
+    LEADLINE_ARCHIVE_CONFLICT if it is gone, probably merged by another compaction.
     """
     first, last = group.entries[0], group.entries[-1]
     writer = FileWriter(store, *first.topic_partition, first.topic_id)
@@ -49,7 +48,7 @@ def merge(store: ArchiveStore, group: MergeGroup) -> ManifestEntry:
                 rows += table.num_rows
                 for batch in table.cast(SCHEMA).to_batches():
                     writer.add(batch)
-        # Before it appears: under another name, it could be in place of one that counts.
+        # Check before the file is visible: its name could be that of a file of the archive.
         if (rows, writer.end) != (wanted, last.name.end):
             message = (
                 f"{first.path} to {last.path} have {rows} rows, not {wanted}, up to {writer.end}"

@@ -1,8 +1,8 @@
-"""What an archive holds: manifests, and the arithmetic on them. Pure.
+"""Manifests, which define the content of an archive. Pure.
 
-A manifest lists the files of one batch, or of one compaction and which files those replace. It
-is the last thing that is written of either, under its name by one rename, so that files count
-together or not at all. What the archive holds is what its manifests list less what they replace.
+A manifest lists the files of one batch, or those of one compaction and the files that they replace.
+It is written last, by one rename, so that all its files become part of the archive, or none does.
+An archive consists of the files that its manifests list, without those that they replace.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ManifestEntry:
-    """One file. Times are in ms since 1970, over the records; None where there is no file of them.
+    """One data file. Times are the least and greatest timestamp of its records (Unix ms).
 
-    `rows` is less than the range is long where the log itself had holes. `first_epoch` and
-    `last_epoch` are the least and greatest leader epoch of the records.
+    There are fewer `rows` than offsets if the log itself had gaps. `first_epoch` and `last_epoch`
+    are the least and greatest leader epoch of the records.
     """
 
     path: str
@@ -41,7 +41,7 @@ class ManifestEntry:
 
     @property
     def name(self) -> DataName:
-        """The range, as the path says it. Raises LEADLINE_ARCHIVE_DAMAGED for another path."""
+        """The parsed path. Raises LEADLINE_ARCHIVE_DAMAGED for a path of another kind."""
         name = data_name(self.path)
         if name is None:
             raise damaged(f"a manifest lists {self.path!r}, which is no name of a data file")
@@ -49,12 +49,12 @@ class ManifestEntry:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic and partition."""
+        """The partition."""
         return self.name.topic_partition
 
     @property
     def missing(self) -> int:
-        """How many offsets of the range have no record."""
+        """The number of offsets in the range without a record."""
         return self.name.end - self.name.first - self.rows
 
 
@@ -62,9 +62,9 @@ class ManifestEntry:
 class Manifest:
     """The files of a batch or compaction, by path.
 
-    `replaces` names the paths that a compaction put together into its files. `ends` is where each
-    partition ends after it, and `topic_ids` names the topics that were archived until then: so the
-    next batch is checked against one manifest, not against all.
+    `replaces` has the paths of the files that a compaction merged. `ends` and `topic_ids` describe
+    the whole archive after it, where each partition ends and the ids of topics, so that the next
+    batch is checked against one manifest instead of all.
     """
 
     files: tuple[ManifestEntry, ...]
@@ -74,7 +74,7 @@ class Manifest:
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the file's content: the same for equal manifests, readable by people."""
+    """Return the content of the file, indented JSON; the same for equal manifests."""
     ends: dict[str, dict[str, int]] = defaultdict(dict)
     for (topic, partition), end in sorted(manifest.ends.items()):
         ends[topic][str(partition)] = end
@@ -89,7 +89,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(content: bytes, path: str) -> Manifest:
-    """Read a manifest; `path` is for the error. Raises LEADLINE_ARCHIVE_DAMAGED."""
+    """Parse a manifest; `path` is for the error. Raises LEADLINE_ARCHIVE_DAMAGED."""
     try:
         document = json.loads(content)
         if document["version"] != VERSION:
@@ -113,8 +113,8 @@ def _entry(row: Any) -> ManifestEntry:
     texts = (entry.path, entry.sha256, entry.topic_id)
     numbers = (entry.rows, entry.bytes, entry.first_epoch, entry.last_epoch)
     times = (entry.min_time_ms, entry.max_time_ms)
-    if not all(isinstance(one, str) for one in texts) or not all(
-        type(one) is int for one in (*numbers, *times)
+    if not all(isinstance(text, str) for text in texts) or not all(
+        type(number) is int for number in (*numbers, *times)
     ):
         raise TypeError(f"wrong types in {row}")
     if data_name(entry.path) is None:
@@ -123,10 +123,10 @@ def _entry(row: Any) -> ManifestEntry:
 
 
 def listed(manifests: Iterable[Manifest]) -> list[ManifestEntry]:
-    """Return what the archive holds, by topic, partition and first offset.
+    """Return the files of the archive, by topic, partition and first offset.
 
-    The order of the manifests does not matter: a path that was replaced never counts again, as the
-    file that replaced it has the same records.
+    The order of manifests does not matter: a replaced path never counts again, because the file
+    that replaced it has the same records.
     """
     entries: dict[str, ManifestEntry] = {}
     replaced: set[str] = set()
@@ -138,15 +138,15 @@ def listed(manifests: Iterable[Manifest]) -> list[ManifestEntry]:
 
 
 EMPTY = Manifest((), {}, {})
-"""What there is before the first batch."""
+"""The manifest before the first batch."""
 
 
 def by_partition(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[ManifestEntry]]:
-    """Return the entries of each partition, in the order of their offsets."""
-    topic_partitions: dict[TopicPartition, list[ManifestEntry]] = defaultdict(list)
+    """Return the entries of each partition, by offset."""
+    files: dict[TopicPartition, list[ManifestEntry]] = defaultdict(list)
     for entry in sorted(entries, key=attrgetter("name")):
-        topic_partitions[entry.topic_partition].append(entry)
-    return dict(topic_partitions)
+        files[entry.topic_partition].append(entry)
+    return dict(files)
 
 
 def ends_of(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, int]:
@@ -158,10 +158,10 @@ def ends_of(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, int]:
 
 
 def next_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
-    """Return the manifest of a batch that goes on where `before` ends.
+    """Return the manifest of a batch that continues at the ends of `before`.
 
-    Raises LEADLINE_ARCHIVE_GAP where a partition's files leave offsets out, and
-    LEADLINE_ARCHIVE_CONFLICT where they hold some again, or are of another topic of that name.
+    Raises LEADLINE_ARCHIVE_GAP if a partition's files skip offsets, and LEADLINE_ARCHIVE_CONFLICT
+    if they repeat some, or are of another topic of that name.
     """
     files = by_partition(entries)
     ends, ids = dict(before.ends), dict(before.topic_ids)
@@ -180,7 +180,7 @@ def _expect(row: ManifestEntry, end: int, topic_id: str) -> None:
         raise LeadlineSparkError(
             "LEADLINE_ARCHIVE_CONFLICT",
             f"{topic} has the id {row.topic_id}, and is archived here with the id {topic_id}: it "
-            "was deleted and made again. Archive it into another directory",
+            "was deleted and recreated. Archive it into another directory",
         )
     message = f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
     message += f"{first} to {last}"
@@ -193,12 +193,12 @@ def _expect(row: ManifestEntry, end: int, topic_id: str) -> None:
 
 
 def repeated_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
-    """Return the manifest of a batch that ran again: the files of the first time.
+    """Return the manifest of a repeated batch: the files of the first attempt.
 
-    The second time may have split the ranges otherwise; then its files go. What it has written
-    under the same names has the same records, and is described as it lies there now.
+    The repetition may have split the ranges differently; its other files are deleted. A file with
+    the same name has the same records, and gets the entry of the repetition.
 
-    Raises LEADLINE_ARCHIVE_CONFLICT where it held other ranges: then it is another batch.
+    Raises LEADLINE_ARCHIVE_CONFLICT for other ranges: then it is another batch.
     """
     again = tuple(entries)
     if spans(again) != spans(before.files):
@@ -213,7 +213,7 @@ def repeated_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Man
 
 
 def spans(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[tuple[int, int]]]:
-    """Return the ranges [first, end) that files cover, those that touch put together."""
+    """Return the ranges [first, end) that files cover; adjacent ranges are merged."""
     covered: dict[TopicPartition, list[tuple[int, int]]] = {}
     for topic_partition, files in by_partition(entries).items():
         ranges: list[tuple[int, int]] = []
@@ -227,19 +227,19 @@ def spans(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[tuple[i
 
 
 def covers(held: Mapping[TopicPartition, list[tuple[int, int]]], name: DataName) -> bool:
-    """Tell whether the ranges `held`, see `spans`, have all offsets of a file."""
+    """Return whether the ranges `held` (see `spans`) contain all offsets of a file."""
     ranges = held.get(name.topic_partition, [])
     return any(first <= name.first and name.end <= end for first, end in ranges)
 
 
 def damaged(what: str) -> LeadlineSparkError:
-    """Return the error for an archive that is not as its manifests say."""
+    """Return the error for an archive that differs from its manifests."""
     return LeadlineSparkError("LEADLINE_ARCHIVE_DAMAGED", what)
 
 
 def _shown(entries: Iterable[ManifestEntry]) -> str:
     return ", ".join(
-        f"{topic}-{partition} [{first}, {end})"
-        for (topic, partition), ranges in spans(entries).items()
+        f"{topic_partition} [{first}, {end})"
+        for topic_partition, ranges in spans(entries).items()
         for first, end in ranges
     )

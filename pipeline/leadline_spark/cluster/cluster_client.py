@@ -1,65 +1,52 @@
-"""What the cluster says of itself: topics, their ids, leaders, and where partitions begin and end.
+"""Requests that any node answers: metadata, the offsets of partitions, and administration.
 
-Any broker or controller answers about metadata, any broker about the offsets of all partitions. A
-question goes to one address after the other, beginning with the one that answered last.
+Any broker or controller answers for metadata, any broker for the offsets of all partitions. A
+request goes to one address after the other, and first to the one that answered last.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from leadline_client.wire import TopicPartition
-from leadline_spark.cluster import transport
-from leadline_spark.cluster.transport import Answer, Refusal, Unreachable
+from leadline_client.errors import (
+    ConnectionLost,
+    LeadlineError,
+    OutcomeUnknown,
+    Unreachable,
+    error_from_body,
+)
+from leadline_client.payloads import maybe_json
+from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport
+from leadline_client.targets import base_url
+from leadline_client.transport import JSON, OCTETS, Request, Response
+from leadline_client.wire import Metadata, PartitionInfo, TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 
 _LONGEST_TRY_S = 10.0
 _TOKEN = re.compile(r"[!-~]+")
 _LOOKUP_S = 0.03
-"""How much longer a broker may take for each time that it looks up in a log."""
+"""How much longer a broker may take for each timestamp that it looks up in a log."""
+
+_connections = ConnectionPool()
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionLeader:
-    """Who leads a partition: its base URL, None where nobody does, and the leader epoch."""
+class PartitionLeader(NamedTuple):
+    """The leader of a partition: its base URL, None if there is no leader, and the leader epoch."""
 
     url: str | None
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class TopicMetadata:
-    """A topic's id (32 hexadecimal digits) and its partitions' leaders."""
-
-    topic_id: str
-    partitions: Mapping[int, PartitionLeader]
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """One snapshot of the cluster; `version` never goes backwards."""
-
-    version: int
-    controller: str | None
-    brokers: Mapping[int, str]
-    topics: Mapping[str, TopicMetadata]
-
-    def leader(self, topic_partition: TopicPartition) -> PartitionLeader:
-        """Return a partition's leader, a leader without address where there is none."""
-        topic = self.topics.get(topic_partition.topic)
-        found = topic.partitions.get(topic_partition.partition) if topic else None
-        return found or PartitionLeader(None, -1)
-
-
-@dataclass(frozen=True, slots=True)
 class LeaderOffsets:
-    """The readable range [start, end) of a partition, as its leader knows it.
+    """The readable range [start, end) of a partition, as its leader reports it.
 
-    `found` is the offset that was asked for by time, None where no record is that new.
+    `found` is the offset for the requested timestamp, None if no record is that new.
     """
 
     start: int
@@ -70,7 +57,7 @@ class LeaderOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsUnavailable:
-    """Why a partition's offsets are unknown for now: `message`, with the leader's code."""
+    """The reason why a partition's offsets are unknown at present, with the leader's error code."""
 
     error_code: int
     message: str
@@ -81,58 +68,62 @@ OffsetsAnswer = dict[TopicPartition, LeaderOffsets | OffsetsUnavailable]
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How a cluster is reached: small, and pickled into every task. It shows no token."""
+    """The address of a cluster and how to talk to it; pickled into every task.
+
+    The token is not part of its text.
+    """
 
     bootstrap: tuple[str, ...]
     token: str | None = field(default=None, repr=False)
-    timeout_s: float = transport.DEFAULT_TIMEOUT_S
+    timeout_s: float = 30.0
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """Read the options. Raises LeadlineSparkError where there is no address."""
+        """Read the options. Raises LeadlineSparkError."""
         options.required("bootstrap")
-        addresses = tuple(_url(name) for name in options.names("bootstrap"))
+        addresses = tuple(map(base_url, options.names("bootstrap")))
         timeout_ms = options.number("requestTimeoutMs") or 30_000
         return cls(addresses, _token(options.text("token")), timeout_ms / 1_000)
 
 
 def _token(text: str | None) -> str | None:
-    """Return a token as headers carry it, without the line end of the file that it came from."""
+    """Return a token as a header carries it, without the line end of the file it came from."""
     token = (text or "").strip()
     if token and not _TOKEN.fullmatch(token):
-        # Not shown, and found out here: an HTTP library would say so with the token in its text.
+        # An HTTP library would fail later, with the token in its message.
         message = "token holds blanks, or what is not ASCII: no header can carry it."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return token or None
 
 
-def _url(address: str) -> str:
-    """Accept `host:port` too, as jobs for Kafka have it."""
-    return (address if "://" in address else f"http://{address}").rstrip("/")
-
-
 class ClusterClient:
-    """Asks whichever known address answers. Not shared among threads."""
+    """Sends requests to whichever known address answers. Not shared among threads."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._transport = StdlibTransport(token=connection.token, pool=_connections)
         self._brokers: list[str] = []
         self._answered: str | None = None
 
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         """Return the metadata of these topics, or of all. A topic that does not exist is absent."""
         names = None if topics is None else ",".join(sorted(topics))
-        answer = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
-        metadata = read_metadata(answer.json())
-        self._brokers = list(metadata.brokers.values())
+        response = self.ask("GET", "/v1/metadata", params={"topics": names} if names else None)
+        metadata = Metadata.from_json(document(response))
+        self._brokers = [broker.url for broker in metadata.brokers.values()]
         return metadata
 
-    def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
-        """Ask `POST /v1/offsets`, of any broker for all partitions; see its documentation."""
-        body = {**question, "wait_ms": round(wait_s * 1_000)}
-        times = sum("timestamp" in row for row in question.get("partitions", ()))
-        limit_s = wait_s + times * _LOOKUP_S
-        return read_offsets(self.ask_broker("POST", "/v1/offsets", body, limit_s).json())
+    def offsets(self, query: Mapping[str, Any], wait_s: float = 0.0) -> OffsetsAnswer:
+        """Send `query` to `POST /v1/offsets` of any broker, for all partitions together."""
+        body = {**query, "wait_ms": round(wait_s * 1_000)}
+        lookups = sum("timestamp" in row for row in query.get("partitions", ()))
+        limit_s = wait_s + lookups * _LOOKUP_S
+        return _offsets(document(self.ask_broker("POST", "/v1/offsets", body, limit_s)))
+
+    def coordinator(self) -> str | None:
+        """Return the URL of the active coordinator of consumer groups, None if there is none."""
+        found = document(self.ask_broker("POST", "/v1/consult"))["coordinator"]
+        return None if found is None else str(found["url"])
 
     def ask(
         self,
@@ -141,8 +132,8 @@ class ClusterClient:
         params: Mapping[str, Any] | None = None,
         body: Any = None,
         wait_s: float = 0.0,
-    ) -> Answer:
-        """Ask any known address; `wait_s` is how long the server may hold the answer back.
+    ) -> Response:
+        """Send a request to any known address; the server may delay its response by `wait_s`.
 
         Raises LeadlineSparkError: LEADLINE_CLUSTER_UNREACHABLE, LEADLINE_REFUSED.
         """
@@ -151,8 +142,8 @@ class ClusterClient:
             lambda url: self._try(method, url, path, params, body, wait_s),
         )
 
-    def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Answer:
-        """Ask any broker: controllers know nothing of logs. Raises as `ask` does."""
+    def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Response:
+        """Send a request that controllers cannot answer to any broker. Raises as `ask` does."""
         if not self._brokers:
             self.metadata(["-"])
         return self._first_answer(
@@ -168,82 +159,129 @@ class ClusterClient:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
         wait_s: float = 0.0,
-    ) -> Answer:
-        """Ask this very address. Raises Refusal and Unreachable."""
-        limit_s, token = self.connection.timeout_s + wait_s, self.connection.token
-        return transport.request(method, url, path, params, body, headers, limit_s, token)
+    ) -> Response:
+        """Send a request to this address, once. `body` is bytes, or any JSON value.
+
+        Raises LeadlineError for every response with a status of 400 and above, and where there was
+        no response.
+        """
+        limit_s = self.connection.timeout_s + wait_s
+        return self._send(method, url + path, params, body, headers or {}, limit_s)
 
     def _try(
         self, method: str, url: str, path: str, params: Any, body: Any, wait_s: float
-    ) -> Answer:
-        """Ask one of several: a frozen one must not use up the time in which another answers."""
+    ) -> Response:
+        # A node that hangs must not use up the time in which another one could answer.
         limit_s = min(self.connection.timeout_s, _LONGEST_TRY_S) + wait_s
-        token = self.connection.token
-        return transport.request(method, url, path, params, body, None, limit_s, token)
+        return self._send(method, url + path, params, body, {}, limit_s)
 
-    def _first_answer(self, addresses: list[str], call: Callable[[str], Answer]) -> Answer:
+    def _send(
+        self,
+        method: str,
+        url: str,
+        params: Mapping[str, Any] | None,
+        body: Any,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Response:
+        content, content_type = _encoded(body)
+        texts = {name: str(value) for name, value in (params or {}).items()}
+        request = Request(method, url, texts, {**content_type, **headers}, content, timeout_s)
+        response = self._transport.send(request)
+        if response.status >= 400:
+            raise error_from_body(response.status, maybe_json(response.body))
+        return response
+
+    def _first_answer(self, addresses: list[str], call: Callable[[str], Response]) -> Response:
         failures: list[str] = []
-        last: Refusal | None = None
-        # First whoever answered last.
+        refusal: LeadlineError | None = None
         for url in sorted(dict.fromkeys(addresses), key=lambda url: url != self._answered):
             try:
-                answer = call(url)
-            except Unreachable as failure:
-                failures.append(str(failure))
-            except Refusal as refusal:
-                if not refusal.retriable:
-                    raise refused(url, refusal) from refusal
-                last = refusal
-                failures.append(f"{url}: {refusal}")
+                response = call(url)
+            except LeadlineError as error:
+                if not is_transient(error):
+                    raise refused(url, error) from error
+                if not isinstance(error, Unreachable | ConnectionLost):
+                    refusal = error
+                failures.append(f"{url}: {reason(error)}")
             else:
                 self._answered = url
-                return answer
+                return response
         message = "; ".join(failures) or "no broker is known"
-        if last is not None:
-            raise LeadlineSparkError("LEADLINE_REFUSED", message) from last
+        if refusal is not None:
+            raise LeadlineSparkError("LEADLINE_REFUSED", message) from refusal
         hint = "Check the option bootstrap and that the cluster is up."
         raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", f"{message}. {hint}")
 
 
-def refused(url: str, refusal: Refusal) -> LeadlineSparkError:
-    """Return the error for a refusal that no other address would take back."""
-    message = f"{url} refused: {refusal} (HTTP {refusal.status}, outcome {refusal.outcome})"
-    fields = refusal.details.get("fields")
+def document(response: Response) -> Any:
+    """Return the JSON body of a response."""
+    return json.loads(response.body)
+
+
+def reason(error: LeadlineError) -> str:
+    """Return a failed request's error for a message: its code and text, or the network's error."""
+    cause = error.__cause__
+    if isinstance(error, Unreachable | ConnectionLost) and cause is not None:
+        return (
+            "timed out" if isinstance(cause, TimeoutError) else str(cause) or type(cause).__name__
+        )
+    return f"{error.details.get('server_code', error.code)}: {error.message}"
+
+
+def refused(url: str, error: LeadlineError) -> LeadlineSparkError:
+    """Return the error for a refusal that every other address would repeat."""
+    message = f"{url} refused: {reason(error)} (HTTP {error.status}, outcome {error.outcome})"
+    fields = error.details.get("fields")
     return LeadlineSparkError("LEADLINE_REFUSED", f"{message} {fields}" if fields else message)
 
 
-def read_metadata(document: Any) -> Metadata:
-    """Read the answer of `GET /v1/metadata`."""
-    brokers = {row["id"]: row["url"] for row in document["brokers"]}
-    controller = document.get("controller") or {}
-    topics = {
-        name: TopicMetadata(
-            topic["topic_id"],
-            {
-                number: PartitionLeader(brokers.get(leader), epoch)
-                for number, leader, epoch, *_ in topic["partitions"]
-            },
-        )
-        for name, topic in document["topics"].items()
-    }
-    return Metadata(document["version"], controller.get("url"), brokers, topics)
+def partition_info(metadata: Metadata, topic_partition: TopicPartition) -> PartitionInfo | None:
+    """Return the row of a partition, None if it does not exist."""
+    topic = metadata.topics.get(topic_partition.topic)
+    rows = topic.partitions if topic else ()
+    return next((row for row in rows if row.partition == topic_partition.partition), None)
 
 
-def read_offsets(document: Any) -> OffsetsAnswer:
-    """Read the answer of `POST /v1/offsets`."""
+def leader_url(metadata: Metadata, topic_partition: TopicPartition) -> str | None:
+    """Return the base URL of a partition's leader, None if there is none."""
+    row = partition_info(metadata, topic_partition)
+    leader = metadata.brokers.get(row.leader) if row else None
+    return leader.url if leader else None
+
+
+def is_transient(error: LeadlineError) -> bool:
+    """Return whether another address, or another attempt, may succeed.
+
+    An error body in another format, such as a proxy's, decodes to a plain OutcomeUnknown.
+    """
+    return error.retriable or type(error) is OutcomeUnknown
+
+
+def _encoded(body: Any) -> tuple[bytes, dict[str, str]]:
+    """Return the content of a request and its content type."""
+    if body is None:
+        return b"", {}
+    if isinstance(body, bytes):
+        return body, {"content-type": OCTETS}
+    return json.dumps(body, separators=(",", ":")).encode(), {"content-type": JSON}
+
+
+def _offsets(answer: Any) -> OffsetsAnswer:
     return {
-        TopicPartition(row["topic"], row["partition"]): _ends(row) for row in document["partitions"]
+        TopicPartition(row["topic"], row["partition"]): _partition_offsets(row)
+        for row in answer["partitions"]
     }
 
 
-def _ends(row: Any) -> LeaderOffsets | OffsetsUnavailable:
-    ends = row.get("offsets")
-    if row["error_code"] or ends is None:
+def _partition_offsets(row: Any) -> LeaderOffsets | OffsetsUnavailable:
+    offsets = row.get("offsets")
+    if row["error_code"] or offsets is None:
         return OffsetsUnavailable(row["error_code"], row.get("message") or "no reason given")
     leader = row.get("leader") or {}
     return LeaderOffsets(
-        ends["log_start_offset"],
-        ends["high_watermark"],
-        PartitionLeader(leader.get("url") or None, ends["leader_epoch"]),
-        ends.get("offset"),
+        offsets["log_start_offset"],
+        offsets["high_watermark"],
+        PartitionLeader(leader.get("url") or None, offsets["leader_epoch"]),
+        offsets.get("offset"),
     )

@@ -1,11 +1,11 @@
-"""Even out what leaders move and what disks hold: a reassignment, tried, and applied on request.
+"""Balance the load of leaders and of disks: propose a reassignment, and apply it on request.
 
-  leadline spark balance --bootstrap URL                     # measure, propose, try
-  leadline spark balance --bootstrap URL --apply             # and carry it out
+  leadline spark balance --bootstrap URL                     # measure, propose, dry run
+  leadline spark balance --bootstrap URL --apply             # and apply the proposal
   leadline spark balance --bootstrap URL --load kept.ndjson  # from kept answers of /v1/load
 
-The proposal is Kafka's reassignment JSON (`--out`). It is bound to the metadata that it was made
-from: where that has changed meanwhile, it is made anew.
+The proposal is Kafka's reassignment JSON (`--out`). It is valid only for the metadata from which it
+was computed. If the metadata has changed, the job computes another one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leadline_spark.cluster.cluster_client import ClusterClient
-from leadline_spark.cluster.transport import Refusal
+from leadline_client.errors import StaleVersion
+from leadline_spark.cluster.cluster_client import ClusterClient, document
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
 from leadline_spark.jobs.balancing.cluster_snapshot import ClusterSnapshot, cluster_snapshot
@@ -29,12 +29,11 @@ from leadline_spark.jobs.balancing.greedy import BalanceLimits, Proposal, propos
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_STALE = 41250
 _ATTEMPTS = 5
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     job_parser = command.job_parser("balance", __doc__)
     command.add_cluster(job_parser)
     job_parser.add_argument(
@@ -61,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, propose, try, and with --apply begin; return the exit code."""
+    """Measure, propose, try the proposal, and apply it with --apply; return the exit code."""
     arguments = parser().parse_args(argv)
     return command.run(lambda: _balance(arguments))
 
@@ -69,12 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _balance(arguments: argparse.Namespace) -> int:
     cluster = ClusterClient(command.connection_of(arguments))
     loads = measured(command.session("leadline-balance"), cluster, arguments)
-    proposal, task = settle(cluster, loads, arguments)
-    document = reassignment_json(proposal)
+    proposal, task = propose_and_try(cluster, loads, arguments)
+    reassignment = reassignment_json(proposal)
     if arguments.out:
-        arguments.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        arguments.out.write_text(json.dumps(reassignment, indent=2) + "\n", encoding="utf-8")
     if arguments.json:
-        command.report(summary_of(proposal, task) | {"reassignment": document})
+        command.report(summary_of(proposal, task) | {"reassignment": reassignment})
     else:
         sys.stdout.write("\n".join(_text_report(proposal, task, applied=arguments.apply)) + "\n")
     return command.DONE
@@ -83,8 +82,8 @@ def _balance(arguments: argparse.Namespace) -> int:
 def measured(
     spark: SparkSession, cluster: ClusterClient, arguments: argparse.Namespace
 ) -> DataFrame:
-    """Return what each partition amounts to: from files, or from the brokers as they are now."""
-    from leadline_spark.jobs.balancing import loads  # noqa: PLC0415 - help and usage errors do without a JVM
+    """Return the load of each partition, from files or from the brokers."""
+    from leadline_spark.jobs.balancing import loads  # noqa: PLC0415 - help and usage errors need no JVM
 
     if arguments.load:
         return loads.partition_loads(loads.read_samples(spark, arguments.load)).cache()
@@ -92,17 +91,18 @@ def measured(
     for number in range(arguments.samples):
         time.sleep(arguments.every if number else 0)
         urls = cluster_snapshot(cluster).urls.values()
-        answers += [cluster.call("GET", url, "/v1/load").json() for url in urls]
+        answers += [document(cluster.call("GET", url, "/v1/load")) for url in urls]
     return loads.partition_loads(loads.samples_of(spark, answers)).cache()
 
 
-def settle(
+def propose_and_try(
     cluster: ClusterClient, loads: DataFrame, arguments: argparse.Namespace
 ) -> tuple[Proposal, dict[str, Any] | None]:
-    """Propose and try until the cluster stands still meanwhile; return what it would begin.
+    """Propose until the metadata does not change meanwhile; return the proposal and its task.
 
     Raises:
-        LeadlineSparkError: LEADLINE_REFUSED, also where it never stands still.
+        LeadlineError: the cluster refused the proposal.
+        LeadlineSparkError: LEADLINE_REFUSED: the metadata changed each time.
 
     """
     from leadline_spark.jobs.balancing.loads import merged_loads  # noqa: PLC0415 - as above
@@ -119,11 +119,9 @@ def settle(
             task = _post(cluster, snapshot, body | {"dry_run": True})
             if arguments.apply:
                 task = _post(cluster, snapshot, body, {"Idempotency-Key": uuid.uuid4().hex})
-        except Refusal as refusal:
-            if refusal.error_code != _STALE:
-                raise
-        else:
-            return proposal, task
+        except StaleVersion:
+            continue
+        return proposal, task
     message = f"the metadata changed before each of {_ATTEMPTS} proposals could be tried: try later"
     raise LeadlineSparkError("LEADLINE_REFUSED", message)
 
@@ -134,17 +132,16 @@ def _post(
     body: dict[str, Any],
     more: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Ask a broker, which passes it on; the condition is that the metadata is as it was."""
+    """Send a proposal to a broker, on condition that the metadata is unchanged."""
     headers = {"If-Match": snapshot.etag, **(more or {})}
     url = next(iter(snapshot.urls.values()))
-    answer: dict[str, Any] = cluster.call(
-        "POST", url, "/v1/reassignments", body=body, headers=headers
-    ).json()
+    response = cluster.call("POST", url, "/v1/reassignments", body=body, headers=headers)
+    answer: dict[str, Any] = document(response)
     return answer
 
 
 def reassignment_json(proposal: Proposal) -> dict[str, Any]:
-    """Return Kafka's document of a proposal."""
+    """Return a proposal as Kafka's reassignment JSON."""
     return {
         "version": 1,
         "partitions": [
@@ -155,7 +152,7 @@ def reassignment_json(proposal: Proposal) -> dict[str, Any]:
 
 
 def summary_of(proposal: Proposal, task: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a proposal costs and brings, and the task that it would begin, or has begun."""
+    """Return the costs and effects of a proposal, and the task that would apply or applies it."""
     return {
         "moves": proposal.moves,
         "leader_swaps": proposal.swaps,

@@ -1,11 +1,11 @@
-"""Merge an archive's neighbouring small files, and delete files that do not count.
+"""Merge an archive's adjacent small files, and delete files that no manifest lists.
 
   leadline spark compact /archive [--target-bytes 134217728]
   spark-submit … leadline_spark/jobs/compact.py /archive
 
-Readers who go by the manifests see the same records all the time; a reader of all files may find
-some twice for the moment between one rename and the next deletions. May run beside an archiving
-job. Of two compactions at once one is refused, and changes nothing.
+Readers that use the manifests see the same records all the time. A reader of all files may see some
+twice between a rename and the next deletions. May run beside an archiving job. Of two compactions
+at the same time, one is refused and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TARGET_BYTES = 128 << 20
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     job_parser = command.job_parser("compact", __doc__)
     job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
     job_parser.add_argument(
@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compact, and print what was done. The exit code is 1 where that failed."""
+    """Compact, and print what was done. The exit code is 1 after an error."""
     arguments = parser().parse_args(argv)
     location = absolute(arguments.archive)
 
@@ -75,18 +75,18 @@ def compact(
     merge_all: Callable[[Sequence[MergeGroup]], Sequence[ManifestEntry]],
     number: int,
 ) -> None:
-    """Merge the groups by `merge_all`, and let the results count in place of their parts."""
+    """Merge the groups by `merge_all`, and replace their files by the results."""
     merged = tuple(merge_all(groups))
     replaced = tuple(entry.path for group in groups for entry in group.entries)
     catalog.add_compaction(store, number, merged, replaced)
 
 
 def tidy(store: ArchiveStore) -> list[str]:
-    """Delete the files that no manifest counts and whose offsets are in others; return their paths.
+    """Delete the files that no manifest lists and whose offsets are in others; return their paths.
 
-    A compaction that died leaves such files, and so does a task that outlived its driver. What a
-    batch under way has written lies beyond the archive's end, and is left alone, and so is what
-    may be the only copy there is, because a manifest was lost.
+    A compaction that died leaves such files, and so does a task that outlived its driver. Files of
+    a batch in progress stay, because they are beyond the archive's end. So do files that may be the
+    only copy of their records because a manifest was lost.
     """
     with store.lock():
         held = manifests.spans(catalog.holdings(store))

@@ -1,11 +1,11 @@
-"""Put an archive back into a topic: keys, values, headers, timestamps, partitions and order.
+"""Replay an archive into a topic: keys, values, headers, timestamps, partitions and order.
 
   leadline spark replay /archive --topic orders --into orders-restored
   spark-submit … leadline_spark/jobs/replay.py /archive --bootstrap URL --topic orders …
 
-The topic is new, or has what an earlier attempt at the same has put there: then this goes on, and
-every record is there once. It is made with the archived number of partitions if it does not exist.
-Offsets begin at 0; nobody else may write to it meanwhile.
+The topic is new, or has the records of an earlier attempt at the same replay, which then continues:
+every record is there once. A topic that does not exist is created with the archived number of
+partitions. Offsets begin at 0. Nobody else may write to the topic meanwhile.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import TopicInfo, TopicPartition
 from leadline_spark.archive import catalog
 from leadline_spark.archive import manifest as manifests
 from leadline_spark.archive.manifest import ManifestEntry
-from leadline_spark.archive.partition_replay import PartitionReplay, fill
+from leadline_spark.archive.partition_replay import PartitionReplay, replay_partition
 from leadline_spark.archive.storage import absolute, open_store
-from leadline_spark.cluster.cluster_client import ClusterClient, TopicMetadata
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     job_parser = command.job_parser("replay", __doc__)
     job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
     command.add_cluster(job_parser)
@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Replay, and print how much that was. The exit code is 1 where that failed."""
+    """Replay, and print the number of records. The exit code is 1 after an error."""
     arguments = parser().parse_args(argv)
 
     def job() -> int:
@@ -56,37 +56,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not entries:
             message = f"{arguments.archive} holds nothing of {arguments.topic}"
             raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
-        fillings = plan(arguments, entries)
+        replays = plan(arguments, entries)
         spark = command.session("leadline replay")
-        tasks = spark.sparkContext.parallelize(fillings, len(fillings))
-        sent = sum(tasks.map(fill).collect())
+        tasks = spark.sparkContext.parallelize(replays, len(replays))
+        sent = sum(tasks.map(replay_partition).collect())
         rows = sum(entry.rows for entry in entries)
-        command.report({"rows": rows, "published": sent, "partitions": len(fillings)})
+        command.report({"rows": rows, "published": sent, "partitions": len(replays)})
         return command.DONE
 
     return command.run(job)
 
 
 def plan(arguments: argparse.Namespace, entries: Sequence[ManifestEntry]) -> list[PartitionReplay]:
-    """Return what is to be done for each partition, after making the topic where there is none.
+    """Return the work for each partition; create the topic if it does not exist.
 
-    Raises LeadlineSparkError: LEADLINE_ARCHIVE_DAMAGED where offsets are missing or doubled,
-    LEADLINE_REPLAY_CONFLICT for a topic with too few partitions.
+    Raises LeadlineSparkError: LEADLINE_ARCHIVE_DAMAGED if offsets are missing or doubled,
+    LEADLINE_REPLAY_CONFLICT if the topic has too few partitions.
     """
-    topic_partitions = manifests.by_partition(entries)
+    files_of = manifests.by_partition(entries)
     for topic_partition, ranges in manifests.spans(entries).items():
-        whole = sum(
-            entry.name.end - entry.name.first for entry in topic_partitions[topic_partition]
-        )
-        if len(ranges) > 1 or whole != ranges[0][1] - ranges[0][0]:
-            message = f"{topic_partition[0]}-{topic_partition[1]} has gaps or overlaps: see `leadline spark verify`"
+        offsets = sum(file.name.end - file.name.first for file in files_of[topic_partition])
+        if len(ranges) > 1 or offsets != ranges[0][1] - ranges[0][0]:
+            message = f"{topic_partition} has gaps or overlaps: see `leadline spark verify`"
             raise manifests.damaged(message)
-    needed = 1 + max(partition for _, partition in topic_partitions)
+    needed = 1 + max(partition for _, partition in files_of)
     connection = command.connection_of(arguments)
     target = _target(
         ClusterClient(connection), arguments.into, needed, arguments.replication_factor
     )
-    # What is replayed into what: another archive, or a topic made anew, is another undertaking.
+    # The application identifies this replay: not one of another archive, or into a recreated topic.
     sums = hashlib.sha256("".join(entry.path + entry.sha256 for entry in entries).encode())
     app = f"leadline-replay-{sums.hexdigest()[:16]}-{target.topic_id}"
     return [
@@ -97,13 +95,13 @@ def plan(arguments: argparse.Namespace, entries: Sequence[ManifestEntry]) -> lis
             app,
             connection,
         )
-        for (_, partition), files in topic_partitions.items()
+        for (_, partition), files in files_of.items()
     ]
 
 
 def _target(
     cluster: ClusterClient, name: str, partitions: int, replication_factor: int | None
-) -> TopicMetadata:
+) -> TopicInfo:
     found = cluster.metadata([name]).topics.get(name)
     if found is None:
         body: dict[str, Any] = {"name": name, "partitions": partitions}

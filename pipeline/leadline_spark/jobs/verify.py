@@ -1,10 +1,10 @@
-"""Check an archive: that nothing is missing, nothing is twice there, every byte is as written.
+"""Check an archive: nothing is missing or duplicated, and every byte is as it was written.
 
   leadline spark verify /archive [--bootstrap URL] [--json]
   python -m leadline_spark.jobs.verify /archive
 
-Needs no Spark: names and manifests say what there should be. With --bootstrap the archive is
-compared with the log. Exit codes: 0 sound, 1 problems were found, 3 the cluster could not be arguments.
+Needs no Spark, because names and manifests describe the archive. With --bootstrap, the archive is
+compared with the log. Exit codes: 0 sound, 1 problems were found, 3 the cluster did not answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from leadline_spark.jobs import command
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     job_parser = command.job_parser("verify", __doc__)
     job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
     command.add_cluster(job_parser, required=False)
@@ -62,15 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compared(found: ArchiveFindings, connection: Connection, *, complete: bool) -> ArchiveFindings:
-    """Add what the comparison with the log finds."""
+    """Compare with the log, and add the findings."""
     topics = sorted({entry.name.topic for entry in found.entries})
     cluster = ClusterClient(connection)
     metadata = cluster.metadata(topics)
     topic_partitions = [
-        {"topic": name, "partition": number}
+        {"topic": name, "partition": row.partition}
         for name, topic in metadata.topics.items()
         if name in topics
-        for number in topic.partitions
+        for row in topic.partitions
     ]
     offsets = cluster.offsets({"partitions": topic_partitions}) if topic_partitions else {}
     problems, notes = checking.check_cluster(found.entries, metadata, offsets)
@@ -81,7 +81,7 @@ def _compared(found: ArchiveFindings, connection: Connection, *, complete: bool)
 
 
 def _miscounted(location: str, found: ArchiveFindings) -> list[ArchiveFinding]:
-    """Compare the rows that files say they have with the manifests; damaged files are known."""
+    """Compare the row counts in files with the manifests; skip files that are known as damaged."""
     from leadline_spark.archive.parquet import row_group_rows  # noqa: PLC0415 - loads pyarrow
 
     store = open_store(location)
@@ -113,7 +113,7 @@ def _document(found: ArchiveFindings, failure: str) -> dict[str, Any]:
 
 
 def _text_report(found: ArchiveFindings, failure: str) -> str:
-    """Return the findings for people, a line for each."""
+    """Return the findings as text, one on each line."""
     lines = [
         f"{row['topic']}-{row['partition']}: offsets {row['first']} to {int(str(row['end'])) - 1}, "
         f"{row['rows']} records in {row['files']} files, {row['bytes']} bytes"
@@ -122,7 +122,7 @@ def _text_report(found: ArchiveFindings, failure: str) -> str:
     lines += [f"note: {note.about}: {note.message} [{note.kind}]" for note in found.notes]
     lines += [f"PROBLEM: {one.about}: {one.message} [{one.kind}]" for one in found.problems]
     if failure:
-        lines.append(f"the cluster could not be arguments: {failure}")
+        lines.append(f"the cluster could not be asked: {failure}")
     count = len(found.problems)
     lines.append(
         f"{count} problem{'s' if count > 1 else ''}" if count else "sound: no gap, no overlap"

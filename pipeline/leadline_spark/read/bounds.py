@@ -1,4 +1,4 @@
-"""Where a read starts and ends, as users say it, and what that comes to for each partition.
+"""The bounds of a read: how users state them, and the offset of each partition they resolve to.
 
 Names, precedence and refusals are those of Spark's Kafka source.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from leadline_client.wire import TopicPartition
@@ -25,10 +25,10 @@ from leadline_spark.read.offsets import (
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a read; `option` is the name of the option that says it.
+    """The start or the end of a read; `option` is the name of the option that states it.
 
-    In this order: `timestamp` for all partitions, `timestamps` for each, `offsets` for each, or
-    `everywhere`: EARLIEST or LATEST. Times are in ms since 1970.
+    The first of these counts: `timestamp` for all partitions, `timestamps` for each, `offsets` for
+    each, or `everywhere`, which is EARLIEST or LATEST. Timestamps are Unix times in ms.
     """
 
     option: str
@@ -40,14 +40,14 @@ class Bound:
 
     @property
     def by_time(self) -> bool:
-        """Whether the cluster has to be asked for the offsets of times."""
+        """Whether the offsets must be looked up by timestamp."""
         return self.timestamp is not None or bool(self.timestamps)
 
     @property
     def depends_on_now(self) -> bool:
-        """Whether the same bound, resolved a little later, may come to a later offset.
+        """Whether the same bound may resolve to a later offset a little later.
 
-        So it is with ends, and with a time that nothing is as new as yet.
+        This is so for ends, and for a timestamp that no record has reached yet.
         """
         if self.by_time:
             return self.latest_where_none
@@ -55,24 +55,17 @@ class Bound:
 
 
 def start_of(options: Options, *, streaming: bool) -> Bound:
-    """Return where a read begins. Raises LeadlineSparkError, as Kafka's source refuses."""
+    """Return where a read starts. Raises LeadlineSparkError where Kafka's source refuses it."""
     bound = _bound(options, "starting", LATEST if streaming else EARLIEST)
     error = options.text("startingOffsetsByTimestampStrategy") == "error"
-    bound = Bound(
-        bound.option,
-        bound.everywhere,
-        bound.offsets,
-        bound.timestamp,
-        bound.timestamps,
-        latest_where_none=not error,
-    )
+    bound = replace(bound, latest_where_none=not error)
     if not streaming and not bound.by_time:
         _refuse(bound, LATEST, "latest", "a batch read cannot start there: it would be empty")
     return bound
 
 
 def end_of(options: Options) -> Bound:
-    """Return where a batch read ends. Raises LeadlineSparkError, as Kafka's source refuses."""
+    """Return where a batch read ends. Raises LeadlineSparkError where Kafka's source refuses it."""
     bound = _bound(options, "ending", LATEST)
     if not bound.by_time:
         _refuse(bound, EARLIEST, "earliest", "a batch read cannot end there: it would be empty")
@@ -80,7 +73,7 @@ def end_of(options: Options) -> Bound:
 
 
 def refuse_ends(options: Options) -> None:
-    """Refuse the options that end a read, which a stream does not do."""
+    """Refuse the options that end a read: a stream has no end."""
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in options:
             message = f"{name} is not valid in a streaming query: it does not end."
@@ -90,23 +83,17 @@ def refuse_ends(options: Options) -> None:
 def resolve(
     bound: Bound, snapshot: OffsetSnapshot, fetcher: OffsetFetcher
 ) -> dict[TopicPartition, OffsetAndEpoch]:
-    """Return an offset for each partition of the snapshot; times cost one more request.
+    """Return an offset for each partition of the snapshot; timestamps cost one more request.
 
-    Raises LeadlineSparkError: LEADLINE_OFFSETS_INVALID where a partition is not named,
-    LEADLINE_OFFSET_NOT_FOUND where no record is as new as the start wants.
+    Raises LeadlineSparkError: LEADLINE_OFFSETS_INVALID if a partition is not named,
+    LEADLINE_OFFSET_NOT_FOUND if no record is as new as the start.
     """
     if bound.by_time:
         return _resolve_times(bound, snapshot, fetcher)
     if bound.offsets:
-        check_partitions(bound.option, bound.offsets, snapshot.ends)
-        return {
-            topic_partition: _position(bound.offsets[topic_partition], topic_partition, snapshot)
-            for topic_partition in snapshot.ends
-        }
-    return {
-        topic_partition: _position(bound.everywhere, topic_partition, snapshot)
-        for topic_partition in snapshot.ends
-    }
+        check_partitions(bound.option, bound.offsets, snapshot.offsets)
+        return {tp: _position(bound.offsets[tp], tp, snapshot) for tp in snapshot.offsets}
+    return {tp: _position(bound.everywhere, tp, snapshot) for tp in snapshot.offsets}
 
 
 def _resolve_times(
@@ -114,15 +101,16 @@ def _resolve_times(
 ) -> dict[TopicPartition, OffsetAndEpoch]:
     times = dict(bound.timestamps)
     if bound.timestamp is not None:
-        times = dict.fromkeys(snapshot.ends, bound.timestamp)
-    check_partitions(bound.option, times, snapshot.ends)
+        times = dict.fromkeys(snapshot.offsets, bound.timestamp)
+    check_partitions(bound.option, times, snapshot.offsets)
     found = fetcher.by_time(times)
     positions = {}
     for topic_partition, offset in found.items():
         if offset is None and not bound.latest_where_none:
+            since = times[topic_partition]
             message = (
-                f"{bound.option}: {topic_partition} has no record at or after {times[topic_partition]} ms. To start at "
-                "its end there, set startingOffsetsByTimestampStrategy to latest."
+                f"{bound.option}: {topic_partition} has no record at or after {since} ms. To start "
+                "at its end there, set startingOffsetsByTimestampStrategy to latest."
             )
             raise LeadlineSparkError("LEADLINE_OFFSET_NOT_FOUND", message)
         positions[topic_partition] = _position(
@@ -134,7 +122,7 @@ def _resolve_times(
 def _position(
     offset: int, topic_partition: TopicPartition, snapshot: OffsetSnapshot
 ) -> OffsetAndEpoch:
-    at = snapshot.ends[topic_partition]
+    at = snapshot.offsets[topic_partition]
     resolved = {EARLIEST: at.start, LATEST: at.end}.get(offset, offset)
     return OffsetAndEpoch(resolved, at.leader.epoch)
 
@@ -171,7 +159,7 @@ def _offsets(
 
 
 def _times(option: str, options: Options) -> Mapping[TopicPartition, int]:
-    """Read a time for each partition. A negative one would be an end of the log to the cluster."""
+    """Read a timestamp for each partition. The cluster takes negative ones for ends of the log."""
     times = parse_partition_offsets(option, options.document(option))
     low = [f"{topic_partition}: {time}" for topic_partition, time in times.items() if time < 0]
     if low or not times:
@@ -189,9 +177,8 @@ def _json(option: str, text: str) -> Any:
 
 
 def _refuse(bound: Bound, value: int, word: str, why: str) -> None:
-    topic_partitions = [
-        str(topic_partition) for topic_partition, offset in bound.offsets.items() if offset == value
-    ]
-    if topic_partitions or (not bound.offsets and bound.everywhere == value):
-        message = f"{bound.option} is {word}{' for ' if topic_partitions else ''}{', '.join(topic_partitions)}; {why}."
+    named = [str(tp) for tp, offset in bound.offsets.items() if offset == value]
+    if named or (not bound.offsets and bound.everywhere == value):
+        where = f" for {', '.join(named)}" if named else ""
+        message = f"{bound.option} is {word}{where}; {why}."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)

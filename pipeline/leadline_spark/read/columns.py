@@ -1,4 +1,4 @@
-"""The columns of a read as Spark has them: those of its Kafka source, and one that it lacks."""
+"""The columns of a read in Spark's types: those of its Kafka source, and the leader epoch."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _EXTRA = {"headers": "includeHeaders", "leaderEpoch": "includeLeaderEpoch"}
 
 
 def wanted_columns(options: Options) -> tuple[str, ...]:
-    """Return the names of the columns of a read, in their order.
+    """Return the names of the columns of a read, in order.
 
-    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for a column that there is not.
+    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for an unknown column.
     """
     named = options.names("columns")
     for name in named:

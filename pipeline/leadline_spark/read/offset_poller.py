@@ -1,6 +1,6 @@
-"""The ends of partitions as a stream last heard of them, renewed no more often than it needs.
+"""The latest known offsets of a stream's partitions, refreshed no more often than necessary.
 
-At rest this costs one long poll for the ends and a look at the metadata every few seconds: less
+An idle stream costs one long poll for the ends and one look at the metadata every few seconds: less
 than two requests a second, however often Spark asks.
 """
 
@@ -18,11 +18,11 @@ from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
 _METADATA_S = 5.0
 _SPACING_S = 0.6
 _SIZES_S = 30.0
-_PASSING = frozenset({"LEADLINE_CLUSTER_UNREACHABLE", "LEADLINE_REFUSED"})
+_TRANSIENT = frozenset({"LEADLINE_CLUSTER_UNREACHABLE", "LEADLINE_REFUSED"})
 
 
 class OffsetPoller:
-    """Keeps one snapshot of a subscription. Not shared among threads."""
+    """Keeps one snapshot of a subscription's offsets. Not shared among threads."""
 
     def __init__(
         self,
@@ -35,47 +35,47 @@ class OffsetPoller:
         self._clock = clock
         self._sleep = sleep
         self._metadata_at = 0.0
-        self._asked_at: float | None = None
+        self._polled_at: float | None = None
         self._failing_since: float | None = None
-        self._behind_since: float | None = None
-        self._sizes: tuple[float, dict[TopicPartition, float]] | None = None
+        self._outdated_since: float | None = None
+        self._mean_sizes: tuple[float, dict[TopicPartition, float]] | None = None
 
     def snapshot(self) -> OffsetSnapshot:
-        """Return the snapshot, from the cluster if there is none yet."""
+        """Return the snapshot; fetch the first one."""
         if self.last is None:
             self.last = self._fetcher.snapshot()
             self._metadata_at = self._clock()
         return self.last
 
     def snapshot_covering(self, topic_partitions: Iterable[TopicPartition]) -> OffsetSnapshot:
-        """Return a snapshot that knows these partitions, as far as the cluster does."""
-        snapshot = self.snapshot()
-        gone = any(topic_partition not in snapshot.ends for topic_partition in topic_partitions)
-        return self.refresh() if gone else snapshot
+        """Return a snapshot with those of these partitions that the cluster has."""
+        known = self.snapshot().offsets
+        complete = all(topic_partition in known for topic_partition in topic_partitions)
+        return self.snapshot() if complete else self.refresh()
 
     def refresh(self) -> OffsetSnapshot:
-        """Return a new snapshot, from the cluster."""
+        """Fetch and return a new snapshot."""
         self.last = None
         return self.snapshot()
 
     def poll(self, known: Mapping[TopicPartition, int], wait_s: float) -> OffsetSnapshot:
-        """Return a snapshot that is as new as it needs to be, waiting for news if there are none.
+        """Return a recent snapshot; if the stream has read everything, wait for new records.
 
-        `known` is where the stream stands. A cluster that cannot be asked right now is no error
-        until the deadline is over: the stream goes on with what it knows.
+        `known` are the positions of the stream. If the cluster cannot be reached, return the last
+        snapshot, and raise LeadlineSparkError only after the deadline.
         """
-        fresh = self.last is None
+        is_first = self.last is None
         snapshot = self.snapshot()
-        if fresh:
+        if is_first:
             return snapshot
         try:
             if self._clock() - self._metadata_at >= _METADATA_S:
-                snapshot = self._renewed(snapshot)
-            snapshot = self._news(snapshot, known, wait_s)
+                snapshot = self._with_new_metadata(snapshot)
+            snapshot = self._with_new_ends(snapshot, known, wait_s)
         except LeadlineSparkError as failure:
-            # Counted from the first failure: a long micro-batch, in which nobody asks, is none.
+            # Count from the first failure, because nobody polls during a long micro-batch.
             self._failing_since = self._failing_since or self._clock()
-            if self._is_late(self._failing_since) or failure.code not in _PASSING:
+            if self._is_late(self._failing_since) or failure.code not in _TRANSIENT:
                 raise
             self.pause()
             return snapshot
@@ -84,71 +84,68 @@ class OffsetPoller:
         return snapshot
 
     def on_batch_planned(self) -> None:
-        """Say that a micro-batch follows: its successor may ask at once."""
-        self._asked_at = None
+        """Let the next poll start at once: a micro-batch runs before it."""
+        self._polled_at = None
 
     def pause(self) -> None:
-        """Wait as long as it takes to ask no more than about twice a second."""
-        if self._asked_at is not None:
-            self._sleep(max(0.0, self._asked_at + _SPACING_S - self._clock()))
+        """Wait so long that polls come no more than about twice a second."""
+        if self._polled_at is not None:
+            self._sleep(max(0.0, self._polled_at + _SPACING_S - self._clock()))
         else:
             self._sleep(_SPACING_S)
 
     def mean_bytes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, float]:
-        """Return the mean stored bytes of an offset in each partition, as of a little while ago."""
+        """Return the mean stored bytes of an offset in each partition, up to 30 s old."""
         now = self._clock()
-        if self._sizes is None or now - self._sizes[0] >= _SIZES_S:
-            sizes = self._fetcher.sizes(snapshot)
+        if self._mean_sizes is None or now - self._mean_sizes[0] >= _SIZES_S:
+            offsets = snapshot.offsets
             means = {
-                topic_partition: size
-                / max(1, snapshot.ends[topic_partition].end - snapshot.ends[topic_partition].start)
-                for topic_partition, size in sizes.items()
+                tp: size / max(1, offsets[tp].end - offsets[tp].start)
+                for tp, size in self._fetcher.sizes(snapshot).items()
             }
-            self._sizes = now, means
-        return self._sizes[1]
+            self._mean_sizes = now, means
+        return self._mean_sizes[1]
 
-    def _renewed(self, snapshot: OffsetSnapshot) -> OffsetSnapshot:
-        """Look for partitions that were added, topics that match, and what is gone."""
+    def _with_new_metadata(self, snapshot: OffsetSnapshot) -> OffsetSnapshot:
+        """Add new partitions and topics to a snapshot, and remove those that are deleted."""
         self._metadata_at = self._clock()
-        metadata = self._fetcher.cluster.metadata(self._fetcher.subscription.asked())
+        subscription = self._fetcher.subscription
+        metadata = self._fetcher.cluster.metadata(subscription.requested_topics())
         if metadata.version < snapshot.version:
-            # Partitions that this address does not know yet are not gone. That passes, unless it
-            # is another cluster.
-            self._behind_since = self._behind_since or self._metadata_at
-            if not self._is_late(self._behind_since):
+            # A node that lags does not know all partitions. If it does not catch up, this is
+            # another cluster.
+            self._outdated_since = self._outdated_since or self._metadata_at
+            if not self._is_late(self._outdated_since):
                 return snapshot
-        self._behind_since = None
-        ids = self._fetcher.subscription.chosen(metadata)
-        kept = {p: at for p, at in snapshot.ends.items() if ids.get(p) == snapshot.ids[p]}
+        self._outdated_since = None
+        ids = subscription.chosen(metadata)
+        kept = {tp: at for tp, at in snapshot.offsets.items() if ids.get(tp) == snapshot.ids[tp]}
         added = [topic_partition for topic_partition in ids if topic_partition not in kept]
-        ends = kept | (self._fetcher.ends(added) if added else {})
-        return OffsetSnapshot(ids, ends, metadata.version)
+        offsets = kept | (self._fetcher.offsets(added) if added else {})
+        return OffsetSnapshot(ids, offsets, metadata.version)
 
     def _is_late(self, since: float) -> bool:
         return self._clock() - since >= self._fetcher.deadline_s
 
-    def _news(
+    def _with_new_ends(
         self, snapshot: OffsetSnapshot, known: Mapping[TopicPartition, int], wait_s: float
     ) -> OffsetSnapshot:
-        ends = {topic_partition: at.end for topic_partition, at in snapshot.ends.items()}
+        ends = {topic_partition: at.end for topic_partition, at in snapshot.offsets.items()}
         if not ends:
             self.pause()
-            self._asked_at = self._clock()
+            self._polled_at = self._clock()
             return snapshot
         idle = all(end <= known.get(topic_partition, -1) for topic_partition, end in ends.items())
-        if self._asked_at is not None:
+        if self._polled_at is not None:
             self.pause()
-        self._asked_at = self._clock()
+        self._polled_at = self._clock()
         found = self._fetcher.wait_for_new_ends(ends, wait_s if idle else 0.0)
-        merged = {
-            topic_partition: _later(at, found.get(topic_partition))
-            for topic_partition, at in snapshot.ends.items()
-        }
-        return replace(snapshot, ends=merged)
+        newer = {tp: _newer(at, found.get(tp)) for tp, at in snapshot.offsets.items()}
+        return replace(snapshot, offsets=newer)
 
 
-def _later(known: LeaderOffsets, found: LeaderOffsets | None) -> LeaderOffsets:
-    """Return the newer word: within an epoch ends do not go back, though answers may cross."""
+def _newer(known: LeaderOffsets, found: LeaderOffsets | None) -> LeaderOffsets:
+    """Return the newer offsets: answers may arrive out of order, but ends never decrease."""
     if found is None or found.leader.epoch < known.leader.epoch:
         return known
     if found.leader.epoch == known.leader.epoch and found.end < known.end:

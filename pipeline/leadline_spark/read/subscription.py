@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from leadline_client.wire import TopicPartition
-from leadline_spark.cluster.cluster_client import Metadata
+from leadline_client.wire import Metadata, TopicPartition
+from leadline_spark.cluster.cluster_client import partition_info
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import parse_assign
@@ -18,75 +18,58 @@ WAYS = ("subscribe", "subscribePattern", "assign")
 
 @dataclass(frozen=True, slots=True)
 class SourceSubscription:
-    """One of the three: `topics`, `pattern`, or `topic_partitions`."""
+    """The partitions of a read, by exactly one of `topics`, `pattern`, and `assigned`."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    topic_partitions: tuple[TopicPartition, ...] = ()
+    assigned: tuple[TopicPartition, ...] = ()
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """Read the options, exactly one of which is to be given. Raises LeadlineSparkError."""
+        """Read the options, exactly one of which must be given. Raises LeadlineSparkError."""
         given = [way for way in WAYS if way in options]
         if len(given) != 1:
             code = "LEADLINE_OPTION_CONFLICT" if given else "LEADLINE_OPTION_MISSING"
-            message = (
-                f"Give exactly one of {', '.join(WAYS)}; {', '.join(given) or 'none'} is given."
-            )
+            found = ", ".join(given) or "none"
+            message = f"Give exactly one of {', '.join(WAYS)}; {found} is given."
             raise LeadlineSparkError(code, message)
-        made = cls(
+        subscription = cls(
             options.names("subscribe"),
             _pattern(options.text("subscribePattern")),
             parse_assign(options.document("assign")) if "assign" in options else (),
         )
-        if not (made.topics or made.pattern or made.topic_partitions):
+        if not (subscription.topics or subscription.pattern or subscription.assigned):
             message = f"{given[0]} is empty: there is nothing to read."
             raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
-        return made
+        return subscription
 
-    def asked(self) -> tuple[str, ...] | None:
-        """Return the topics to ask metadata of; None for all."""
+    def requested_topics(self) -> tuple[str, ...] | None:
+        """Return the topics to request metadata for; None for all."""
         if self.pattern is not None:
             return None
-        return tuple(
-            sorted(
-                {
-                    *self.topics,
-                    *(topic_partition.topic for topic_partition in self.topic_partitions),
-                }
-            )
-        )
+        return tuple(sorted({*self.topics, *(tp.topic for tp in self.assigned)}))
 
     def chosen(self, metadata: Metadata) -> dict[TopicPartition, str]:
-        """Return the partitions that are there, with their topics' ids, sorted."""
-        if self.topic_partitions:
-            found: Iterable[TopicPartition] = self.topic_partitions
+        """Return the partitions that exist, sorted, with the ids of their topics."""
+        if self.assigned:
+            found: Iterable[TopicPartition] = (
+                tp for tp in self.assigned if partition_info(metadata, tp) is not None
+            )
         else:
-            found = [
-                TopicPartition(name, number)
+            found = (
+                TopicPartition(name, row.partition)
                 for name, topic in metadata.topics.items()
-                if self._wants(name)
-                for number in topic.partitions
-            ]
-        there = metadata.topics
-        return {
-            topic_partition: there[topic_partition.topic].topic_id
-            for topic_partition in sorted(found)
-            if topic_partition.topic in there
-            and topic_partition.partition in there[topic_partition.topic].partitions
-        }
+                if self._matches(name)
+                for row in topic.partitions
+            )
+        return {tp: metadata.topics[tp.topic].topic_id for tp in sorted(found)}
 
     def missing(self, metadata: Metadata) -> list[str]:
-        """Return what was named and does not exist: topics, or partitions."""
+        """Return the topics and partitions that the subscription names and that do not exist."""
         absent = [name for name in self.topics if name not in metadata.topics]
-        there = self.chosen(metadata)
-        return absent + [
-            str(topic_partition)
-            for topic_partition in self.topic_partitions
-            if topic_partition not in there
-        ]
+        return absent + [str(tp) for tp in self.assigned if partition_info(metadata, tp) is None]
 
-    def _wants(self, name: str) -> bool:
+    def _matches(self, name: str) -> bool:
         if self.pattern is not None:
             return re.fullmatch(self.pattern, name) is not None
         return name in self.topics

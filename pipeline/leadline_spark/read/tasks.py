@@ -1,4 +1,4 @@
-"""The task of a read, and the settings that all tasks of a read share."""
+"""The tasks of a read, and the settings that they share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ReadTask(InputPartition):
-    """One range for one task, and where its leader was when the read was planned."""
+    """One range to read, and the URL of its leader when the read was planned."""
 
     def __init__(self, asked: Range, leader: str | None) -> None:
         super().__init__(str(asked))
@@ -30,7 +30,7 @@ class ReadTask(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class TaskPlanner:
-    """Cuts ranges into tasks and carries them out; pickled with the reader."""
+    """Splits ranges into tasks, and runs them on executors; pickled with the reader."""
 
     connection: Connection
     settings: ReadSettings
@@ -57,14 +57,14 @@ class TaskPlanner:
     def tasks(
         self, ranges: Sequence[Range], leaders: Mapping[TopicPartition, str | None]
     ) -> list[InputPartition]:
-        """Return the tasks; none at all for ranges that hold nothing."""
+        """Return the tasks; an empty list if all ranges are empty."""
         pieces = split(ranges, self.min_partitions, self.max_records)
         return [ReadTask(piece, leaders.get(piece.topic_partition)) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task.
 
-        Spark makes a partition of nothing out of an empty list of tasks: it holds no records.
+        For an empty list of tasks Spark makes up a partition of its own, which has no records.
         """
         if isinstance(partition, ReadTask):
             yield from read_range(self.connection, partition.asked, partition.leader, self.settings)

@@ -1,8 +1,8 @@
-"""The columns of the tables, by Spark's types, and how a row of JSON becomes a row of them.
+"""The columns of the tables in Spark's types, and the conversion of JSON rows to them.
 
 A column has the name and the meaning of the member that the cluster exports (docs/tables.md).
-What has no fixed members stays text that holds JSON; what is often asked of the audit has a column
-of its own besides.
+Members without a fixed shape stay JSON text. Those of the audit that queries often need have
+columns of their own as well.
 """
 
 from __future__ import annotations
@@ -154,9 +154,9 @@ _ATOMS: dict[DataType, pa.DataType] = {
 
 
 def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
-    """Return the columns of a table, or those of them that are wanted, in that order.
+    """Return the columns of a table, or the requested ones in the requested order.
 
-    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for a column that there is not.
+    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for an unknown column.
     """
     known = _TABLES[table]
     for name in columns:
@@ -168,7 +168,7 @@ def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return what Spark expects batches of these columns to be, to the letter."""
+    """Return the exact Arrow schema that Spark expects for these columns."""
     return pa.schema([pa.field(field.name, _arrow(field.dataType)) for field in schema])
 
 
@@ -181,7 +181,7 @@ def _arrow(kind: DataType) -> pa.DataType:
 
 
 def read_row(table: str, line: bytes) -> dict[str, Any]:
-    """Return the row of a line, by column. Raises ValueError, TypeError or KeyError for no row."""
+    """Return a line as a row, by column. Raises ValueError, TypeError, KeyError, AttributeError."""
     row: dict[str, Any] = json.loads(line)
     if table == AUDIT:
         return _audit_row(row)
@@ -191,9 +191,9 @@ def read_row(table: str, line: bytes) -> dict[str, Any]:
 
 
 def batch_of(rows: Iterable[Mapping[str, Any]], schema: StructType) -> pa.RecordBatch:
-    """Return rows as Arrow; members that are no columns are left out.
+    """Return rows as Arrow, without members that are no columns.
 
-    Raises ValueError where a value is not of its column's type.
+    Raises ValueError if a value is not of its column's type.
     """
     return pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(schema))
 
@@ -222,7 +222,7 @@ def _text(value: Any) -> str | None:
 
 
 def _typed(value: Any, kind: type) -> Any:
-    """Return a value of that type; what is of another one is to be had from the JSON alone."""
+    """Return a value if it is of this type; otherwise only the JSON column has it."""
     return value if type(value) is kind else None
 
 

@@ -1,8 +1,7 @@
-"""Which entries of the audit are read: ranges of ids, and what is missing from them. Pure.
+"""Ranges of ids of audit entries, and the entries missing from them. Pure.
 
-The audit is only ever added to, and deleted from its oldest entry on. So the ids [oldest, end) that
-are there at one moment are a snapshot, which tasks can read in parts, side by side; and an id that
-does not come is an entry that is lost.
+Entries are only appended to the audit, and deleted from the oldest on. The ids [oldest, end) at one
+moment are therefore a snapshot, which tasks can read in parts, and a missing id is a lost entry.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ class IdRange:
     end: int
 
     @classmethod
-    def told(cls, head: Mapping[str, Any]) -> Self:
-        """Read the answer of `GET /v1/export/audit/head`: what is there at the moment."""
+    def from_head(cls, head: Mapping[str, Any]) -> Self:
+        """Read the answer of `GET /v1/export/audit/head`: the entries that exist at present."""
         return cls(max(head["oldest"], 0), head["head"] + 1)
 
     @property
     def size(self) -> int:
-        """How many ids."""
+        """The number of ids."""
         return max(self.end - self.start, 0)
 
     def __str__(self) -> str:
@@ -43,7 +42,7 @@ class IdRange:
 
 
 def read_bound(options: Options, name: str, default: int) -> int:
-    """Return where a read of the audit begins or ends: an id, EARLIEST or LATEST.
+    """Return a bound of a read of the audit: an id, EARLIEST or LATEST.
 
     Raises LeadlineSparkError LEADLINE_OPTION_INVALID.
     """
@@ -58,23 +57,23 @@ def read_bound(options: Options, name: str, default: int) -> int:
     return int(text)
 
 
-def resolved(start: int, end: int, there: IdRange) -> IdRange:
-    """Return the ids that two bounds come to, whether they are there or not."""
-    ends = {EARLIEST: there.start, LATEST: there.end}
+def resolved(start: int, end: int, existing: IdRange) -> IdRange:
+    """Return the range between two bounds, whether its entries exist or not."""
+    ends = {EARLIEST: existing.start, LATEST: existing.end}
     return IdRange(ends.get(start, start), ends.get(end, end))
 
 
-def missing_of(wanted: IdRange, there: IdRange) -> IdRange | None:
-    """Return what of a range is gone already, None where nothing is."""
-    gone = IdRange(wanted.start, min(there.start, wanted.end))
+def deleted_part(wanted: IdRange, existing: IdRange) -> IdRange | None:
+    """Return the part of a range that is deleted, None if nothing is."""
+    gone = IdRange(wanted.start, min(existing.start, wanted.end))
     return gone if gone.size else None
 
 
-def cut(whole: IdRange, most: int | None, least_pieces: int | None) -> list[IdRange]:
-    """Return a range in pieces of at most `most` ids, and in at least so many pieces.
+def split_ids(whole: IdRange, most: int | None, least_pieces: int | None) -> list[IdRange]:
+    """Split a range into pieces of at most `most` ids, and into at least `least_pieces`.
 
-    There is no piece without an id. The same range gives the same pieces: a batch that was cut
-    short is planned again.
+    No piece is empty. The same range gives the same pieces, because Spark plans an interrupted
+    batch again.
     """
     count = max(-(-whole.size // (most or IDS_IN_A_TASK)), min(least_pieces or 1, whole.size))
     bounds = (whole.start + whole.size * step // max(count, 1) for step in range(count + 1))
@@ -82,7 +81,7 @@ def cut(whole: IdRange, most: int | None, least_pieces: int | None) -> list[IdRa
 
 
 def gaps(wanted: IdRange, found: Iterable[int]) -> Iterator[IdRange]:
-    """Yield what is missing among the ids that came, up to the last of them. They ascend."""
+    """Yield the ids missing from ascending ids, up to the last one found."""
     following = wanted.start
     for number in found:
         if number > following:
@@ -91,7 +90,7 @@ def gaps(wanted: IdRange, found: Iterable[int]) -> Iterator[IdRange]:
 
 
 def lost(what: IdRange) -> str:
-    """Say that entries are gone."""
+    """Return the message for entries that are gone."""
     return (
         f"{what} are gone, by audit.retention.ms or from the history itself. To read what there "
         "is set failOnDataLoss to false."

@@ -1,15 +1,16 @@
-"""Tables over HTTP: from whoever answers, page by page, whole or with an error."""
+"""Requests for tables, to whichever address answers: page by page, complete or with an error."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from leadline_spark.cluster.cluster_client import ClusterClient, Connection
-from leadline_spark.cluster.transport import Answer, Refusal
+from leadline_client.errors import LeadlineError
+from leadline_client.transport import Response
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection, document, is_transient
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 from leadline_spark.tables.columns import AUDIT, GROUPS, read_row
@@ -18,13 +19,13 @@ from leadline_spark.tables.id_ranges import IdRange, gaps, lost
 logger = logging.getLogger(__name__)
 _EXPORT = "/v1/export"
 _PAGE = 1_000
-"""Entries in one request: one about a thousand partitions is 100 KB."""
-_AGAIN_S = 0.2
+"""Entries in one response: one entry about a thousand partitions is 100 KB."""
+_RETRY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class TableClient:
-    """Asks a cluster for its tables; pickled into every task."""
+    """Fetches the tables of a cluster; pickled into every task."""
 
     connection: Connection
     deadline_s: float = 60.0
@@ -39,13 +40,15 @@ class TableClient:
             options.flag("failOnDataLoss"),
         )
 
-    def there(self, *, known: bool = False) -> IdRange:
-        """Return the audit entries that there are at the moment. Raises LeadlineSparkError.
+    def existing_ids(self, *, known: bool = False) -> IdRange:
+        """Return the ids of the audit entries that exist at present.
 
-        A cluster that is `known` to have answered before is waited for where nobody does now.
+        `known`: the cluster has answered before, so an unreachable one is waited for until the
+        deadline. Raises LeadlineSparkError.
         """
         cluster = ClusterClient(self.connection)
-        return IdRange.told(self._ask(lambda: _get(cluster, f"{AUDIT}/head"), known=known).json())
+        head = self._until_answered(lambda: _get(cluster, f"{AUDIT}/head"), known=known)
+        return IdRange.from_head(document(head))
 
     def entries(self, wanted: IdRange) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows of a range of the audit, a page at a time.
@@ -57,69 +60,68 @@ class TableClient:
         while left.size:
             rows = self._page(cluster, left)
             for gap in gaps(left, [row["id"] for row in rows]):
-                self.check_lost(gap)
+                self.report_loss(gap)
             if not rows:
-                self.check_lost(left)
+                self.report_loss(left)
                 return
             yield rows
             left = IdRange(rows[-1]["id"] + 1, left.end)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        """Return the rows of a table of the present, which are one snapshot. Raises as above."""
+        """Return the rows of a table of the present, one snapshot. Raises as `entries` does."""
         cluster = ClusterClient(self.connection)
         if table == GROUPS:
-            answer = self._ask(lambda: _from_coordinator(cluster))
+            response = self._until_answered(lambda: _from_coordinator(cluster))
         else:
-            answer = self._ask(lambda: _get(cluster, table))
-        return _rows(table, answer)
+            response = self._until_answered(lambda: _get(cluster, table))
+        return _rows(table, response)
 
-    def check_lost(self, gone: IdRange) -> None:
-        """Say that entries are gone. Raises LEADLINE_DATA_LOSS where that is not accepted."""
+    def report_loss(self, gone: IdRange) -> None:
+        """Raise LEADLINE_DATA_LOSS for entries that are gone, or log it if that is accepted."""
         if self.fail_on_data_loss:
             raise LeadlineSparkError("LEADLINE_DATA_LOSS", f"The {lost(gone)}")
         logger.warning("LEADLINE_DATA_LOSS: the %s", lost(gone))
 
     def _page(self, cluster: ClusterClient, left: IdRange) -> list[dict[str, Any]]:
         params = {"after": left.start - 1, "before": left.end, "limit": _PAGE}
-        return _rows(AUDIT, self._ask(lambda: _get(cluster, AUDIT, params), known=True))
+        page = self._until_answered(lambda: _get(cluster, AUDIT, params), known=True)
+        return _rows(AUDIT, page)
 
-    def _ask(self, call: Callable[[], Answer], *, known: bool = False) -> Answer:
-        """Ask until the deadline, as long as everybody refuses for the moment.
+    def _until_answered(self, call: Callable[[], Response], *, known: bool = False) -> Response:
+        """Repeat a request until the deadline while all nodes refuse it for the moment.
 
-        So it is while one controller takes over from another; a `known` one may also be silent.
+        They do during a controller failover. With `known`, no node may answer at all.
         """
         give_up = time.monotonic() + self.deadline_s
         while True:
             try:
                 return call()
             except LeadlineSparkError as failure:
-                message = failure.__cause__
-                silent = failure.code == "LEADLINE_CLUSTER_UNREACHABLE"
-                passing = known if silent else isinstance(message, Refusal) and message.retriable
-                if not passing or time.monotonic() >= give_up:
+                cause = failure.__cause__
+                if failure.code == "LEADLINE_CLUSTER_UNREACHABLE":
+                    transient = known
+                else:
+                    transient = isinstance(cause, LeadlineError) and is_transient(cause)
+                if not transient or time.monotonic() >= give_up:
                     raise
-            time.sleep(_AGAIN_S)
+            time.sleep(_RETRY_S)
 
 
-def _get(cluster: ClusterClient, path: str, params: dict[str, int] | None = None) -> Answer:
+def _get(cluster: ClusterClient, path: str, params: dict[str, int] | None = None) -> Response:
     return cluster.ask("GET", f"{_EXPORT}/{path}", params=params)
 
 
-def _from_coordinator(cluster: ClusterClient) -> Answer:
-    """Ask the coordinator of groups, whom any broker names."""
-    coordinator = cluster.ask_broker("POST", "/v1/consult").json()["coordinator"]
+def _from_coordinator(cluster: ClusterClient) -> Response:
+    coordinator = cluster.coordinator()
     if coordinator is None:
         message = "No coordinator of consumer groups is active, so there is no table of groups."
         raise LeadlineSparkError("LEADLINE_REFUSED", message)
-    asked = ClusterClient(
-        Connection((coordinator["url"],), cluster.connection.token, cluster.connection.timeout_s)
-    )
-    return _get(asked, GROUPS)
+    return _get(ClusterClient(replace(cluster.connection, bootstrap=(coordinator,))), GROUPS)
 
 
-def _rows(table: str, answer: Answer) -> list[dict[str, Any]]:
+def _rows(table: str, response: Response) -> list[dict[str, Any]]:
     try:
-        return [read_row(table, line) for line in answer.body.splitlines()]
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        message = f"A line of the table {table} is not of it: {problem!r}"
-        raise LeadlineSparkError("LEADLINE_TABLE_INVALID", message) from problem
+        return [read_row(table, line) for line in response.body.splitlines()]
+    except (ValueError, KeyError, TypeError, AttributeError) as failure:
+        message = f"A line of the table {table} is not of it: {failure!r}"
+        raise LeadlineSparkError("LEADLINE_TABLE_INVALID", message) from failure

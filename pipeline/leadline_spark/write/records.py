@@ -1,9 +1,9 @@
-"""What Spark hands to the sink, as records for partitions: the columns of Spark's Kafka sink.
+"""From rows of Spark to the records of partitions: the columns of Spark's Kafka sink.
 
-`value` is required; `key`, `headers`, `topic` and `partition` are optional, text counts as UTF-8,
-other columns are passed over, as the Kafka sink does. The option `topic` wins over the column. A
-record without a partition goes where its key belongs, one without a key too where the others go
-until a batch is full. The same input in the same order yields the same records in the same partitions.
+`value` is required; `key`, `headers`, `topic` and `partition` are optional. Text is encoded as
+UTF-8, and other columns are ignored, as in the Kafka sink. The option `topic` overrides the column.
+The key determines the partition of a record without one. Records without a key go to one partition
+until a batch is full. The same input in the same order yields the same records for each partition.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NONE = pa.scalar(0, pa.int64())
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Refuse a DataFrame that cannot be written, before anything runs.
+    """Check that a DataFrame can be written, before any task runs.
 
     Raises LeadlineSparkError: LEADLINE_SCHEMA_INVALID, LEADLINE_OPTION_MISSING.
     """
@@ -55,39 +55,39 @@ def check_schema(schema: StructType, topic: str | None) -> None:
 
 @dataclass(slots=True)
 class _Sticky:
-    """Where records without a key go: `filled` bytes of them went before, from `first` on."""
+    """The sticky partition of records without a key: `filled` bytes so far, from `first` on."""
 
     first: int
     filled: int = 0
 
 
 class RowPartitioner:
-    """Sorts the rows of one task by partition.
+    """Assigns the rows of one task to partitions.
 
-    `count_of` returns a topic's number of partitions; `first` is the partition (modulo that) at
-    which keyless records begin, so that tasks do not all begin at the same one.
+    `partition_count` returns the number of a topic's partitions. `first`, modulo that number, is
+    the first partition of records without a key, so that tasks start at different ones.
     """
 
     def __init__(
         self,
-        count_of: Callable[[str], int],
+        partition_count: Callable[[str], int],
         *,
         topic: str | None,
         keep_timestamps: bool,
         batch_bytes: int,
         first: int,
     ) -> None:
-        self._count_of = count_of
+        self._partition_count = partition_count
         self._topic = topic
         self._keep_timestamps = keep_timestamps
         self._batch_bytes = batch_bytes
         self._first = first
         self._sticky: dict[str, _Sticky] = {}
 
-    def sort(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
-        """Yield the rows by partition, those of one partition in their order.
+    def partition(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
+        """Yield the rows by partition, in order within each partition.
 
-        Raises LeadlineSparkError: LEADLINE_ROW_INVALID, and what `count_of` raises.
+        Raises LeadlineSparkError: LEADLINE_ROW_INVALID, and what `partition_count` raises.
         """
         if rows.num_rows == 0:
             return
@@ -132,7 +132,7 @@ class RowPartitioner:
         )
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
-        count = self._count_of(topic)
+        count = self._partition_count(topic)
         numbers = partitions_of(records.key, count)
         if "partition" in rows.schema.names:
             asked = rows["partition"]
@@ -152,7 +152,7 @@ class RowPartitioner:
     def _keyless(
         self, topic: str, count: int, records: Records, numbers: pa.Int32Array
     ) -> pa.Int32Array:
-        """Return one partition for each batch's worth of the records that have none yet."""
+        """Return the partitions of records without a key: one for each batch."""
         sticky = self._sticky.setdefault(topic, _Sticky(self._first))
         sizes = pc.if_else(pc.is_null(numbers), records.sizes(), _NONE)
         before = pc.add(pc.subtract(pc.cumulative_sum(sizes), sizes), sticky.filled)

@@ -1,4 +1,4 @@
-"""What the options of a write say, checked once in the driver and pickled into every task."""
+"""The options of a write, checked once on the driver and pickled into every task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_BATCH = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """How records are written; bytes and ms. `app` makes it exactly once."""
+    """How records are written, in bytes and ms. With `app`, exactly once."""
 
     connection: Connection
     topic: str | None
@@ -30,7 +30,7 @@ class SinkSettings:
 
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> Self:
-        """Read the options. Raises LeadlineSparkError LEADLINE_OPTION_…."""
+        """Read the options. Raises LeadlineSparkError."""
         app = options.text("txnAppId")
         version = options.number("txnVersion")
         acks = {"-1": "all"}.get(options.required("acks"), options.required("acks").lower())

@@ -60,7 +60,7 @@ class MortalStore:
     def begin(self, folder: str) -> Pending:
         return _MortalPending(self, self._store.begin(folder))
 
-    def lock(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[object]:
         return self._store.lock()
 
     @contextmanager

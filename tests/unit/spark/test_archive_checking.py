@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
 from leadline_spark.archive import catalog, checking
 from leadline_spark.archive.checking import check_cluster
 from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.storage import LocalStore
 from leadline_spark.cluster.cluster_client import (
     LeaderOffsets,
-    Metadata,
     OffsetsAnswer,
     OffsetsUnavailable,
     PartitionLeader,
-    TopicMetadata,
 )
 from leadline_spark.jobs import verify
 from tests.unit.spark.archives import TOPIC_ID, data_file, entry
@@ -209,8 +207,9 @@ def test_a_cluster_that_cannot_be_asked_is_another_exit_code(
 
 def _log(*ranges: tuple[int, int], topic_id: str = TOPIC_ID) -> tuple[Metadata, OffsetsAnswer]:
     leader = PartitionLeader("http://b", 1)
-    partitions = dict.fromkeys(range(len(ranges)), leader)
-    metadata = Metadata(1, None, {1: "http://b"}, {"t": TopicMetadata(topic_id, partitions)})
+    rows = tuple(PartitionInfo(number, 1, 1, (1,), (1,)) for number in range(len(ranges)))
+    topics = {"t": TopicInfo("t", topic_id, rows)}
+    metadata = Metadata("c", 1, None, {1: BrokerInfo(1, "http://b", None, 1)}, topics)
     answers = {
         TopicPartition("t", number): LeaderOffsets(start, end, leader)
         for number, (start, end) in enumerate(ranges)

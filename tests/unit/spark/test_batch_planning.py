@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.read.batch_reader import PushingBatchReader, pin
+from leadline_spark.read.readers import PushingBatchReader, pin
 from leadline_spark.read.tasks import ReadTask
-from tests.unit.spark.standin import Asked, Said, StandIn, stand_in
+from tests.unit.spark.standin import Asked, Said, StandIn, metadata, stand_in
 
 START, END = 10, 100
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,9 +40,7 @@ class World:
 
     def answer(self, asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
-            topics = {"t": {"topic_id": "id", "partitions": [[0, 1, 3, [1], [1]]]}}
-            brokers = [{"id": 1, "url": self.url}]
-            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+            return metadata({1: self.url}, {"t": ("id", [[0, 1, 3, [1], [1]]])})
         [row] = json.loads(asked.body)["partitions"]
         ends: dict[str, int | None] = {
             "log_start_offset": START,

@@ -16,7 +16,7 @@ from leadline_spark.codec.checksum import crc32c
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.fetching import ReadSettings, read_range
 from leadline_spark.read.planning import Range
-from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+from tests.unit.spark.standin import Asked, Said, StandIn, metadata, refusal, stand_in
 
 PARTITION = TopicPartition("t", 0)
 URL_PATH = "/v1/topics/t/partitions/0"
@@ -56,9 +56,7 @@ class Log:
         if asked.path == "/v1/metadata":
             url = self.url if self.leads else None
             rows = [[0, 1 if url else -1, self.epoch, [1], [1]]]
-            topics = {"t": {"topic_id": self.topic_id, "partitions": rows}}
-            brokers = [{"id": 1, "url": self.url}]
-            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+            return metadata({1: self.url}, {"t": (self.topic_id, rows)})
         return self.records(int(asked.params["offset"]))
 
     def records(self, offset: int) -> Said:
@@ -266,7 +264,7 @@ def test_a_topic_that_was_deleted_is_an_error_unless_losses_are_accepted(
 ) -> None:
     def answer(asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
-            return Said({"version": 2, "controller": None, "brokers": [], "topics": {}})
+            return metadata({}, {}, version=2)
         return refusal(404, 40403, retriable=True)
 
     broker.answer = answer

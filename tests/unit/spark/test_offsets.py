@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.lag import offsets_behind_latest
 from leadline_spark.read.offsets import (
     OffsetAndEpoch,
     SourceOffset,
@@ -18,6 +17,7 @@ from leadline_spark.read.offsets import (
     parse_assign,
     parse_partition_offsets,
 )
+from leadline_spark.read.progress import offsets_behind_latest
 
 PLACES = st.builds(TopicPartition, st.text("abc.-_", min_size=1, max_size=4), st.integers(0, 99))
 POSITIONS = st.builds(OffsetAndEpoch, st.integers(0, 2**63 - 1), st.integers(-1, 99))

@@ -43,7 +43,7 @@ def rows(**columns: Sequence[object]) -> pa.RecordBatch:
 def placed(found: RowPartitioner, batch: pa.RecordBatch) -> dict[tuple[str, int], list[bytes]]:
     return {
         (topic_partition.topic, topic_partition.partition): records.value.to_pylist()
-        for topic_partition, records in found.sort(batch)
+        for topic_partition, records in found.partition(batch)
     }
 
 
@@ -110,8 +110,8 @@ def test_rows_that_go_nowhere_are_refused(batch: pa.RecordBatch, told: str) -> N
 
 def test_timestamps_are_written_on_demand_in_ms() -> None:
     batch = rows(value=[b"1", b"2"], timestamp=[1_234_567, -1_000])
-    ((_, plain),) = sorter(1).sort(batch)
-    ((_, kept),) = sorter(1, keep_timestamps=True).sort(batch)
+    ((_, plain),) = sorter(1).partition(batch)
+    ((_, kept),) = sorter(1, keep_timestamps=True).partition(batch)
     assert plain.timestamps is None
     assert kept.timestamps is not None
     assert kept.timestamps.to_pylist() == [1_234, -1]

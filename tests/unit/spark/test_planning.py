@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client.wire import TopicPartition
-from leadline_spark.read.admission import holds_back, share, share_bytes, waiting
+from leadline_spark.read.admission import available, holds_back, share, share_bytes
 from leadline_spark.read.planning import Range, split
 
 
@@ -107,7 +107,7 @@ def test_a_record_larger_than_the_limit_is_read_all_the_same() -> None:
 def test_only_what_is_beyond_the_start_waits() -> None:
     starts = {topic_partition(0): 5, topic_partition(1): 5, topic_partition(2): 5}
 
-    assert waiting(
+    assert available(
         starts, {topic_partition(0): 9, topic_partition(1): 5, topic_partition(2): 3}
     ) == {topic_partition(0): 4}
 

@@ -9,20 +9,15 @@ import pyarrow as pa
 import pytest
 
 from leadline_client import batches
-from leadline_client.wire import TopicPartition
-from leadline_spark.cluster.cluster_client import (
-    Connection,
-    Metadata,
-    PartitionLeader,
-    TopicMetadata,
-)
+from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.write.batch_writer import WriteTask
-from leadline_spark.write.publishing import StagedUpload, WriteResult, drop_all, publish_all
+from leadline_spark.write.publishing import StagedBatches, WriteResult, drop_all, publish_all
 from leadline_spark.write.sink_settings import SinkSettings
-from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+from leadline_spark.write.write_task import WriteTask
+from tests.unit.spark.standin import Asked, Said, StandIn, metadata, refusal, stand_in
 
 PARTITION = TopicPartition("t", 0)
 UNKNOWN = refusal(504, 50450, outcome="unknown")
@@ -45,9 +40,7 @@ class Leader:
     def answer(self, asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
             rows = [[0, 1, 4, [1], [1]]]
-            topics = {"t": {"topic_id": "id", "partitions": rows}}
-            brokers = [{"id": 1, "url": self.leads}]
-            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+            return metadata({1: self.leads}, {"t": ("id", rows)})
         if asked.path == "/v1/producer-ids":
             return Said({"producer_id": 7, "producer_epoch": 2})
         taken = self.take(asked)
@@ -145,7 +138,7 @@ def test_an_exactly_once_task_stages_and_says_where(leader: Leader) -> None:
     done = WriteTask(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 3).run(
         rows(3)
     )
-    assert done == WriteResult(3, 3, (StagedUpload(PARTITION, leader.broker.url, ("s0", "s1")),))
+    assert done == WriteResult(3, 3, (StagedBatches(PARTITION, leader.broker.url, ("s0", "s1")),))
     assert values(list(leader.staged.values())) == [b"0", b"1", b"2"]
     assert not leader.appended
 
@@ -171,7 +164,7 @@ def test_what_was_staged_goes_to_the_next_leader_once_more(leader: Leader) -> No
         leader.take = lambda _: said.pop(0)
         writing = WriteTask(settings(leader, streaming=True, txnAppId="a", batchBytes="25"), 0)
         writing._metadata["t"] = led_by(leader.broker.url)
-        (upload,) = writing.run(rows(3)).uploads
+        (upload,) = writing.run(rows(3)).staged
     assert upload.leader == other.url
     assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
     assert behind.staged.keys() == {*upload.staged}, "nothing is left to expire"
@@ -192,14 +185,14 @@ def test_a_leader_that_moved_behind_a_tasks_back_is_noticed_at_its_end(leader: L
             return usual(one) if len(asked) == 1 else gone
 
         leader.take = once
-        (upload,) = writing.run(rows(3)).uploads
+        (upload,) = writing.run(rows(3)).staged
     assert upload.leader == other.url
     assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
 
 
 def led_by(url: str) -> Metadata:
-    topics = {"t": TopicMetadata("id", {0: PartitionLeader(url, 4)})}
-    return Metadata(1, None, {1: url}, topics)
+    topics = {"t": TopicInfo("t", "id", (PartitionInfo(0, 1, 4, (1,), (1,)),))}
+    return Metadata("c", 1, None, {1: BrokerInfo(1, url, None, 1)}, topics)
 
 
 def published(duplicate: bool = False) -> Said:
@@ -211,9 +204,9 @@ def test_a_commit_publishes_in_the_order_of_the_tasks_until_it_knows(leader: Lea
     leader.take = lambda _: published()
     url = leader.broker.url
     messages = [
-        WriteResult(2, 1, (StagedUpload(PARTITION, url, ("c",)),)),
+        WriteResult(2, 1, (StagedBatches(PARTITION, url, ("c",)),)),
         None,
-        WriteResult(0, 1, (StagedUpload(PARTITION, url, ("a", "b")),)),
+        WriteResult(0, 1, (StagedBatches(PARTITION, url, ("a", "b")),)),
         WriteResult(1, 0),
     ]
     publish_all(settings(leader, streaming=True, txnAppId="app"), messages, 41)
@@ -226,7 +219,7 @@ def test_a_stream_whose_numbers_begin_anew_is_refused_rather_than_dropped(leader
     """Its first batch is below the latest of that name: what is in it would be in no log."""
     later = {"base_offset": None, "last_offset": None, "leader_epoch": 4, "duplicate": True}
     leader.take = lambda _: Said(later)
-    message = WriteResult(0, 1, (StagedUpload(PARTITION, leader.broker.url, ("a",)),))
+    message = WriteResult(0, 1, (StagedBatches(PARTITION, leader.broker.url, ("a",)),))
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_PUBLISH_REFUSED.*new txnAppId"):
         publish_all(settings(leader, streaming=True, txnAppId="app"), [message], 0)
     publish_all(settings(leader, txnAppId="app", txnVersion="0"), [message], 0)
@@ -250,7 +243,7 @@ def test_a_commit_that_fails_says_why_and_tries_the_others(
     leader.take = take
     url = leader.broker.url
     uploads = tuple(
-        StagedUpload(PARTITION._replace(partition=n), url, (f"s{n}",)) for n in range(3)
+        StagedBatches(PARTITION._replace(partition=n), url, (f"s{n}",)) for n in range(3)
     )
     with pytest.raises(LeadlineSparkError, match=code):
         publish_all(settings(leader, streaming=True, txnAppId="a"), [WriteResult(0, 1, uploads)], 0)
@@ -260,7 +253,7 @@ def test_a_commit_that_fails_says_why_and_tries_the_others(
 
 def test_what_cannot_be_deleted_is_left_to_expire() -> None:
     dead = "http://127.0.0.1:9"
-    uploads = [StagedUpload(PARTITION, leader, ("a", "b")) for leader in (dead, None, dead)]
+    uploads = [StagedBatches(PARTITION, leader, ("a", "b")) for leader in (dead, None, dead)]
     written = WriteResult(0, 1, tuple(uploads))
     options = Options(OPTIONS, {"bootstrap": dead, "topic": "t"})
     settings_ = SinkSettings.of(options, streaming=True)

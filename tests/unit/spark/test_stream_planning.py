@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
 from leadline_spark.cluster.cluster_client import (
     ClusterClient,
     Connection,
     LeaderOffsets,
-    Metadata,
     PartitionLeader,
 )
-from leadline_spark.cluster.cluster_client import TopicMetadata as Topic
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.bounds import Bound
 from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
@@ -59,10 +57,10 @@ class World(ClusterClient):
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         assert topics == ("t",)
         self._ask()
-        leader = PartitionLeader("http://b1", self.epoch)
         version, there = (2, self.ends) if self.behind is None else (1, self.behind)
-        rows = Topic(self.topic_id, dict.fromkeys(there, leader))
-        return Metadata(version, None, {1: "http://b1"}, {"t": rows} if there else {})
+        rows = tuple(PartitionInfo(number, 1, self.epoch, (1,), (1,)) for number in there)
+        topics = {"t": TopicInfo("t", self.topic_id, rows)} if there else {}
+        return Metadata("c", version, None, {1: BrokerInfo(1, "http://b1", None, 1)}, topics)
 
     def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> Any:
         self._ask()
@@ -105,7 +103,9 @@ class AuditHistory(OffsetFetcher):
         return dict.fromkeys(times, self.newest)
 
     def sizes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, int]:
-        return {topic_partition: self.stored[topic_partition] for topic_partition in snapshot.ends}
+        return {
+            topic_partition: self.stored[topic_partition] for topic_partition in snapshot.offsets
+        }
 
 
 def planner(world: World, everywhere: int = EARLIEST, **settings: Any) -> StreamPlanner:
@@ -142,10 +142,10 @@ def test_planning_waits_for_brokers_that_are_away_for_a_moment() -> None:
     cluster.down = True
     cluster.up_at = cluster.time.now + 3
 
-    assert fetcher.ends([topic_partition(0)])[topic_partition(0)].end == 5
+    assert fetcher.offsets([topic_partition(0)])[topic_partition(0)].end == 5
     cluster.down = True
     with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
-        fetcher.ends([topic_partition(0)])
+        fetcher.offsets([topic_partition(0)])
 
 
 def test_latest_is_resolved_once_and_the_first_batch_is_empty() -> None:
@@ -529,6 +529,6 @@ def test_answers_that_cross_on_the_way_take_no_end_back(epoch: int, end: int, ta
     stream.poller.snapshot()
     cluster.epoch, cluster.ends[0] = epoch, end
 
-    found = stream.poller.poll({topic_partition(0): 50}, 0.0).ends[topic_partition(0)]
+    found = stream.poller.poll({topic_partition(0): 50}, 0.0).offsets[topic_partition(0)]
 
     assert (found.end, found.leader.epoch) == ((end, epoch) if taken else (50, 3))

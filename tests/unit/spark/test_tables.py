@@ -23,7 +23,7 @@ from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import TABLES, arrow_schema, batch_of, read_row, table_schema
-from leadline_spark.tables.id_ranges import IdRange, cut, gaps, missing_of, resolved
+from leadline_spark.tables.id_ranges import IdRange, deleted_part, gaps, resolved, split_ids
 from leadline_spark.tables.source import AuditStreamReader, TableRead, TableSource
 from tests.unit.spark.exported_audit import ExportedAudit, exported_audit, recorded
 
@@ -181,7 +181,7 @@ def test_arrow_has_the_types_that_spark_expects() -> None:
     least=st.none() | st.integers(1, 600),
 )
 def test_pieces_make_up_the_range(start: int, size: int, most: int | None, least: int) -> None:
-    pieces = cut(IdRange(start, start + size), most, least)
+    pieces = split_ids(IdRange(start, start + size), most, least)
     ids = [number for piece in pieces for number in range(piece.start, piece.end)]
     assert ids == list(range(start, start + size))
     assert all(piece.size > 0 for piece in pieces)
@@ -200,10 +200,10 @@ def test_bounds_and_what_is_gone() -> None:
     there = IdRange(10, 20)
     assert resolved(EARLIEST, LATEST, there) == there
     assert resolved(12, LATEST, there) == IdRange(12, 20)
-    assert missing_of(IdRange(12, 20), there) is None
-    assert missing_of(IdRange(3, 20), there) == IdRange(3, 10)
-    assert missing_of(IdRange(3, 5), there) == IdRange(3, 5)
-    assert IdRange.told({"oldest": -1, "head": -1}) == IdRange(0, 0)
+    assert deleted_part(IdRange(12, 20), there) is None
+    assert deleted_part(IdRange(3, 20), there) == IdRange(3, 10)
+    assert deleted_part(IdRange(3, 5), there) == IdRange(3, 5)
+    assert IdRange.from_head({"oldest": -1, "head": -1}) == IdRange(0, 0)
 
 
 # -- reading -------------------------------------------------------------------

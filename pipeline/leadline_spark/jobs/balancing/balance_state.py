@@ -1,4 +1,4 @@
-"""Where replicas are while a proposal is made, and what that amounts to on each broker. Pure."""
+"""The placement of replicas while a proposal is computed, and the load of each broker. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from leadline_client.wire import TopicPartition
 
 Replicas = tuple[int, ...]
-"""Brokers; the first is the preferred leader, and counts as the leader here."""
+"""Broker ids. The first is the preferred leader, and counts as the leader here."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
-    """A partition: its replicas, the bytes of one of them, the bytes/s that its leader moves."""
+    """A partition: its replicas, the bytes of one replica, and the bytes/s of its leader."""
 
     topic: str
     partition: int
@@ -24,24 +24,24 @@ class PartitionLoad:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The topic and partition."""
+        """The partition."""
         return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """By how much the most loaded broker exceeds the mean: 0 is even, 1 is twice the mean."""
+    """The excess of the most loaded broker over the mean: 0 is balanced, 1 is twice the mean."""
 
     leaders: float
     disk: float
 
 
 class BalanceState:
-    """The replicas of all partitions, moved about. `members` are the brokers that take part.
+    """A tentative placement of the replicas of all partitions on brokers, the `members`.
 
-    Racks are a hard rule where every member has one: no move may put more replicas of a partition
-    on a rack than the fullest had, nor leave it on fewer racks. `moves` and `bytes_to_move` say
-    what it takes to get from how it was to how it is now.
+    If every member has a rack, racks are a hard constraint: no move may put more replicas of a
+    partition on a rack than the fullest had, nor leave it on fewer racks. `moves` and
+    `bytes_to_move` are the cost of the change from the initial placement.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class BalanceState:
         members: Collection[int],
         racks: Mapping[int, str | None],
     ) -> None:
-        self.loads = {one.topic_partition: one for one in partitions}
+        self.loads = {load.topic_partition: load for load in partitions}
         self.replicas: dict[TopicPartition, Replicas] = {
-            p: one.replicas for p, one in self.loads.items()
+            tp: load.replicas for tp, load in self.loads.items()
         }
         self.members = tuple(sorted(members))
         self._racks = racks
@@ -66,36 +66,36 @@ class BalanceState:
             self._count(topic_partition, 1)
 
     def led_by(self, broker: int) -> Iterator[PartitionLoad]:
-        """Yield the partitions that a broker leads, in order of their names."""
+        """Yield the partitions that a broker leads, sorted."""
         return (self.loads[topic_partition] for topic_partition in sorted(self._led[broker]))
 
     def held_by(self, broker: int) -> Iterator[PartitionLoad]:
-        """Yield the partitions that a broker has a replica of, in order of their names."""
+        """Yield the partitions of which a broker has a replica, sorted."""
         return (self.loads[topic_partition] for topic_partition in sorted(self._held[broker]))
 
-    def receivers(self, one: PartitionLoad, donor: int) -> Iterator[int]:
-        """Yield who may take a replica of a partition from `donor`."""
-        replicas = self.replicas[one.topic_partition]
+    def receivers(self, load: PartitionLoad, donor: int) -> Iterator[int]:
+        """Yield the brokers that may take a replica of a partition from `donor`."""
+        replicas = self.replicas[load.topic_partition]
         for broker in self.members:
             if broker not in replicas and self._keeps_racks(replicas, donor, broker):
                 yield broker
 
-    def followers(self, one: PartitionLoad) -> Iterator[int]:
-        """Yield who else could lead a partition without anything being copied."""
-        return (b for b in self.replicas[one.topic_partition][1:] if b in self.leader_rate)
+    def followers(self, load: PartitionLoad) -> Iterator[int]:
+        """Yield the other replicas of a partition, which could lead it without a copy."""
+        return (b for b in self.replicas[load.topic_partition][1:] if b in self.leader_rate)
 
     def set(self, topic_partition: TopicPartition, replicas: Replicas) -> None:
-        """Give a partition other replicas."""
+        """Change the replicas of a partition."""
         self._count(topic_partition, -1)
         self.replicas[topic_partition] = replicas
         self._count(topic_partition, 1)
 
     def skew(self) -> Skew:
-        """Return how uneven it is now."""
+        """Return the present skew."""
         return Skew(excess(self.leader_rate.values()), excess(self.disk.values()))
 
     def changed(self) -> dict[TopicPartition, Replicas]:
-        """Return the partitions that are not as they were."""
+        """Return the partitions whose replicas have changed."""
         return {
             topic_partition: replicas
             for topic_partition, replicas in sorted(self.replicas.items())
@@ -103,7 +103,7 @@ class BalanceState:
         }
 
     def copies(self, topic_partition: TopicPartition, replicas: Replicas) -> int:
-        """Return how many replicas have to be copied to get there from how it was."""
+        """Return the number of replicas to copy for a change from the initial placement."""
         return len(set(replicas) - set(self.loads[topic_partition].replicas))
 
     def _keeps_racks(self, replicas: Replicas, donor: int, receiver: int) -> bool:
@@ -117,22 +117,22 @@ class BalanceState:
         return max(after.values()) <= max(before.values()) and len(after) >= len(before)
 
     def _count(self, topic_partition: TopicPartition, sign: int) -> None:
-        replicas, one = self.replicas[topic_partition], self.loads[topic_partition]
+        replicas, load = self.replicas[topic_partition], self.loads[topic_partition]
         copies = self.copies(topic_partition, replicas)
         self.moves += sign * copies
-        self.bytes_to_move += sign * copies * one.size
+        self.bytes_to_move += sign * copies * load.size
         change = set.add if sign > 0 else set.discard
         for broker in replicas:
             if broker in self.disk:
-                self.disk[broker] += sign * one.size
+                self.disk[broker] += sign * load.size
                 change(self._held[broker], topic_partition)
         if replicas and replicas[0] in self.leader_rate:
-            self.leader_rate[replicas[0]] += sign * one.rate
+            self.leader_rate[replicas[0]] += sign * load.rate
             change(self._led[replicas[0]], topic_partition)
 
 
 def excess(values: Iterable[float]) -> float:
-    """Return by how much the greatest exceeds the mean, as a part of the mean."""
+    """Return the excess of the greatest value over the mean, as a fraction of the mean."""
     numbers = list(values)
     mean = sum(numbers) / len(numbers) if numbers else 0
     return max(numbers) / mean - 1 if mean > 0 else 0.0

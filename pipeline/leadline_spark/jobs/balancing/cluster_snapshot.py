@@ -1,4 +1,4 @@
-"""What a balance is made from and bound to: one state of the cluster, and its ETag."""
+"""The state of the cluster from which a balance is computed, and its ETag."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leadline_client.wire import TopicPartition
-from leadline_spark.cluster.cluster_client import ClusterClient
+from leadline_spark.cluster.cluster_client import ClusterClient, document
 from leadline_spark.jobs.balancing.balance_state import Replicas
 
 METADATA = "/v1/metadata"
@@ -15,10 +15,10 @@ METADATA = "/v1/metadata"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """Who may take part, where replicas are, and the ETag of the metadata that says so.
+    """The brokers and the placement of replicas, and the ETag of that metadata.
 
-    `members` leaves out brokers that are drained or about to stop; `assignment` leaves out
-    partitions that are being reassigned, or that have a replica on a broker that is down.
+    `members` excludes brokers that are being drained or stopped. `assignment` excludes partitions
+    that are being reassigned, and those with a replica on a broker that is down.
     """
 
     etag: str
@@ -29,15 +29,17 @@ class ClusterSnapshot:
 
 
 def cluster_snapshot(cluster: ClusterClient) -> ClusterSnapshot:
-    """Ask the cluster. Raises LeadlineSparkError where nobody answers."""
-    busy = cluster.ask("GET", "/v1/reassignments").json()["reassignments"]
+    """Fetch the state. Raises LeadlineSparkError."""
+    busy = document(cluster.ask("GET", "/v1/reassignments"))["reassignments"]
     brokers = cluster.ask("GET", "/v1/export/brokers").body.splitlines()
     answer = cluster.ask("GET", METADATA)
-    return snapshot_of(answer.json(), answer.headers["etag"], list(map(json.loads, brokers)), busy)
+    return snapshot_of(
+        document(answer), answer.headers["etag"], list(map(json.loads, brokers)), busy
+    )
 
 
 def snapshot_of(metadata: Any, etag: str, brokers: Any, busy: Any) -> ClusterSnapshot:
-    """Put answers together."""
+    """Combine the answers of the cluster."""
     live = {row["id"]: row for row in metadata["brokers"]}
     leaving = {row["id"] for row in brokers if row["draining"] or row["stopping"]}
     moving = {(row["topic"], row["partition"]) for row in busy}

@@ -1,8 +1,8 @@
-"""What each partition amounts to, aggregated by Spark from the samples that brokers gave.
+"""The loads of partitions, which Spark aggregates from samples of brokers.
 
-A sample is what one broker answers to `GET /v1/load`; many of them, one on a line, are a history
-that a balance can be made from. A partition counts where it is led: its leader sees all that is
-written and read.
+A sample is one broker's answer to `GET /v1/load`. A file of samples, one on each line, is a history
+from which a balance can be computed. Only the leader's numbers of a partition count, because the
+leader sees all that is written and read.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def samples_of(spark: SparkSession, answers: Iterable[Any]) -> DataFrame:
 
 
 def read_samples(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Return samples that were kept, one answer on each line."""
+    """Return the samples in files, one answer on each line."""
     return spark.read.schema(SCHEMA).option("mode", "FAILFAST").json(paths)
 
 
 def partition_loads(samples: DataFrame) -> DataFrame:
-    """Return for each partition the size of a replica, and what its leader moved per second.
+    """Return for each partition the size of a replica, and the bytes/s of its leader.
 
-    `rate` is (bytes in + bytes out) / time, summed over the windows in which it was sampled at its
-    leader; `size_bytes` is the latest there.
+    `rate` is (bytes in + bytes out) / time, over all windows sampled at its leader. `size_bytes` is
+    the latest one there.
     """
     rows = samples.select("*", sf.explode("partitions").alias("p")).where("p.is_leader")
     length = sf.col("window_end_ms") - sf.col("window_start_ms")
@@ -54,7 +54,7 @@ def partition_loads(samples: DataFrame) -> DataFrame:
 def merged_loads(
     loads: DataFrame, assignment: dict[TopicPartition, Replicas]
 ) -> list[PartitionLoad]:
-    """Return the partitions of an assignment with their loads; what was not sampled has none."""
+    """Return the partitions of an assignment with their loads, 0 for those without a sample."""
     found = {TopicPartition(row["topic"], row["partition"]): row for row in loads.collect()}
     return [
         PartitionLoad(
