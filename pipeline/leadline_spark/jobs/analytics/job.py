@@ -1,6 +1,6 @@
 """Analyse the audit history of a cluster: Parquet tables, summary.json and report.html.
 
-leadline spark analytics --out DIR                      # the cluster that runs here
+leadline spark analytics --out DIR                      # the cluster on this machine
 spark-submit …/analytics/job.py --bootstrap URL --out DIR
 spark-submit …/analytics/job.py --history audit.ndjson --out DIR
 """
@@ -44,9 +44,9 @@ def analyse(
     title: str = TITLE,
     default_min_insync: int = DEFAULT_MIN_INSYNC,
 ) -> dict[str, Any]:
-    """Write everything about a history below `out`, and return the summary.
+    """Write the results for a history below `out`, and return the summary.
 
-    `default_min_insync` is min.insync.replicas of topics for which the history does not say it.
+    `default_min_insync` is min.insync.replicas of topics for which the history has no value.
     """
     tables = make_tables(history, default_min_insync, str(out / TABLES))
     summary = summarise(history, tables)
@@ -57,7 +57,7 @@ def analyse(
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
+    """Return the parser of the command line."""
     job_parser = command.job_parser("analytics", __doc__)
     command.add_cluster(job_parser, required=False)
     job_parser.add_argument(
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Analyse a history in the session that there is, or in one of its own."""
+    """Analyse a history, in the active session or a new one; return the exit code."""
     job_parser = parser()
     arguments = job_parser.parse_args(argv)
     if bool(arguments.history) == bool(arguments.bootstrap):
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _analyse(arguments: argparse.Namespace) -> int:
     spark = command.session("leadline-analytics")
     until = arguments.until
-    with _suited(spark):
+    with _tuned_for_local(spark):
         if arguments.history:
             entries = read_files(spark, arguments.history)
         else:
@@ -114,10 +114,10 @@ def _analyse(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _suited(spark: SparkSession) -> Iterator[None]:
-    """Do without what only pays on a cluster: many small queries then take a fraction of the time.
+def _tuned_for_local(spark: SparkSession) -> Iterator[None]:
+    """Disable what pays only on a cluster, so that many small queries take a fraction of the time.
 
-    Two hundred partitions of a shuffle, and the compilation of each query, are most of it else.
+    The 200 partitions of each shuffle and the compilation of each query would take most of it.
     """
     context = spark.sparkContext
     settings = {
