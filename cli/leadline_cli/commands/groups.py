@@ -23,7 +23,7 @@ from leadline_cli.output import (
 from leadline_cli.times import TIME_HELP, unix_ms
 from leadline_client.client import LeadlineClient
 from leadline_client.groups import ResetTo
-from leadline_client.membership import TopicPartition
+from leadline_client.wire import TopicPartition
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Look at consumer groups, and change them."
@@ -257,4 +257,4 @@ def _partition_offset(text: str) -> tuple[TopicPartition, int]:
     topic, _, number = name.rpartition("-")
     if not (topic and number.isdigit() and offset.isdigit()):
         raise typer.BadParameter(f"is written TOPIC-0=42, not {text!r}", param_hint="--offset")
-    return (topic, int(number)), int(offset)
+    return TopicPartition(topic, int(number)), int(offset)

@@ -37,9 +37,9 @@ from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.errors import LeadlineError, OutcomeUnknown
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.membership import TopicPartition
-from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
+from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
 from leadline_client.reading import Start
+from leadline_client.wire import TopicPartition
 
 _STDIN = cast("typer.FileBinaryRead", "-")
 """What the command line's parser opens as standard input."""
@@ -127,7 +127,7 @@ class Tally:
         self.counts: Counter[str] = Counter()
         self.failure: LeadlineError | None = None
 
-    def count(self, done: asyncio.Future[RecordPlace]) -> None:
+    def count(self, done: asyncio.Future[RecordMetadata]) -> None:
         """Take note of one line's end."""
         failure = asyncio.CancelledError() if done.cancelled() else done.exception()
         if failure is None:
@@ -198,15 +198,18 @@ def _parse_start(text: str) -> Start:
 
 def _end_offsets(
     client: LeadlineClient, topic: str, partition: int | None
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     found = client.describe(topic)
     chosen = range(len(found.partitions)) if partition is None else (partition,)
-    return {(topic, number): client.offsets(topic, number).high_watermark for number in chosen}
+    return {
+        TopicPartition(topic, number): client.offsets(topic, number).high_watermark
+        for number in chosen
+    }
 
 
 async def _print_all(
     urls: list[str],
-    ends: dict[tuple[str, int], int],
+    ends: dict[TopicPartition, int],
     start: Start,
     limit: int | None,
     *,
@@ -218,7 +221,7 @@ async def _print_all(
         await consumer.assign(list(ends), start)
         while await _unfinished(consumer, ends, follow=follow):
             for one in await consumer.poll():
-                if not follow and one.record.offset >= ends[one.topic, one.partition]:
+                if not follow and one.record.offset >= ends[one.topic_partition]:
                     continue
                 _print_record(one, as_json=as_json)
                 printed += 1
@@ -267,7 +270,7 @@ async def _at_the_end(consumer: AsyncConsumer, ends: dict[TopicPartition, int]) 
 
 
 async def _unfinished(
-    consumer: AsyncConsumer, ends: dict[tuple[str, int], int], *, follow: bool
+    consumer: AsyncConsumer, ends: dict[TopicPartition, int], *, follow: bool
 ) -> bool:
     """Leave the partitions that were read to their ends; tell whether any is left."""
     if follow:
