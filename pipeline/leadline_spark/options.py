@@ -22,7 +22,6 @@ FLAG = "true or false"
 DURATION = "duration"
 DOCUMENT = "JSON"
 LIST = "list"
-KINDS = (TEXT, NUMBER, FLAG, DURATION, DOCUMENT, LIST)
 
 BATCH = "batch read"
 STREAM = "stream read"

@@ -200,10 +200,10 @@ def _elections(decisions: list[int]) -> dict[str, Any]:
     """Percentiles by their definition: linear between the two nearest of the sorted values."""
 
     def at(part: float) -> float:
-        topic_partition = part * (len(decisions) - 1)
-        low = int(topic_partition)
+        place = part * (len(decisions) - 1)
+        low = int(place)
         high = min(low + 1, len(decisions) - 1)
-        return decisions[low] + (decisions[high] - decisions[low]) * (topic_partition - low)
+        return decisions[low] + (decisions[high] - decisions[low]) * (place - low)
 
     return {
         "timed": len(decisions),

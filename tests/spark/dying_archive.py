@@ -24,12 +24,12 @@ BATCH = 1
 """The micro-batch in which it happens."""
 
 
-def dying_archive(topic_partition: str, folder: Path) -> type[ArchiveSink]:
+def dying_archive(place: str, folder: Path) -> type[ArchiveSink]:
     """Return the archive's own sink, under its own name, which dies at a place."""
 
     class DyingArchive(ArchiveSink):
         def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: ARG002, N802 - as Spark calls it
-            return DyingWriter(dict(self.options), topic_partition, folder)
+            return DyingWriter(dict(self.options), place, folder)
 
     return DyingArchive
 
@@ -37,9 +37,9 @@ def dying_archive(topic_partition: str, folder: Path) -> type[ArchiveSink]:
 class DyingWriter(ArchiveWriter):
     """Dies in the second batch; signs in a folder tell how far it came."""
 
-    def __init__(self, options: dict[str, str], topic_partition: str, folder: Path) -> None:
+    def __init__(self, options: dict[str, str], place: str, folder: Path) -> None:
         super().__init__(options)
-        self._place = topic_partition
+        self._place = place
         self._folder = folder
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> ArchivedFiles:

@@ -73,8 +73,8 @@ class Live:
                     for record in records
                 ]
                 await producer.flush()
-                for topic_partition in sent:
-                    topic_partition.result()
+                for place in sent:
+                    place.result()
 
         self.run(produce())
 

@@ -101,13 +101,13 @@ def test_spark_reads_an_archive_as_it_is(spark: SparkSession, folder: Path) -> N
 def test_a_compacted_archive_is_replayed_byte_for_byte_and_once(
     spark: SparkSession, live: Live, folder: Path
 ) -> None:
-    topic_partition = str(folder / "archive")
-    assert compact.main([topic_partition]) == 0
-    assert len(catalog.holdings(open_store(topic_partition))) == PARTITIONS
+    place = str(folder / "archive")
+    assert compact.main([place]) == 0
+    assert len(catalog.holdings(open_store(place))) == PARTITIONS
     assert verified(live, folder) == 0
 
     words = [
-        topic_partition,
+        place,
         "--bootstrap",
         live.bootstrap,
         "--topic",
@@ -130,8 +130,8 @@ def test_a_replay_leaves_topics_alone_that_hold_something_else(
     live.send(topic, [sent(1, 10)], partition=1)
     before = [content(live, topic, partition) for partition in range(PARTITIONS)]
 
-    topic_partition = ["--bootstrap", live.bootstrap, "--topic", "archived", "--into", topic]
-    assert replay.main([str(folder / "archive"), *topic_partition]) == 1
+    place = ["--bootstrap", live.bootstrap, "--topic", "archived", "--into", topic]
+    assert replay.main([str(folder / "archive"), *place]) == 1
 
     assert "LEADLINE_REPLAY_CONFLICT" in capfd.readouterr().err
     assert content(live, topic, 1) == before[1]
@@ -139,7 +139,7 @@ def test_a_replay_leaves_topics_alone_that_hold_something_else(
 
 @pytest.mark.parametrize("place", PLACES)
 def test_an_archive_that_dies_and_goes_on(
-    spark: SparkSession, live: Live, topic: str, tmp_path: Path, topic_partition: str
+    spark: SparkSession, live: Live, topic: str, tmp_path: Path, place: str
 ) -> None:
     live.topic(topic, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
@@ -148,7 +148,7 @@ def test_an_archive_that_dies_and_goes_on(
     store = open_store(what.to)
 
     with pytest.raises(PySparkException):
-        archive.start(spark, what, dying_archive(topic_partition, tmp_path)).awaitTermination()
+        archive.start(spark, what, dying_archive(place, tmp_path)).awaitTermination()
     held = sum(entry.rows for entry in catalog.holdings(store))
     assert 0 < held < 90, "it died in the middle"
     archive.start(spark, what).awaitTermination()

@@ -65,12 +65,12 @@ def filled(live: Live, topic: str) -> str:
     return topic
 
 
-def rows(topic_partition: Path) -> int:
-    return sum(entry.rows for entry in catalog.holdings(open_store(str(topic_partition))))
+def rows(place: Path) -> int:
+    return sum(entry.rows for entry in catalog.holdings(open_store(str(place))))
 
 
-def holds(topic_partition: Path, least: int) -> bool:
-    return rows(topic_partition) >= least
+def holds(place: Path, least: int) -> bool:
+    return rows(place) >= least
 
 
 def exists(live: Live, topic: str) -> bool:
@@ -79,21 +79,21 @@ def exists(live: Live, topic: str) -> bool:
 
 
 def test_a_driver_that_is_killed_again_and_again(live: Live, filled: str, tmp_path: Path) -> None:
-    topic_partition = tmp_path / "archive"
+    place = tmp_path / "archive"
     cluster = ("--bootstrap", live.bootstrap)
     sizes = ("--max-offsets-per-trigger", "10000")
-    archiving = ("archive", *cluster, "--topics", filled, "--to", str(topic_partition), *sizes)
+    archiving = ("archive", *cluster, "--topics", filled, "--to", str(place), *sizes)
     for held in (1, ROWS // 2, ROWS):
         with running(*archiving) as process:
-            until(partial(holds, topic_partition, held), 120)
+            until(partial(holds, place, held), 120)
             assert process.poll() is None, "it has ended before it was killed"
             kill(process)
     assert finished(*archiving) == 0
-    assert verify.main([str(topic_partition), *cluster, "--complete", "--rows"]) == 0
-    assert rows(topic_partition) == PARTITIONS * ROWS
+    assert verify.main([str(place), *cluster, "--complete", "--rows"]) == 0
+    assert rows(place) == PARTITIONS * ROWS
 
     restored = f"{filled}-restored"
-    replaying = ("replay", str(topic_partition), *cluster, "--topic", filled, "--into", restored)
+    replaying = ("replay", str(place), *cluster, "--topic", filled, "--into", restored)
     leader = live.leader_of(filled, 0)
     with running(*replaying) as process:
         until(partial(exists, live, restored), 120)
@@ -111,7 +111,7 @@ def test_jobs_on_a_standalone_cluster(live: Live, topic: str, tmp_path: Path) ->
     live.topic(topic, partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         live.send(topic, (OutgoingRecord(b"%d" % at) for at in range(500)), partition)
-    topic_partition = tmp_path / "archive"
+    place = tmp_path / "archive"
     cluster = ("--bootstrap", live.bootstrap)
     with standalone(Path(sys.executable), tmp_path) as master:
         settings = (f"spark.pyspark.python={sys.executable}", "spark.driver.host=127.0.0.1")
@@ -121,16 +121,16 @@ def test_jobs_on_a_standalone_cluster(live: Live, topic: str, tmp_path: Path) ->
             "--topics",
             topic,
             "--to",
-            str(topic_partition),
+            str(place),
             "--max-offsets-per-trigger",
             "300",
         )
         assert finished("archive", *there, *cluster, *archiving) == 0
-        assert finished("compact", *there, str(topic_partition)) == 0
+        assert finished("compact", *there, str(place)) == 0
         into = f"{topic}-restored"
-        replaying = (str(topic_partition), "--topic", topic, "--into", into)
+        replaying = (str(place), "--topic", topic, "--into", into)
         assert finished("replay", *there, *cluster, *replaying) == 0
-    assert verify.main([str(topic_partition), *cluster, "--complete"]) == 0
+    assert verify.main([str(place), *cluster, "--complete"]) == 0
     for partition in range(PARTITIONS):
         logs = [log_of(live, name, partition) for name in (topic, into)]
         assert [one.value for one in logs[0]] == [one.value for one in logs[1]]

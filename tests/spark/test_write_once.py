@@ -78,13 +78,13 @@ def all_once() -> Counter[bytes | None]:
     "place", [TASK, BETWEEN, AFTER, pytest.param(BEFORE, marks=pytest.mark.soak)]
 )
 def test_a_stream_that_dies_and_goes_on(
-    spark: SparkSession, live: Live, topic: str, source: str, tmp_path: Path, topic_partition: str
+    spark: SparkSession, live: Live, topic: str, source: str, tmp_path: Path, place: str
 ) -> None:
     target = live.topic(f"to-{topic[-40:]}", partitions=PARTITIONS)
     frame = copied(spark, live, source)
 
     with pytest.raises(PySparkException):
-        copy(frame, live, target, tmp_path, dying_at=topic_partition)
+        copy(frame, live, target, tmp_path, dying_at=place)
     before = Counter(values_of(live, target, PARTITIONS))
     assert before < all_once(), "it died in the middle"
     copy(frame, live, target, tmp_path)

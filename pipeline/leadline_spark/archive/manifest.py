@@ -137,10 +137,6 @@ def listed(manifests: Iterable[Manifest]) -> list[ManifestEntry]:
     return sorted(kept, key=attrgetter("name"))
 
 
-EMPTY = Manifest((), {}, {})
-"""The manifest before the first batch."""
-
-
 def by_partition(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[ManifestEntry]]:
     """Return the entries of each partition, by offset."""
     files: dict[TopicPartition, list[ManifestEntry]] = defaultdict(list)

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.option_table import CONNECTION, OPTIONS, PASSED_OVER
+from leadline_spark.option_table import CONNECTION, IGNORED, OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import AUDIT, batch_of, table_schema
@@ -36,7 +36,7 @@ _TABLE_OPTIONS = {
     "table",
     "columns",
     "fetchDeadlineMs",
-    *(o.name for o in (*CONNECTION, *PASSED_OVER)),
+    *(o.name for o in (*CONNECTION, *IGNORED)),
 }
 _AUDIT_OPTIONS = {
     "startingOffsets",

@@ -62,7 +62,7 @@ def archive(
     store: ArchiveStore, *batches: Sequence[ManifestEntry], run: int = 1
 ) -> Iterator[Manifest]:
     """Write the manifests of these batches, one after the other."""
-    before = manifests.EMPTY
+    before = Manifest((), {}, {})
     for number, batch in enumerate(batches):
         before = manifests.next_manifest(batch, before)
         write(store, ManifestName(run, number).path, manifests.encode(before))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import EMPTY, Manifest, ManifestEntry
+from leadline_spark.archive.manifest import Manifest, ManifestEntry
 from leadline_spark.archive.naming import (
     DataName,
     ManifestName,
@@ -25,6 +25,8 @@ from tests.unit.spark.archives import entry
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=12)
 OFFSETS = st.integers(0, 2**63 - 1)
+
+EMPTY = Manifest((), {}, {})
 
 
 @given(TOPICS, st.integers(0, 10_000), OFFSETS, OFFSETS)

@@ -10,7 +10,16 @@ from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import CODES, LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
-from leadline_spark.options import KINDS, Options, parse_duration
+from leadline_spark.options import (
+    DOCUMENT,
+    DURATION,
+    FLAG,
+    LIST,
+    NUMBER,
+    TEXT,
+    Options,
+    parse_duration,
+)
 from leadline_spark.read.bounds import end_of, refuse_ends, start_of
 from leadline_spark.read.columns import spark_schema, wanted_columns
 from leadline_spark.read.offsets import EARLIEST, LATEST
@@ -26,7 +35,7 @@ def test_the_table_is_sound() -> None:
     names = [name.lower() for row in OPTIONS for name in (row.name, *row.aliases)]
 
     assert len(set(names)) == len(names)
-    assert {row.kind for row in OPTIONS} <= set(KINDS)
+    assert {row.kind for row in OPTIONS} <= {TEXT, NUMBER, FLAG, DURATION, DOCUMENT, LIST}
     # A default is a value that a user could have given.
     Options(OPTIONS, {row.name: row.default for row in OPTIONS if row.default is not None})
 
