@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -144,13 +145,6 @@ TABLES = tuple(_TABLES)
 _JSON = ("resource", "before", "after", "zk")
 _NAMED = {"topic": str, "partition": int, "broker": int, "group": str, "config": str, "task": str}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ATOMS: dict[DataType, pa.DataType] = {
-    _INT: pa.int32(),
-    _LONG: pa.int64(),
-    _TEXT: pa.string(),
-    _FLAG: pa.bool_(),
-    _TIME: pa.timestamp("us", "UTC"),
-}
 
 
 def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
@@ -168,16 +162,8 @@ def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the exact Arrow schema that Spark expects for these columns."""
-    return pa.schema([pa.field(field.name, _arrow(field.dataType)) for field in schema])
-
-
-def _arrow(kind: DataType) -> pa.DataType:
-    if isinstance(kind, ArrayType):
-        return pa.list_(_arrow(kind.elementType))
-    if isinstance(kind, StructType):
-        return pa.struct([pa.field(field.name, _arrow(field.dataType)) for field in kind])
-    return _ATOMS[kind]
+    """Return the Arrow schema that Spark expects for these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def read_row(table: str, line: bytes) -> dict[str, Any]:
