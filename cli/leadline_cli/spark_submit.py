@@ -17,7 +17,7 @@ from typing import Final
 
 from leadline_cli.java_runtime import package_directory, spark_java_home
 
-PACKAGE: Final = "leadline_spark"
+PACKAGES: Final = ("leadline_client", "leadline_spark")
 ZIP_NAME: Final = "leadline-spark.zip"
 LOCAL: Final = "local[*]"
 
@@ -75,12 +75,12 @@ def submit_command(
 
 
 def write_package(path: Path) -> None:
-    """Write the zip of the package's modules and data files."""
-    root = package_directory(PACKAGE)
+    """Write the zip with the modules and data files of the pipeline and the client library."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
-        for file in sorted(root.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                package.write(file, file.relative_to(root.parent))
+        for root in map(package_directory, PACKAGES):
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    package.write(file, file.relative_to(root.parent))
 
 
 def _conf_words(conf: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the report says in words: the verdict, the tiles, the names, the definitions."""
+"""The texts of the report: the verdict, the tiles, the names, the definitions."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ DEFINITIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A figure with its name; `tone` is good, bad or plain."""
+    """A number with its name; `tone` is good, bad or plain."""
 
     name: str
     value: str
@@ -116,10 +116,10 @@ class Tile:
 
 
 def verdict(figures: Mapping[str, Any]) -> list[str]:
-    """Return what happened in a few sentences, the worst first."""
+    """Return what happened, in a few sentences."""
     partitions, leadership = figures["partitions"], figures["leadership"]
     gaps = partitions["no_leader"]
-    told = [
+    lines = [
         (
             f"In {words.duration(figures['period']['duration_ms'])}, "
             f"{words.plural(partitions['count'], 'partition')} had a leader for "
@@ -128,13 +128,13 @@ def verdict(figures: Mapping[str, Any]) -> list[str]:
     ]
     missing = figures["period"]["missing"]
     if missing:
-        told.append(
+        lines.append(
             f"{words.plural(missing, 'entry', 'entries')} of the history in between "
             f"{'is' if missing == 1 else 'are'} missing: what happened there is not counted."
         )
     unclean = leadership["by_cause"]["unclean"]
     if unclean:
-        told.append(
+        lines.append(
             f"{words.plural(unclean, 'unclean election').capitalize()} may have lost records that "
             "were acknowledged."
         )
@@ -143,21 +143,21 @@ def verdict(figures: Mapping[str, Any]) -> list[str]:
         if gaps["censored"] and not open_:
             open_ = f"; {gaps['censored']} of them still open at the end"
         there = "There was" if gaps["spans"] == 1 else "There were"
-        told.append(
+        lines.append(
             f"{there} {words.plural(gaps['spans'], 'gap')} without leader, "
             f"the longest {words.duration(gaps['longest_ms'])}{open_}."
         )
     brokers, failovers = figures["brokers"], figures["controllers"]["failovers"]
-    told.append(
+    lines.append(
         f"{words.plural(brokers['failures'], 'broker failure').capitalize()}, "
         f"{words.plural(brokers['planned_stops'], 'planned stop')}, "
         f"{words.plural(failovers, 'controller failover')}."
     )
-    return told
+    return lines
 
 
 def tiles(figures: Mapping[str, Any]) -> list[Tile]:
-    """Return the figures to look at first."""
+    """Return the most important numbers."""
     partitions, brokers, elections = figures["partitions"], figures["brokers"], figures["elections"]
     leadership, moves = figures["leadership"], figures["reassignments"]
     below, missing = partitions["below_min_isr"], partitions["under_replicated"]

@@ -6,16 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from leadline_spark.cluster.cluster import Cluster, Connection, Leader, PartitionOffsets
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import (
+    ClusterClient,
+    Connection,
+    LeaderOffsets,
+    PartitionLeader,
+)
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import DataLossChecker
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
+from leadline_spark.read.offsets import OffsetAndEpoch, SourceOffset
+from leadline_spark.read.subscription import SourceSubscription
 from tests.unit.spark.standin import Said, StandIn, stand_in
 
-PLACE = TopicPartition("t", 0)
-STOOD = SourceOffset({PLACE: Position(40, 1)}, {"t": "id"})
+PARTITION = TopicPartition("t", 0)
+STOOD = SourceOffset({PARTITION: OffsetAndEpoch(40, 1)}, {"t": "id"})
 
 
 @pytest.fixture
@@ -26,9 +32,13 @@ def broker() -> Iterator[StandIn]:
 
 def begins(broker: StandIn, start: int, *, fail: bool) -> int:
     """Return where a stream that stood at 40 in epoch 1 goes on, with a leader of epoch 3."""
-    heads = OffsetFetcher(Cluster(Connection((broker.url,))), Subscription(topics=("t",)), 5.0)
-    view = View({PLACE: "id"}, {PLACE: PartitionOffsets(start, 50, Leader(broker.url, 3))})
-    return DataLossChecker(heads, fail=fail).begins(STOOD, view)[PLACE]
+    fetcher = OffsetFetcher(
+        ClusterClient(Connection((broker.url,))), SourceSubscription(topics=("t",)), 5.0
+    )
+    snapshot = OffsetSnapshot(
+        {PARTITION: "id"}, {PARTITION: LeaderOffsets(start, 50, PartitionLeader(broker.url, 3))}
+    )
+    return DataLossChecker(fetcher, fail=fail).start_offsets(STOOD, snapshot)[PARTITION]
 
 
 def test_a_partition_that_was_removed_and_added_anew_is_read_from_its_beginning(

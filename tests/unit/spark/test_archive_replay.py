@@ -12,14 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_broker.domain import publishes
-from leadline_spark.archive import filling
-from leadline_spark.archive.filling import Filling, batches, chunks_of, publisher_id, uploads
+from leadline_client.wire import TopicPartition
+from leadline_spark.archive import partition_replay
 from leadline_spark.archive.parquet import SCHEMA, RowGroups
+from leadline_spark.archive.partition_replay import (
+    PartitionReplay,
+    batches,
+    publisher_id,
+    row_group_chunks,
+    uploads,
+)
 from leadline_spark.archive.storage import LocalStore
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.codec.decode import decode
 from leadline_spark.codec.frames import frames
-from leadline_spark.read.offsets import TopicPartition
 from tests.unit.spark.archives import data_file, records
 
 COLUMNS = ("timestamp", "timestampType", "key", "value", "headers")
@@ -72,7 +78,7 @@ def test_what_is_sent_is_what_was_archived(rows: list[dict[str, Any]]) -> None:
 
 
 def test_a_batch_holds_no_more_than_a_broker_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filling, "BATCH_BYTES", 300)
+    monkeypatch.setattr(partition_replay, "BATCH_BYTES", 300)
     archived = records(range(200))
     made = list(batches(archived))
     assert len(made) > 10
@@ -83,13 +89,15 @@ def test_chunks_are_row_groups_one_behind_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RowGroups.__init__, "__defaults__", (60, 1 << 20))
-    monkeypatch.setattr(filling, "UPLOAD_BYTES", 1)
-    monkeypatch.setattr(filling, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(partition_replay, "UPLOAD_BYTES", 1)
+    monkeypatch.setattr(partition_replay, "BATCH_BYTES", 1_000)
     store = LocalStore(tmp_path)
     # It begins at offset 500 in the archive, and at 0 in the new topic.
     files = (data_file(store, 500, 599), data_file(store, 600, 749))
-    todo = Filling(str(tmp_path), files, TopicPartition("u", 0), "app", Connection(("http://b",)))
-    chunks = chunks_of(todo)
+    todo = PartitionReplay(
+        str(tmp_path), files, TopicPartition("u", 0), "app", Connection(("http://b",))
+    )
+    chunks = row_group_chunks(todo)
     assert [(chunk.number, chunk.start, chunk.end) for chunk in chunks] == [
         (0, 0, 60),
         (1, 60, 100),

@@ -1,4 +1,4 @@
-"""Records gather in lanes and leave in batches: in order, in bounds, and with their failures."""
+"""Records gather in buffers and leave in batches: in order, in bounds, and with their failures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.codec.encode import RECORD_OVERHEAD, Records
-from leadline_spark.read.offsets import TopicPartition
-from leadline_spark.write.partition_buffers import Lanes
+from leadline_spark.write.partition_buffers import PartitionBuffers
 
 
 class Notes:
-    """An outlet that writes down what it is given."""
+    """An writer that writes down what it is given."""
 
     def __init__(self) -> None:
         self.sent: list[list[int]] = []
@@ -26,7 +26,7 @@ class Notes:
         return b",".join(records.value.to_pylist())
 
     def send(self, batch: bytes) -> None:
-        assert self._busy.acquire(blocking=False), "two requests of one lane at a time"
+        assert self._busy.acquire(blocking=False), "two requests of one buffer at a time"
         try:
             if self.failure is not None:
                 raise self.failure
@@ -48,39 +48,43 @@ PIECES = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 30)), max_size=20)
 def test_each_lane_sends_all_it_was_given_in_order(
     pieces: list[tuple[int, int]], batch_bytes: int, buffer_bytes: int
 ) -> None:
-    outlets = {number: Notes() for number in range(4)}
+    writers = {number: Notes() for number in range(4)}
     given_: dict[int, list[int]] = {number: [] for number in range(4)}
-    with Lanes(
-        lambda place: outlets[place.partition], batch_bytes=batch_bytes, buffer_bytes=buffer_bytes
-    ) as lanes:
+    with PartitionBuffers(
+        lambda topic_partition: writers[topic_partition.partition],
+        batch_bytes=batch_bytes,
+        buffer_bytes=buffer_bytes,
+    ) as buffers:
         for number, count in pieces:
             start = len(given_[number])
             values = list(range(start, start + count))
             given_[number] += values
-            lanes.add(TopicPartition("t", number), records(values))
-        lanes.finish()
-    for number, outlet in outlets.items():
-        assert [value for batch in outlet.sent for value in batch] == given_[number]
-        for batch in outlet.sent:
+            buffers.add(TopicPartition("t", number), records(values))
+        buffers.finish()
+    for number, writer in writers.items():
+        assert [value for batch in writer.sent for value in batch] == given_[number]
+        for batch in writer.sent:
             size = sum(RECORD_OVERHEAD + len(str(value)) for value in batch)
             assert len(batch) == 1 or size <= batch_bytes
 
 
 def test_what_fails_in_a_lane_fails_the_task() -> None:
-    outlet = Notes()
-    outlet.failure = RuntimeError("the disk is full")
-    with Lanes(lambda _: outlet, batch_bytes=10, buffer_bytes=1_000) as lanes:
-        lanes.add(TopicPartition("t", 0), records([1]))
+    writer = Notes()
+    writer.failure = RuntimeError("the disk is full")
+    with PartitionBuffers(lambda _: writer, batch_bytes=10, buffer_bytes=1_000) as buffers:
+        buffers.add(TopicPartition("t", 0), records([1]))
         with pytest.raises(RuntimeError, match="disk is full"):
-            lanes.finish()
+            buffers.finish()
 
 
 def test_lanes_that_are_not_full_are_emptied_when_all_together_hold_too_much() -> None:
-    outlets = {number: Notes() for number in range(4)}
-    with Lanes(
-        lambda place: outlets[place.partition], batch_bytes=1_000, buffer_bytes=100
-    ) as lanes:
+    writers = {number: Notes() for number in range(4)}
+    with PartitionBuffers(
+        lambda topic_partition: writers[topic_partition.partition],
+        batch_bytes=1_000,
+        buffer_bytes=100,
+    ) as buffers:
         for number in range(4):
-            lanes.add(TopicPartition("t", number), records([1, 2]))
-        lanes.finish()
-        assert all(outlet.sent == [[1, 2]] for outlet in outlets.values())
+            buffers.add(TopicPartition("t", number), records([1, 2]))
+        buffers.finish()
+        assert all(writer.sent == [[1, 2]] for writer in writers.values())
