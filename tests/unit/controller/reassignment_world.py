@@ -1,4 +1,4 @@
-"""One partition under reassignment, whose brokers die, return, lag and catch up as a seed says.
+"""One partition under reassignment, whose brokers fail, return, lag and catch up at random.
 
 The controller has no memory here: each action follows from the nodes as they are,
 which is what a new controller would see after any single write. Every action is
@@ -41,7 +41,7 @@ LIMITS = (1, 1, 2, 2, 3, 5, None)
 
 
 class World:
-    """A partition, its brokers, and what has been seen of its reassignment."""
+    """A partition, its brokers, and the observed course of its reassignment."""
 
     def __init__(self, seed: int, algorithm: ReassignmentAlgorithm) -> None:
         self.random = Random(seed)
@@ -69,7 +69,7 @@ class World:
     # -- what happens to brokers, and what operators do -------------------------
 
     def happen(self) -> None:
-        """Let one thing happen."""
+        """Apply one random event."""
         weights = {
             self.act: 8,
             self.catch_up: 8,
@@ -87,7 +87,7 @@ class World:
             self.random.choices(list(weights), list(weights.values()))[0]()
 
     def catch_up(self) -> None:
-        """A live follower gets in sync with a live leader, and forgets that it was restarted."""
+        """Let a live follower catch up with a live leader; it is then no longer stale."""
         state = self.state
         if state.leader not in state.in_sync:
             return
@@ -115,23 +115,23 @@ class World:
             self._change(live=self.state.live | {returned}, stale=self.state.stale | {returned})
 
     def bounce(self) -> None:
-        """A broker restarts before its session expires."""
+        """Restart a broker before its session expires."""
         broker = self.random.choice(sorted(self.state.live) or [0])
         if broker in self.state.live:
             self._change(stale=self.state.stale | {broker})
 
     def fail_over(self) -> None:
-        """The controller heeds deaths and restarts, as failover decisions do."""
+        """Apply the failover decision for failures and restarts."""
         state = self.state
-        standing = state.live - state.stale
-        kind = ElectionKind.REPLICA_OFFLINE if state.leader in standing else ElectionKind.OFFLINE
-        chosen = elect(kind, state.replicas, state.isr, standing, leader=state.leader)
+        present = state.live - state.stale
+        kind = ElectionKind.REPLICA_OFFLINE if state.leader in present else ElectionKind.OFFLINE
+        chosen = elect(kind, state.replicas, state.isr, present, leader=state.leader)
         if chosen.leader == NO_LEADER:
             chosen = elect(ElectionKind.OFFLINE, state.replicas, state.isr, state.live)
         self._change(leader=chosen.leader, isr=chosen.isr, stale=frozenset())
 
     def lose_controller(self) -> None:
-        """A controller decides, and dies before it writes."""
+        """Let a controller decide and fail before it writes."""
         if not self.finished:
             next_action(self.state)
 
@@ -147,19 +147,19 @@ class World:
             self._aim(cancelled=True)
 
     def heal(self, *, everybody: bool) -> None:
-        """Let brokers return, and whoever is live catch up."""
+        """Let brokers return, and all live replicas catch up."""
         if everybody:
             self._change(live=frozenset(self.brokers))
         self.fail_over()
         if self.state.leader == NO_LEADER:
             return
-        standing = tuple(b for b in self.state.replicas if b in self.state.live)
-        self._change(isr=standing, stale=frozenset())
+        present = tuple(b for b in self.state.replicas if b in self.state.live)
+        self._change(isr=present, stale=frozenset())
 
     # -- the reassignment --------------------------------------------------------
 
     def act(self) -> Action | None:
-        """Do what the machine says, and hold it to the invariants."""
+        """Apply the next action of the state machine, and check the invariants."""
         if self.finished:
             return None
         before = self.state
@@ -172,7 +172,7 @@ class World:
         return action
 
     def settle(self, *, everybody: bool) -> Wait | None:
-        """Act, with catching up in between, until it is done or waits for good."""
+        """Apply actions, and catch up in between, until the machine is done or waits forever."""
         for _ in range(20 + 8 * len({*self.state.replicas, *self.state.goal})):
             self.heal(everybody=everybody)
             action = self.act()
@@ -213,7 +213,9 @@ class World:
             deficit = insync_floor(before.min_insync_replicas, before.goal) - len(in_sync)
             available = (before.live & {*before.goal}) - {*before.replicas}
             assert len(added) <= max(limit, deficit), "I2"
-            assert len(added) >= min(deficit, len(available)), "producers wait longer than need be"
+            assert len(added) >= min(deficit, len(available)), (
+                "producers wait longer than necessary"
+            )
             assert added <= before.live, "I10"
             future = before.goal[0]
             if self.steps_since_target == 0 and future in before.live:
@@ -227,13 +229,13 @@ class World:
         assert not drops & {*before.goal}, "I6"
         if drops - cancelled:
             assert not self.owed & {*before.replicas}, "I9"
-            assert not cancelled, "only what is no longer wanted stops before the step ends"
+            assert not cancelled, "only additions outside the target stop before the step ends"
         floor = insync_floor(before.min_insync_replicas, before.goal)
         was, now = len(before.in_sync), len(self.state.in_sync)
         assert now >= min(was, floor), "I3"
         assert action.leader == before.leader
         assert not (action.finished and action.adding), "unfinished"
-        assert action.leader in self.state.in_sync, "a leader from outside"
+        assert action.leader in self.state.in_sync, "a leader outside the ISR"
         future = before.goal[0]
         if before.algorithm is INCREMENTAL and future in before.in_sync:
             assert action.leader == future, "I7"

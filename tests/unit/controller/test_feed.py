@@ -1,4 +1,4 @@
-"""Whoever follows the feed knows what the cluster is, from wherever they began."""
+"""A reader of the change feed knows the state of the cluster, from any starting version."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.controller.images import TOPIC, broker, cluster, state
 
 
 class Reader:
-    """Keeps what it is told."""
+    """Applies the events that it receives."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, object] = {}
@@ -98,9 +98,7 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(st.lists(CHANGES, max_size=3), max_size=12), st.data())
-def test_a_reader_who_follows_knows_what_is_there(
-    story: list[list[Change]], data: st.DataObject
-) -> None:
+def test_a_reader_knows_the_current_state(story: list[list[Change]], data: st.DataObject) -> None:
     image = ClusterImage()
     reader, feed = Reader(), ChangeFeed(image, 0)
     for changes in story:
@@ -116,7 +114,7 @@ def test_a_reader_who_follows_knows_what_is_there(
     assert feed.poll() == []
 
 
-def test_only_the_partition_that_changed_is_told_of() -> None:
+def test_only_the_changed_partition_is_sent() -> None:
     image = cluster({1, 2}, {0: (1, 2), 1: (1, 2)}, {0: state(1, (1, 2)), 1: state(1, (1, 2))})
     feed = ChangeFeed(image, 0)
     feed.poll()
@@ -127,7 +125,7 @@ def test_only_the_partition_that_changed_is_told_of() -> None:
     assert (changed.configs, changed.removed) == (None, ())
 
 
-def test_whoever_begins_without_a_version_hears_only_what_comes() -> None:
+def test_a_reader_without_a_version_gets_only_later_changes() -> None:
     image = cluster({1}, {0: (1,)})
     feed = ChangeFeed(image, None)
     assert feed.poll() == []

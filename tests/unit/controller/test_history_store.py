@@ -1,4 +1,4 @@
-"""The history's database: on SQLite, and on PostgreSQL where a server can be started."""
+"""The history database on SQLite, and on PostgreSQL if a server can be started."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.checks.audit_records import replay
 
 @pytest.fixture(scope="module")
 def postgresql() -> Iterator[str]:
-    """Yield the URL of a PostgreSQL server of this module's own.
+    """Yield the URL of a PostgreSQL server for this module.
 
     It does not run as root, so its directory must not lie in one that only root may enter.
     """
@@ -55,7 +55,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
-    """Yield an engine on a database of the present version."""
+    """Yield an engine on a migrated database."""
     made = open_database(url)
     yield made
     made.dispose()
@@ -80,7 +80,7 @@ def test_the_migrations_make_the_tables_that_the_code_uses(engine: Engine) -> No
         assert compare_metadata(context, metadata) == []
 
 
-def test_what_is_stored_is_read_back_as_it_was(engine: Engine) -> None:
+def test_stored_records_are_read_back_unchanged(engine: Engine) -> None:
     store = HistoryStore(engine)
     told = {"resource": {"topic": "orders"}, "before": {"a": [1]}, "after": {"b": None}}
     records = [made(0), made(1, **told, zk={"/x": 3}), made(2, changes=())]
@@ -89,7 +89,7 @@ def test_what_is_stored_is_read_back_as_it_was(engine: Engine) -> None:
     assert store.ids() == (0, 2)
 
 
-def test_storing_again_what_is_there_changes_nothing(engine: Engine) -> None:
+def test_storing_a_record_again_changes_nothing(engine: Engine) -> None:
     store = HistoryStore(engine)
     store.append([made(0), made(1)])
     store.append([made(0, cause="another"), made(1), made(2)])
@@ -135,7 +135,7 @@ def test_pages_follow_one_another_in_both_orders(engine: Engine) -> None:
         assert seen == expected
 
 
-def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> None:
+def test_expired_entries_are_deleted_and_their_state_stays(engine: Engine) -> None:
     store = HistoryStore(engine)
     records = [made(number) for number in range(5)]
     store.append(records)
@@ -144,13 +144,13 @@ def test_what_is_past_its_retention_goes_and_its_sum_stays(engine: Engine) -> No
     assert [record.id for record in all_of(store)] == [3, 4]
     assert store.past(time_ms=None, zxid=None) == whole
     assert store.past(time_ms=None, zxid=102) == replay(records[:3])
-    assert store.past(time_ms=None, zxid=101).audit_id == -1, "that is forgotten"
+    assert store.past(time_ms=None, zxid=101).audit_id == -1, "its entry was deleted"
     store.append([made(5)])
     assert store.ids() == (3, 5)
 
 
-def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -> None:
-    """A task that somebody wrote by hand tells what it likes, and must not end the history."""
+def test_entries_that_cannot_be_projected_are_stored(engine: Engine) -> None:
+    """A task that an operator wrote may have any content, and must not stop the history."""
     store = HistoryStore(engine)
     failed = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
     told: list[dict[str, Any]] = [
@@ -171,7 +171,7 @@ def test_what_nothing_can_be_drawn_from_is_stored_all_the_same(engine: Engine) -
     assert sorted(row.broker for row in store.failures(None, 10)) == [1, 2]
 
 
-def test_nothing_is_stored_twice_after_everything_was_forgotten(engine: Engine) -> None:
+def test_nothing_is_stored_twice_after_all_entries_were_deleted(engine: Engine) -> None:
     store = HistoryStore(engine)
     store.append([made(0), made(1)])
     store.forget_before(10_000)
@@ -189,8 +189,8 @@ def test_the_past_goes_by_time_or_by_transaction(engine: Engine) -> None:
         assert store.past(time_ms=None, zxid=100 + number) == until
 
 
-def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
-    """A gap is written when it is found, long after what is missing, and by no transaction."""
+def test_a_gap_does_not_change_the_past_before_it(engine: Engine) -> None:
+    """A gap has the time of its detection, long after the missing entries, and no zxid."""
     store = HistoryStore(engine)
     records = [made(number) for number in range(6)]
     gap = AuditRecord(3, 0, AuditEntry(9_000, "", "controller-1", "history_gap"))
@@ -204,8 +204,8 @@ def test_the_past_before_a_gap_is_no_other_than_it_was(engine: Engine) -> None:
             assert (past.audit_id, past.complete) == (number, complete)
 
 
-def test_what_no_column_has_room_for_holds_up_nothing(engine: Engine) -> None:
-    """Requests that are refused are told of, too, whatever they named."""
+def test_values_that_exceed_a_column_block_nothing(engine: Engine) -> None:
+    """Refused requests are audited, too, and may contain any value."""
     store = HistoryStore(engine)
     odd = "a\0b" * 100
     told: list[dict[str, Any]] = [
@@ -220,8 +220,8 @@ def test_what_no_column_has_room_for_holds_up_nothing(engine: Engine) -> None:
     ]
 
 
-def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) -> None:
-    """Chunks may be over before the last partition has a leader, and can be queued."""
+def test_a_failure_that_is_healed_in_parts_counts_all_parts(engine: Engine) -> None:
+    """Chunks may be over before the last partition has a leader and can be queued."""
     store = HistoryStore(engine)
     when = {"failure_timestamp": 5}
     over = {
@@ -253,7 +253,7 @@ def test_a_failure_that_is_healed_bit_by_bit_counts_all_of_it(engine: Engine) ->
     assert (row.outcome, row.bytes_moved, row.over_at) == ("healed", 14, 3000)
 
 
-def test_a_broker_is_back_with_the_entry_that_takes_its_note_away(engine: Engine) -> None:
+def test_a_broker_has_returned_with_the_entry_that_removes_its_failure(engine: Engine) -> None:
     store = HistoryStore(engine)
     about: dict[str, Any] = {"resource": {"broker": 1}, "changes": ()}
     noted = {"failure_timestamp": 5, "incarnation": 0, "controller_epoch": 1}
@@ -308,7 +308,7 @@ def test_a_file_that_is_no_database_is_set_aside(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_temporarily_unusable_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     store = HistoryStore(open_database(f"sqlite:///{path}"))
     store.append([made(0)])
@@ -325,7 +325,7 @@ def test_a_file_that_cannot_be_used_at_the_moment_is_left_where_it_is(tmp_path: 
     again.close()
 
 
-async def test_a_history_without_a_place_is_kept_in_memory() -> None:
+async def test_a_history_without_a_url_is_kept_in_memory() -> None:
     history = SqlHistory("")
     await history.open("one")
     await history.append([made(0)])
@@ -333,7 +333,7 @@ async def test_a_history_without_a_place_is_kept_in_memory() -> None:
     await history.close()
 
 
-def test_databases_that_are_opened_side_by_side_are_each_migrated(tmp_path: Path) -> None:
+def test_databases_that_are_opened_concurrently_are_each_migrated(tmp_path: Path) -> None:
     urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(16)]
     with ThreadPoolExecutor(8) as threads:
         for engine in threads.map(open_database, urls):

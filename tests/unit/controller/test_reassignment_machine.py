@@ -1,4 +1,4 @@
-"""The reassignment of one partition, phase by phase; and the window over many of them."""
+"""The reassignment of one partition in each phase, and the window over many partitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEGACY = ReassignmentAlgorithm.LEGACY
 
 
 def state(replicas: tuple[int, ...], target: tuple[int, ...], **members: Any) -> ReassignmentState:
-    """Return a partition: everybody is live, the replicas are in sync, the first one leads."""
+    """Return a partition whose brokers are all live and in sync; the first replica leads."""
     defaults: dict[str, Any] = {
         "leader": replicas[0],
         "isr": replicas,
@@ -52,7 +52,7 @@ def in_sync(now: ReassignmentState) -> ReassignmentState:
 
 
 def test_each_step_expands_elects_and_shrinks() -> None:
-    """The seed's last three brokers of five, write by write."""
+    """The last three brokers of the example of KIP-435, write by write."""
     now = state((5, 6, 2, 3, 4), (5, 6, 7, 8, 9), replica_movements=2, start=(0, 1, 2, 3, 4))
     expand = next_action(now)
     assert expand == Expand((5, 6, 7, 8, 2, 3, 4), adding=(7, 8), removing=(2, 3))
@@ -143,7 +143,7 @@ def test_a_leader_waits_for_its_turn() -> None:
     assert next_action(now) == Elect(2)
 
 
-def test_every_phase_refuses_what_its_row_does_not_name() -> None:
+def test_every_phase_refuses_illegal_actions() -> None:
     examples = {
         ReassignmentPhase.WAITING: state((0, 1), (2, 3), leader=-1),
         ReassignmentPhase.INIT: state((0, 1), (2, 3)),
@@ -181,7 +181,7 @@ def candidates(*rows: tuple[int, int, bool, bool]) -> list[StepCandidate]:
     return [StepCandidate(name(number), request, *flags) for number, request, *flags in rows]
 
 
-def test_leader_moves_first_then_others_in_order() -> None:
+def test_leader_movements_come_first_then_others_in_order() -> None:
     waiting = candidates(
         (0, 1, False, False),
         (1, 1, False, True),
@@ -195,13 +195,13 @@ def test_leader_moves_first_then_others_in_order() -> None:
     assert batch == [name(1), name(2), name(5), name(4), name(0)]
 
 
-def test_places_stay_empty_where_only_leader_moves_are_left() -> None:
+def test_the_window_stays_partly_empty_if_only_leader_movements_are_left() -> None:
     waiting = candidates((0, 1, False, True), (1, 1, False, True))
     limits = ReassignmentLimits(partition_movements=9, leader_movements=2)
     assert collect_reassignment_batch(waiting, {name(7): True}, limits) == [name(0)]
 
 
-def test_what_is_in_flight_takes_places() -> None:
+def test_partitions_in_flight_count_against_the_window() -> None:
     waiting = candidates((0, 1, False, False), (1, 1, False, False))
     limits = ReassignmentLimits(partition_movements=2)
     assert collect_reassignment_batch(waiting, {name(7): False, name(8): True}, limits) == []
@@ -224,13 +224,13 @@ def test_only_a_step_that_can_begin_is_a_candidate() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_hundred_partitions_never_exceed_a_limit(seed: int) -> None:
-    """Partitions go through the window together; a raised limit is heeded at the next step."""
-    chance = Random(seed)
+    """Partitions share the window; a raised limit applies from the next step on."""
+    random = Random(seed)
     limits = ReassignmentLimits(1, partition_movements=12, leader_movements=3)
     partitions = {}
     for number in range(100):
-        replicas = tuple(chance.sample(range(10), 3))
-        target = tuple(chance.sample(range(10), 3))
+        replicas = tuple(random.sample(range(10), 3))
+        target = tuple(random.sample(range(10), 3))
         partitions[name(number)] = state(replicas, target, replica_movements=1)
     peak = (0, 0)
     for _ in range(4000):
@@ -245,8 +245,8 @@ def test_a_hundred_partitions_never_exceed_a_limit(seed: int) -> None:
         if not batch:
             if not flying:
                 break
-            moving = chance.choice(sorted(flying))
-            now = in_sync(partitions[moving]) if chance.random() < 0.5 else partitions[moving]
+            moving = random.choice(sorted(flying))
+            now = in_sync(partitions[moving]) if random.random() < 0.5 else partitions[moving]
             action = next_action(now)
             partitions[moving] = now = apply_action(now, action)
             if isinstance(action, Finish) or (isinstance(action, Shrink) and action.finished):

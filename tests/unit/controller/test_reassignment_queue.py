@@ -1,4 +1,4 @@
-"""What is due for many reassignments, and what it writes; without any IO."""
+"""Due actions of many reassignments, and their writes; without any IO."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def name(number: int) -> TopicPartition:
 
 
 def world(*rows: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[ClusterImage, ReassignmentQueue]:
-    """Return partitions that are to go from the first to the second replicas, and their queue."""
+    """Return partitions that move from the first to the second replicas, and their queue."""
     image = cluster(
         range(1, 10),
         {number: start for number, (start, _) in enumerate(rows)},
@@ -58,7 +58,7 @@ def world(*rows: tuple[tuple[int, ...], tuple[int, ...]]) -> tuple[ClusterImage,
 
 
 def write(image: ClusterImage, due: list[DueAction]) -> TopicChange:
-    """Apply what is due as if ZooKeeper had accepted it."""
+    """Apply due actions as if ZooKeeper had accepted them."""
     topic = image.topics[TOPIC]
     change = publish_actions(topic, due, image.controller_epoch)
     if change.assignment is not None:
@@ -70,7 +70,7 @@ def write(image: ClusterImage, due: list[DueAction]) -> TopicChange:
 
 
 def catch_up(image: ClusterImage, queue: ReassignmentQueue, *numbers: int) -> None:
-    """Take every replica into the ISR."""
+    """Add every replica to the ISR."""
     for number in numbers:
         partition = image.topics[TOPIC].partitions[number]
         assert partition.state is not None
@@ -112,8 +112,8 @@ def test_a_reassignment_expands_elects_shrinks() -> None:
     assert (after.leader, after.isr, after.controller_epoch) == (3, (2, 3), 7)
 
 
-def test_who_is_dropped_is_eligible_no_more() -> None:
-    """KIP-966: nobody is to be elected who has no replica."""
+def test_a_dropped_replica_is_no_longer_eligible() -> None:
+    """KIP-966: a broker without a replica must not be elected."""
     image, queue = world(((1, 2, 4), (1, 2, 3)))
     short = PartitionState(1, 4, (1,), 1, eligible=(2, 4))
     image.apply([StateSet(TOPIC, 0, short, 4, 20)])
@@ -126,7 +126,7 @@ def test_who_is_dropped_is_eligible_no_more() -> None:
 
 
 def test_a_drained_broker_is_not_made_the_leader_on_the_way() -> None:
-    """The drain would take leadership away again, and the reassignment give it back, for ever."""
+    """Otherwise drain and reassignment would move the leader back and forth forever."""
     image, queue = world(((1, 2), (3, 4)))
     write(image, queue.due(image, NO_LIMITS))
     half = PartitionState(1, 5, (1, 2, 3), 7)
@@ -138,7 +138,7 @@ def test_a_drained_broker_is_not_made_the_leader_on_the_way() -> None:
     (due,) = queue.due(image, NO_LIMITS)
     assert due.action == Elect(4)
     image.draining = frozenset()
-    assert queue.has_changes(image, NO_LIMITS), "who is drained is news"
+    assert queue.has_changes(image, NO_LIMITS), "a change of the draining brokers counts"
     assert queue.due(image, NO_LIMITS)[0].action == Elect(3)
 
 
@@ -151,7 +151,7 @@ def test_a_drained_broker_leads_where_nobody_else_of_the_target_can() -> None:
 
 
 def test_a_member_that_registered_since_leaves_the_isr_with_the_next_write() -> None:
-    """Rule R9: the write is later than the registration, and would make it look like a member."""
+    """Rule R9: the write is later than the registration and would confirm its membership."""
     image, queue = world(((1, 2), (1, 3)))
     image.apply([BrokerUp(broker(2, incarnation=1), zxid=30)])
     change = write(image, queue.due(image, NO_LIMITS))
@@ -166,7 +166,7 @@ def test_an_intent_for_an_earlier_topic_of_the_name_moves_nothing() -> None:
     assert len(queue.due(image, NO_LIMITS)) == 1
 
 
-def test_what_is_due_stays_due_until_it_is_written() -> None:
+def test_an_action_stays_due_until_it_is_written() -> None:
     image, queue = world(((1,), (2,)))
     assert queue.due(image, NO_LIMITS) == queue.due(image, NO_LIMITS) != []
 
@@ -179,7 +179,7 @@ def test_a_partition_at_its_target_is_finished_without_a_new_epoch() -> None:
     assert (change.decisions, change.assignment, change.finished) == ([], None, [NAME])
 
 
-def test_places_are_taken_in_order_and_given_free_by_the_end_of_a_step() -> None:
+def test_the_window_is_filled_in_order_and_freed_by_the_end_of_a_step() -> None:
     image, queue = world(*(((1, 2), (1, 3)) for _ in range(4)))
     limits = ReassignmentLimits(partition_movements=2)
     due = queue.due(image, limits)
@@ -196,7 +196,7 @@ def test_places_are_taken_in_order_and_given_free_by_the_end_of_a_step() -> None
     assert [one.topic_partition.partition for one in queue.due(image, limits)] == [2]
 
 
-def test_free_places_are_filled_with_steps_that_move_no_leader() -> None:
+def test_the_window_is_filled_with_steps_that_move_no_leader() -> None:
     image, queue = world(((1, 2), (3, 2)), ((1, 2), (3, 2)), ((1, 2), (1, 3)))
     limits = ReassignmentLimits(leader_movements=1)
     assert [one.topic_partition.partition for one in queue.due(image, limits)] == [0, 2]
@@ -225,7 +225,7 @@ def test_running_steps_beyond_a_lowered_leader_limit_hold_their_elections() -> N
     assert queue.blocked_by_leader_limit(limits) == {name(1)}
 
 
-def test_news_is_what_has_changed_since_the_last_decision() -> None:
+def test_has_changes_since_the_last_decision() -> None:
     image, queue = world(((1,), (2,)))
     assert queue.has_changes(image, NO_LIMITS)
     queue.due(image, NO_LIMITS)
@@ -236,7 +236,7 @@ def test_news_is_what_has_changed_since_the_last_decision() -> None:
     image.apply([BrokerDown(9, 70)])
     assert queue.has_changes(image, NO_LIMITS)
     queue.refresh(image, NO_LIMITS)
-    assert queue.has_changes(image, NO_LIMITS), "to look is not to decide"
+    assert queue.has_changes(image, NO_LIMITS), "a refresh is not a decision"
     queue.due(image, NO_LIMITS)
     assert not queue.has_changes(image, NO_LIMITS)
 
@@ -283,7 +283,7 @@ def test_entries_are_found_by_task_and_topic() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_refused(
+def test_invalid_submissions_are_refused(
     changes: Mapping[str, object], refusal: type[LeadlineError], says: str
 ) -> None:
     image, _ = world(((1,), (2,)))
@@ -292,13 +292,13 @@ def test_what_cannot_be_done_is_refused(
     assert says in caught.value.message
 
 
-def test_a_replica_that_is_on_no_broker_keeps_nothing_else_from_moving() -> None:
-    """Somebody wrote the topic by hand; healing and drains keep the replicas that they find."""
+def test_a_replica_on_an_unknown_broker_blocks_no_other_replica() -> None:
+    """An operator wrote the topic node; healing and drains keep its other replicas."""
     image, _ = world(((1, 44), (2, 44)))
     check_submission(Submission((TargetRow(TOPIC, 0, (2, 44)),)), image, range(1, 10))
 
 
-def test_partitions_on_their_way_are_refused_unless_they_may_be_retargeted() -> None:
+def test_partitions_being_reassigned_are_refused_without_retarget() -> None:
     _, queue = world(((1,), (2,)))
     wanted = Submission((TargetRow(TOPIC, 0, (3,)),))
     with pytest.raises(ReassignmentInProgress, match=f"{TOPIC}-0"):

@@ -1,4 +1,4 @@
-"""Which topics may be created, as a table of refusals."""
+"""Validation of new topics, as a table of refusals."""
 
 from __future__ import annotations
 

@@ -188,14 +188,14 @@ def check_removal_intents(topic: TopicImage, wanted: Iterable[int]) -> IntentChe
     return IntentCheck(accepted, refused)
 
 
-def with_added(
+def assignment_with(
     assignment: TopicAssignment, added: Mapping[int, tuple[int, ...]]
 ) -> TopicAssignment:
     """Return a topic's assignment with partitions added."""
     return msgspec.structs.replace(assignment, partitions={**assignment.partitions, **added})
 
 
-def without(topic: TopicImage, numbers: Collection[int]) -> TopicAssignment:
+def assignment_without(topic: TopicImage, numbers: Collection[int]) -> TopicAssignment:
     """Return a topic's assignment without some partitions.
 
     It records a first epoch for each removed partition, above its last leader epoch. If

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
 from itertools import groupby
 from typing import Any, TypeVar
 
@@ -54,7 +53,7 @@ NOTHING = -1
 """The id before the first record."""
 _PAGE = 1_000
 _READERS = 2
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 _CLUSTER_ID = "cluster_id"
 _EQUAL = {
     "actor": audit.c.actor,
@@ -310,7 +309,8 @@ class SqlHistory:
 
         """
         if self._store is None or self._cluster_id != cluster_id:
-            await self._run(self._writer, partial(self._open, cluster_id))
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._writer, self._open, cluster_id)
 
     def _open(self, cluster_id: str) -> None:
         if self._store is not None:
@@ -332,60 +332,58 @@ class SqlHistory:
     async def close(self) -> None:
         """Finish pending writes and close the database."""
         if self._store is not None:
-            await self._run(self._writer, self._store.close)
+            await self._write(HistoryStore.close)
             self._store = None
         self._writer.shutdown(wait=False)
         self._readers.shutdown(wait=False)
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
         """Store records, which are in order of their ids, in one transaction."""
-        await self._run(self._writer, partial(self._opened.append, records))
+        await self._write(lambda store: store.append(records))
 
     async def forget_before(self, time_ms: int) -> int:
         """Delete entries older than a Unix time in ms; return how many."""
-        return await self._run(self._writer, partial(self._opened.forget_before, time_ms))
+        return await self._write(lambda store: store.forget_before(time_ms))
 
     async def ids(self) -> tuple[int, int]:
         """Return the oldest and the newest stored id; both are -1 if there are none."""
-        return await self._run(self._readers, self._opened.ids)
+        return await self._read(HistoryStore.ids)
 
     async def find(
         self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
     ) -> list[AuditRecord]:
         """Return up to `limit` records that match, beyond the id `cursor` in the chosen order."""
-        find = partial(
-            self._opened.find, query, cursor=cursor, newest_first=newest_first, limit=limit
+        return await self._read(
+            lambda store: store.find(query, cursor=cursor, newest_first=newest_first, limit=limit)
         )
-        return await self._run(self._readers, find)
 
     async def partition_history(
         self, topic: str, partition: int, *, after_id: int, limit: int
     ) -> list[PartitionChange]:
         """Return the changes of a partition beyond an id, oldest first."""
-        read = partial(
-            self._opened.partition_history, topic, partition, after_id=after_id, limit=limit
+        return await self._read(
+            lambda store: store.partition_history(topic, partition, after_id=after_id, limit=limit)
         )
-        return await self._run(self._readers, read)
 
     async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
         """Return the failures of a broker, or of all, newest first."""
-        return await self._run(self._readers, partial(self._opened.failures, broker, limit))
+        return await self._read(lambda store: store.failures(broker, limit))
 
     async def tasks(self, limit: int) -> list[TaskRecord]:
         """Return the tasks, newest first."""
-        return await self._run(self._readers, partial(self._opened.tasks, limit))
+        return await self._read(lambda store: store.tasks(limit))
 
     async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
         """Rebuild the cluster at a time or after a transaction; None means now."""
-        return await self._run(
-            self._readers, partial(self._opened.past, time_ms=time_ms, zxid=zxid)
-        )
+        return await self._read(lambda store: store.past(time_ms=time_ms, zxid=zxid))
 
-    @property
-    def _opened(self) -> HistoryStore:
+    async def _read(self, work: Callable[[HistoryStore], _Result]) -> _Result:
+        return await self._run(self._readers, work)
+
+    async def _write(self, work: Callable[[HistoryStore], _Result]) -> _Result:
+        return await self._run(self._writer, work)
+
+    async def _run(self, executor: Executor, work: Callable[[HistoryStore], _Result]) -> _Result:
         if self._store is None:
             raise RuntimeError("the history is not open")
-        return self._store
-
-    async def _run(self, executor: Executor, work: Callable[[], _Answer]) -> _Answer:
-        return await asyncio.get_running_loop().run_in_executor(executor, work)
+        return await asyncio.get_running_loop().run_in_executor(executor, work, self._store)

@@ -10,10 +10,11 @@ broker, and from there a replica of another partition to the next, up to one in 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from leadline_controller.domain.planning.racks import RackRule
+from leadline_controller.domain.planning.replacements import choose_receiver
 
 
 class PlacementState:
@@ -147,3 +148,50 @@ class PlacementState:
     def _indexes(self) -> Iterator[int]:
         yield from self.changed
         yield from range(len(self.replicas))
+
+
+def repair_racks(placement: PlacementState, quotas: Mapping[int, int]) -> int:
+    """Move replicas off racks that exceed the cap; return how many."""
+    repairs = 0
+    if not placement.rule.applies:
+        return repairs
+    above = {broker: placement.load[broker] - quota for broker, quota in quotas.items()}
+    for index in range(len(placement.replicas)):
+        while crowded := [
+            b for b in placement.rule.crowded(placement.replicas[index]) if b in above
+        ]:
+            donor = max(crowded, key=lambda broker: (above[broker], broker))
+            receiver = choose_receiver(placement.replicas[index], donor, placement.rule, above)
+            if not placement.may_move(index, donor, receiver):
+                break
+            placement.move(index, donor, receiver)
+            above[donor] -= 1
+            above[receiver] += 1
+            repairs += 1
+    return repairs
+
+
+def even_out(placement: PlacementState, quotas: Mapping[int, int], sinks: Collection[int]) -> None:
+    """Balance by chains of moves what direct moves could not."""
+
+    def above(broker: int) -> int:
+        return placement.load[broker] - quotas[broker]
+
+    def are_uneven(donor: int, sink: int) -> bool:
+        return above(sink) < 0 and above(sink) + 2 <= above(donor)
+
+    for donor in sorted(quotas, key=lambda broker: (-above(broker), broker)):
+        while needy := [broker for broker in sinks if are_uneven(donor, broker)]:
+            if placement.follow_chain(donor, needy) is None:
+                break
+
+
+def place_rest(placement: PlacementState, order: Sequence[int], drained: Collection[int]) -> None:
+    """Move the remaining replicas off the drained brokers to any broker that can take them."""
+    for index in order:
+        for donor in placement.replicas[index]:
+            if donor in drained:
+                receiver = choose_receiver(
+                    placement.replicas[index], donor, placement.rule, placement.load
+                )
+                placement.move(index, donor, receiver)

@@ -17,7 +17,7 @@ kinds, because changing it moves no data.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import chain, count
 from math import gcd
 from typing import TypeAlias
@@ -28,9 +28,13 @@ from leadline_client.errors import PolicyViolation
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
 from leadline_controller.domain.planning.leaders import balance_leaders
-from leadline_controller.domain.planning.placement_state import PlacementState
+from leadline_controller.domain.planning.placement_state import (
+    PlacementState,
+    even_out,
+    place_rest,
+    repair_racks,
+)
 from leadline_controller.domain.planning.racks import RackRule, even_quotas
-from leadline_controller.domain.planning.replacements import choose_receiver
 
 Assignments: TypeAlias = Mapping[TopicPartition, tuple[int, ...]]
 Racks: TypeAlias = Mapping[int, str | None]
@@ -80,10 +84,10 @@ def plan_balance(
     placement = PlacementState(assignments.values(), rule)
     quotas = _quotas(placement, receivers)
     minimum = sum(_surplus(placement.load, quotas).values())
-    repairs = _repair_racks(placement, quotas)
+    repairs = repair_racks(placement, quotas)
     surplus, need = _surplus(placement.load, quotas), _need(placement.load, quotas)
     placement.move_surplus(_scattered(len(placement.replicas)), surplus, need)
-    _even_out(placement, quotas, receivers)
+    even_out(placement, quotas, receivers)
     balance_leaders(placement, receivers)
     return _finish(PlanKind.BALANCE, assignments, placement, max(minimum, repairs))
 
@@ -109,7 +113,7 @@ def plan_expand(
     surplus = {b: n for b, n in _surplus(placement.load, quotas).items() if b not in added}
     minimum = min(sum(need.values()), sum(surplus.values()))
     placement.move_surplus(_scattered(len(placement.replicas)), surplus, need)
-    _even_out(placement, quotas, {*added})
+    even_out(placement, quotas, {*added})
     balance_leaders(placement, receivers)
     return _finish(PlanKind.EXPAND, assignments, placement, minimum)
 
@@ -138,8 +142,8 @@ def plan_drain(
         if any(broker in surplus for broker in replicas)
     ]
     placement.move_surplus(order, surplus, _need(placement.load, quotas))
-    _place_rest(placement, order, drained)
-    _even_out(placement, quotas, receivers)
+    place_rest(placement, order, drained)
+    even_out(placement, quotas, receivers)
     balance_leaders(placement, receivers)
     return _finish(PlanKind.DRAIN, assignments, placement, minimum)
 
@@ -180,53 +184,6 @@ def _scattered(size: int) -> list[int]:
     """
     step = next(s for s in count(int(size * _GOLDEN) + 1) if gcd(s, max(1, size)) == 1)
     return [turn * step % size for turn in range(size)]
-
-
-def _repair_racks(placement: PlacementState, quotas: Mapping[int, int]) -> int:
-    """Move replicas off racks that exceed the cap; return how many."""
-    repairs = 0
-    if not placement.rule.applies:
-        return repairs
-    above = {broker: placement.load[broker] - quota for broker, quota in quotas.items()}
-    for index in range(len(placement.replicas)):
-        while crowded := [
-            b for b in placement.rule.crowded(placement.replicas[index]) if b in above
-        ]:
-            donor = max(crowded, key=lambda broker: (above[broker], broker))
-            receiver = choose_receiver(placement.replicas[index], donor, placement.rule, above)
-            if not placement.may_move(index, donor, receiver):
-                break
-            placement.move(index, donor, receiver)
-            above[donor] -= 1
-            above[receiver] += 1
-            repairs += 1
-    return repairs
-
-
-def _even_out(placement: PlacementState, quotas: Mapping[int, int], sinks: Collection[int]) -> None:
-    """Balance by chains of moves what direct moves could not."""
-
-    def above(broker: int) -> int:
-        return placement.load[broker] - quotas[broker]
-
-    def are_uneven(donor: int, sink: int) -> bool:
-        return above(sink) < 0 and above(sink) + 2 <= above(donor)
-
-    for donor in sorted(quotas, key=lambda broker: (-above(broker), broker)):
-        while needy := [broker for broker in sinks if are_uneven(donor, broker)]:
-            if placement.follow_chain(donor, needy) is None:
-                break
-
-
-def _place_rest(placement: PlacementState, order: Sequence[int], drained: Collection[int]) -> None:
-    """Move the remaining replicas off the drained brokers to any broker that can take them."""
-    for index in order:
-        for donor in placement.replicas[index]:
-            if donor in drained:
-                receiver = choose_receiver(
-                    placement.replicas[index], donor, placement.rule, placement.load
-                )
-                placement.move(index, donor, receiver)
 
 
 def _finish(

@@ -35,12 +35,12 @@ from leadline_controller.domain.cluster import ClusterImage, RemovalPending, Top
 from leadline_controller.domain.failover import init_leaders
 from leadline_controller.domain.history import ASSIGNMENT
 from leadline_controller.domain.partitions import (
+    assignment_with,
+    assignment_without,
     check_addition_intents,
     check_removal,
     check_removal_intents,
     plan_additions,
-    with_added,
-    without,
 )
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.engine import events
@@ -187,7 +187,7 @@ class PartitionManager(EventHandler):
         """Publish partitions in the topic's node, then their first leaders (init_leaders)."""
         entry = self._entry("partitions_added", topic, actor=actor, after={ASSIGNMENT: added})
         done = [DeleteOp(path, ANY_VERSION) for path in orders]
-        await self._publish(topic, with_added(topic.assignment, added), done, entry)
+        await self._publish(topic, assignment_with(topic.assignment, added), done, entry)
         names = [TopicPartition(topic.name, number) for number in added]
         why = Why(cause, self._desk.office.actor, "leaders_initialised", "partitions added")
         await self._desk.write(init_leaders(self._image, names), why)
@@ -304,7 +304,7 @@ class PartitionManager(EventHandler):
         gone = dict.fromkeys(numbers)
         before = {ASSIGNMENT: {n: topic.partitions[n].replicas for n in numbers}}
         entry = self._entry("partitions_removed", topic, before=before, after={ASSIGNMENT: gone})
-        await self._publish(topic, without(topic, numbers), ops, entry)
+        await self._publish(topic, assignment_without(topic, numbers), ops, entry)
         self._reassignments.removed(names)
         self._desk.delivery.forget(names)
         self._desk.delivery.metadata()
