@@ -100,4 +100,4 @@ async def test_a_group_that_is_past_its_time(rig: CoordinatorRig, zk_session: Zk
 def _is_past(served: Coordinator) -> bool:
     """Tell whether the clock has gone on since the last commit."""
     committed = served.groups["billing"].committer.offsets.values()
-    return served.office.clock.wall_ms() > max(one.time_ms for one in committed)
+    return served.context.clock.wall_ms() > max(one.time_ms for one in committed)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from leadline_common import consumer_znodes
+from leadline_common.leader_election import LeadershipTerm
 from leadline_common.zk.session import ZkSession
 from leadline_coordinator.adapters.group_nodes import GroupNodes
-from leadline_coordinator.domain.records import Committed, GroupRecord, Subscription, Term
+from leadline_coordinator.domain.records import Committed, GroupRecord, Subscription
 
 P = ("t", 0)
 EMPTY = GroupRecord("g", "range", "eager", 1)
@@ -20,7 +21,7 @@ async def test_writers_that_have_to_look_first_do_not_forget_what_the_other_has_
 ) -> None:
     await zk_session.ensure_path(consumer_znodes.GROUPS)
     await zk_session.create(consumer_znodes.COORDINATOR_EPOCH, b"0")
-    term = Term(0, 0)
+    term = LeadershipTerm(0, 0)
     await GroupNodes(zk_session).record(term, EMPTY)
 
     nodes = GroupNodes(zk_session)  # as after a lost connection: nothing is known of the group

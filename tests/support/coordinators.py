@@ -23,12 +23,12 @@ from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
-from leadline_coordinator.adapters.zk_store import ZkStore
+from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import build_app
 from leadline_coordinator.domain.records import Ends, Partition
-from leadline_coordinator.runtime.elector import CoordinatorElector, Means
+from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import Store
+from leadline_coordinator.runtime.ports import CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
 from tests.support.zookeeper import until
 
@@ -75,11 +75,13 @@ class CoordinatorRig:
             coordinator_id=coordinator_id, zookeeper_connect=hosts, **(SETTINGS | settings)
         )
         self.brokers = KnownEnds()
-        self.store: ZkStore | None = None
+        self.store: ZkCoordinatorStore | None = None
         self._listener: Listener = bind("127.0.0.1", 0)
-        means = Means(self._open_store, self.brokers, SystemClock(), lambda: uuid.uuid4().hex[:8])
+        dependencies = CoordinatorDependencies(
+            self._open_store, self.brokers, SystemClock(), lambda: uuid.uuid4().hex[:8]
+        )
         self.elector = CoordinatorElector(
-            self.settings, self._listener.url, means, CoordinatorMetrics()
+            self.settings, self._listener.url, dependencies, CoordinatorMetrics()
         )
         self.service = CoordinatorService(self.elector)
         self.app = build_app(self.service, self.elector.metrics, self.settings.request_max_bytes)
@@ -92,8 +94,8 @@ class CoordinatorRig:
     def url(self) -> str:
         return self._listener.url
 
-    async def _open_store(self) -> Store:
-        self.store = ZkStore()
+    async def _open_store(self) -> CoordinatorStore:
+        self.store = ZkCoordinatorStore()
         await self.store.start(
             self.settings.zookeeper_connect, self.settings.zookeeper_session_timeout_ms
         )

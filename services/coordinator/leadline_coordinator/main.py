@@ -14,14 +14,14 @@ from leadline_common.http import bind, serve
 from leadline_common.http import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import CoordinatorSettings
-from leadline_coordinator.adapters.brokers import HttpBrokers
-from leadline_coordinator.adapters.zk_store import ZkStore
+from leadline_coordinator.adapters.brokers import HttpBrokerClient
+from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import VERSION, build_app
 from leadline_coordinator.api.channel_document import channel_document
 from leadline_coordinator.domain.records import Ends, Partition
-from leadline_coordinator.runtime.elector import CoordinatorElector, Means
+from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
@@ -37,14 +37,14 @@ def run(settings: CoordinatorSettings) -> None:
 
 async def _main(settings: CoordinatorSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
-    gateway = HttpBrokers()
-    elector, service = _build(settings, settings.advertised_url or listener.url, gateway)
+    brokers = HttpBrokerClient()
+    elector, service = _build(settings, settings.advertised_url or listener.url, brokers)
     app = build_app(service, elector.metrics, settings.request_max_bytes)
-    office = asyncio.create_task(elector.run(), name="coordinator-elector")
+    context = asyncio.create_task(elector.run(), name="coordinator-elector")
 
     def give_up_office() -> None:
         """Have a successor elected while this process still answers what is under way."""
-        office.cancel()
+        context.cancel()
 
     try:
         await serve(
@@ -54,26 +54,26 @@ async def _main(settings: CoordinatorSettings) -> None:
             max_message_bytes=MAX_FRAME_BYTES,
         )
     finally:
-        office.cancel()
-        await asyncio.gather(office, return_exceptions=True)
-        await gateway.close()
+        context.cancel()
+        await asyncio.gather(context, return_exceptions=True)
+        await brokers.close()
 
 
 def _build(
-    settings: CoordinatorSettings, url: str, gateway: BrokerGateway
+    settings: CoordinatorSettings, url: str, brokers: BrokerClient
 ) -> tuple[CoordinatorElector, CoordinatorService]:
-    async def open_store() -> Store:
-        store = ZkStore()
+    async def open_store() -> CoordinatorStore:
+        store = ZkCoordinatorStore()
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 
-    means = Means(
+    dependencies = CoordinatorDependencies(
         open_store=open_store,
-        gateway=gateway,
+        brokers=brokers,
         clock=SystemClock(),
         new_id=lambda: uuid.uuid4().hex[:16],
     )
-    elector = CoordinatorElector(settings, url, means, CoordinatorMetrics())
+    elector = CoordinatorElector(settings, url, dependencies, CoordinatorMetrics())
     _add_gauges(elector)
     return elector, CoordinatorService(elector)
 

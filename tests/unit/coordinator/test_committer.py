@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 from leadline_common.clock import SystemClock
+from leadline_common.leader_election import LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.records import Committed, Partition, Term
+from leadline_coordinator.domain.records import Committed, Partition
 from leadline_coordinator.runtime.committer import OffsetCommitter
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 P = ("t", 0)
 Q = ("t", 1)
@@ -29,7 +30,7 @@ class SlowStore:
 
     async def write_offsets(
         self,
-        _: Term,
+        _: LeadershipTerm,
         __: str,
         offsets: Mapping[Partition, Committed],
         ___: Mapping[str, str],
@@ -40,23 +41,27 @@ class SlowStore:
         self.offsets.update(offsets)
 
     async def delete_offsets(
-        self, _: Term, __: str, partitions: Collection[Partition], ___: Sequence[AuditEntry]
+        self,
+        _: LeadershipTerm,
+        __: str,
+        partitions: Collection[Partition],
+        ___: Sequence[AuditEntry],
     ) -> None:
         for partition in partitions:
             del self.offsets[partition]
 
 
 def committer_on(store: SlowStore) -> OffsetCommitter:
-    office = Office(
-        store=cast("Store", store),
-        gateway=cast("BrokerGateway", None),
-        term=Term(1, 1),
+    context = CoordinatorContext(
+        store=cast("CoordinatorStore", store),
+        brokers=cast("BrokerClient", None),
+        term=LeadershipTerm(1, 1),
         settings=CoordinatorSettings(coordinator_id=1),
         clock=SystemClock(),
         metrics=CoordinatorMetrics(),
         new_id=str,
     )
-    return OffsetCommitter(office, "g", {}, lambda: {"t": "id"})
+    return OffsetCommitter(context, "g", {}, lambda: {"t": "id"})
 
 
 async def done(*waited_for: Any) -> None:

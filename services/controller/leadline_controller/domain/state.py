@@ -1,26 +1,10 @@
-"""What is read from ZooKeeper beside the image: who rules, who is live, what is to be deleted."""
+"""What is read from ZooKeeper beside the image: live brokers, pending deletions, any node."""
 
 from __future__ import annotations
 
 import msgspec
 
-from leadline_common.znodes import ControllerRegistration
 from leadline_controller.domain.cluster import BrokerUp
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """Who holds `/controller`, through which session, since which transaction."""
-
-    registration: ControllerRegistration
-    session_id: int
-    zxid: int
-
-
-class Term(msgspec.Struct, frozen=True):
-    """One term of office: the controller epoch, and the version of its node (rule R11)."""
-
-    epoch: int
-    epoch_version: int
 
 
 class LiveBrokers(msgspec.Struct, frozen=True):

@@ -19,8 +19,8 @@ _MOST_NAMED: Final = 6_000
 _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, KeyError)
 
 
-class HttpBrokers:
-    """See `runtime.ports.BrokerGateway`. Connections are kept and used again."""
+class HttpBrokerClient:
+    """See `runtime.ports.BrokerClient`. Connections are kept and used again."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(

@@ -18,6 +18,7 @@ import msgspec
 
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
+from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
@@ -30,14 +31,7 @@ from leadline_coordinator.adapters.group_values import (
     record_of,
     subscription_value,
 )
-from leadline_coordinator.domain.records import (
-    Committed,
-    GroupRecord,
-    Partition,
-    StoredGroup,
-    Term,
-    TermEnded,
-)
+from leadline_coordinator.domain.records import Committed, GroupRecord, Partition, StoredGroup
 
 _log = logging.getLogger(__name__)
 
@@ -135,7 +129,7 @@ class GroupNodes:
 
     # -- writing ---------------------------------------------------------------
 
-    async def record(self, term: Term, record: GroupRecord) -> None:
+    async def record(self, term: LeadershipTerm, record: GroupRecord) -> None:
         """Write what differs: members first, then the owners, the group itself at last."""
 
         def differing(written: Written) -> list[list[Op]]:
@@ -157,7 +151,7 @@ class GroupNodes:
 
     async def write_offsets(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
         offsets: Mapping[Partition, Committed],
         topic_ids: Mapping[str, str],
@@ -184,7 +178,7 @@ class GroupNodes:
 
     async def delete_offsets(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
         partitions: Collection[Partition],
         told: Sequence[AuditEntry] = (),
@@ -205,7 +199,9 @@ class GroupNodes:
 
         await self._apply(term, group, deleting, told=told)
 
-    async def delete_group(self, term: Term, group: str, told: Sequence[AuditEntry] = ()) -> None:
+    async def delete_group(
+        self, term: LeadershipTerm, group: str, told: Sequence[AuditEntry] = ()
+    ) -> None:
         """Delete a group with all that is recorded of it."""
 
         def deleting(written: Written) -> list[list[Op]]:
@@ -223,7 +219,7 @@ class GroupNodes:
         self._written.pop(group, None)
         self._looking.pop(group, None)
 
-    async def tell(self, term: Term, entry: AuditEntry) -> None:
+    async def tell(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone.
 
         Raises:
@@ -238,7 +234,7 @@ class GroupNodes:
 
     async def _apply(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
         difference: Callable[[Written], list[list[Op]]],
         value: bytes | None = None,
@@ -272,14 +268,16 @@ class GroupNodes:
             else:
                 return
 
-    async def _submit(self, term: Term, multis: Sequence[Sequence[Op]]) -> None:
+    async def _submit(self, term: LeadershipTerm, multis: Sequence[Sequence[Op]]) -> None:
         check = CheckOp(nodes.COORDINATOR_EPOCH, term.epoch_version)
         pending = [self._session.submit_multi([check, *ops]) for ops in multis if ops]
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _known_or_made(self, term: Term, group: str, value: bytes | None) -> Written:
+    async def _known_or_made(
+        self, term: LeadershipTerm, group: str, value: bytes | None
+    ) -> Written:
         """Read what there is of a group, or make its nodes where there is nothing.
 
         One looks at a time: what was read while another one wrote must not pass for the present.
@@ -291,7 +289,7 @@ class GroupNodes:
                 await self._make(term, group, value)
             return self._written[group]
 
-    async def _make(self, term: Term, group: str, value: bytes | None) -> None:
+    async def _make(self, term: LeadershipTerm, group: str, value: bytes | None) -> None:
         parents = (nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group))
         first = value or nodes.encode(nodes.GroupNode("range", "eager", 0))
         ops: list[Op] = [CreateOp(nodes.group_path(group), first), *map(CreateOp, parents)]

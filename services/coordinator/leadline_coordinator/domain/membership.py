@@ -21,12 +21,7 @@ from leadline_client.errors import (
 from leadline_coordinator.domain.effects import Removed
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import Limits, Member
-from leadline_coordinator.domain.records import (
-    Committed,
-    GroupRecord,
-    Partition,
-    Subscription,
-)
+from leadline_coordinator.domain.records import Committed, GroupRecord, Partition, Subscription
 from leadline_coordinator.domain.states import GroupState
 from leadline_coordinator.domain.subscribing import check_fits, subscription_of
 

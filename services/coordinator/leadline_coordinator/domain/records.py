@@ -13,23 +13,6 @@ Partition: TypeAlias = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One term of office: the epoch, and the version of its node that every write checks."""
-
-    epoch: int
-    epoch_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds the office, under which session."""
-
-    id: int
-    url: str
-    session_id: int
-
-
-@dataclass(frozen=True, slots=True)
 class TopicFacts:
     """A topic: its id, and how many partitions it has."""
 
@@ -90,7 +73,3 @@ class StoredGroup:
     record: GroupRecord
     offsets: Mapping[Partition, Committed]
     topic_ids: Mapping[str, str]
-
-
-class TermEnded(Exception):
-    """Another coordinator has been elected, or this one cannot know that none has (R16)."""

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from leadline_client.errors import LeadlineError
 from leadline_common.cause import current_cause, new_cause
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.records import Partition, TermEnded
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.domain.records import Partition
+from leadline_coordinator.runtime.context import CoordinatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ MOST_TOLD: Final = 400
 
 
 def entry_about(
-    office: Office,
+    context: CoordinatorContext,
     kind: str,
     group: str,
     *,
@@ -36,7 +37,7 @@ def entry_about(
 ) -> AuditEntry:
     """Return an entry about a group; `members` are those of `AuditEntry`."""
     about = {"group": group} | ({} if member is None else {"member": member})
-    cause, now_ms = current_cause() or new_cause(), office.clock.wall_ms()
+    cause, now_ms = current_cause() or new_cause(), context.clock.wall_ms()
     return AuditEntry(now_ms, cause, actor, kind, resource=about, **members)
 
 
@@ -48,21 +49,21 @@ def offsets_by_topic(offsets: Mapping[Partition, int | None]) -> dict[str, Any]:
     return {"offsets": topics, "total": len(offsets)}
 
 
-async def tell(office: Office, entry: AuditEntry) -> None:
+async def tell(context: CoordinatorContext, entry: AuditEntry) -> None:
     """Write an entry about what has changed nothing in ZooKeeper; do without if need be."""
     try:
-        await office.store.tell(office.term, entry)
+        await context.store.tell(context.term, entry)
     except (TermEnded, ZkError) as problem:
         _log.info("the audit is not told of %s: %s", entry.kind, problem)
 
 
 @asynccontextmanager
-async def refusals_told(office: Office, kind: str, group: str) -> AsyncIterator[None]:
+async def refusals_told(context: CoordinatorContext, kind: str, group: str) -> AsyncIterator[None]:
     """Tell of a request of an operator that is refused within the block."""
     try:
         yield
     except LeadlineError as refusal:
         if refusal.outcome == "refused":
-            told = entry_about(office, kind, group, outcome="refused", reason=refusal.message)
-            await tell(office, told)
+            told = entry_about(context, kind, group, outcome="refused", reason=refusal.message)
+            await tell(context, told)
         raise

@@ -14,10 +14,11 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ConnectionLoss, ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.records import Committed, Partition, TermEnded
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.domain.records import Committed, Partition
+from leadline_coordinator.runtime.context import CoordinatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +31,13 @@ class OffsetCommitter:
 
     def __init__(
         self,
-        office: Office,
+        context: CoordinatorContext,
         group: str,
         offsets: Mapping[Partition, Committed],
         topic_ids: Callable[[], Mapping[str, str]],
     ) -> None:
         self.offsets = dict(offsets)
-        self._office = office
+        self._context = context
         self._group = group
         self._topic_ids = topic_ids
         self._pending: dict[Partition, Committed] = {}
@@ -82,10 +83,10 @@ class OffsetCommitter:
         await self._being_written.over()
         partitions = [partition for partition in self.offsets if gone(partition)]
         if partitions:
-            office = self._office
+            context = self._context
             with told_to_callers():
                 entries = [] if told is None else [told({p: self.offsets[p] for p in partitions})]
-                await office.store.delete_offsets(office.term, self._group, partitions, entries)
+                await context.store.delete_offsets(context.term, self._group, partitions, entries)
             for partition in partitions:
                 self.offsets.pop(partition, None)
         return len(partitions)
@@ -106,7 +107,7 @@ class OffsetCommitter:
         self._pending = kept
 
     async def _write_all(self) -> None:
-        clock, interval_ms = self._office.clock, self._office.settings.offsets_commit_interval_ms
+        clock, interval_ms = self._context.clock, self._context.settings.offsets_commit_interval_ms
         while self._pending:
             begun_ms = clock.monotonic_ms()
             batch, self._pending = self._pending, {}
@@ -133,16 +134,16 @@ class OffsetCommitter:
     async def _write(
         self, batch: Mapping[Partition, Committed], told: Sequence[AuditEntry]
     ) -> None:
-        office, topic_ids = self._office, self._topic_ids()
+        context, topic_ids = self._context, self._topic_ids()
         outcome = "written"
         try:
-            with office.metrics.commit_seconds.time(), told_to_callers():
-                await office.store.write_offsets(office.term, self._group, batch, topic_ids, told)
+            with context.metrics.commit_seconds.time(), told_to_callers():
+                await context.store.write_offsets(context.term, self._group, batch, topic_ids, told)
         except LeadlineError as error:
             outcome = error.outcome
             raise
         finally:
-            office.metrics.commits.labels(outcome).inc(len(batch))
+            context.metrics.commits.labels(outcome).inc(len(batch))
 
 
 @contextmanager

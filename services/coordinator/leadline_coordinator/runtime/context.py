@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leadline_common.clock import Clock
+from leadline_common.leader_election import LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
-from leadline_coordinator.domain.records import Term
 from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
+class CoordinatorContext:
     """The session that won, under which epoch, and the means: clock and ids are given."""
 
-    store: Store
-    gateway: BrokerGateway
-    term: Term
+    store: CoordinatorStore
+    brokers: BrokerClient
+    term: LeadershipTerm
     settings: CoordinatorSettings
     clock: Clock
     metrics: CoordinatorMetrics

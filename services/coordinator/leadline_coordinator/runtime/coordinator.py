@@ -19,17 +19,18 @@ from typing import Final
 from leadline_client.channel import Hello
 from leadline_client.errors import LeadlineError, UnknownGroup
 from leadline_common.cause import cause_scope, new_cause
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import Limits
 from leadline_coordinator.domain.membership import Membership, restored
-from leadline_coordinator.domain.records import Partition, StoredGroup, TermEnded
+from leadline_coordinator.domain.records import Partition, StoredGroup
 from leadline_coordinator.domain.subscribing import check_group_name
 from leadline_coordinator.domain.topic_index import TopicSubscriptionIndex
 from leadline_coordinator.runtime.audit import OPERATOR, entry_about, offsets_by_topic
 from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.committer import OffsetCommitter, told_to_callers
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.context import CoordinatorContext
 from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.topics import TopicListeners
 
@@ -41,15 +42,15 @@ _TICK_S: Final = 0.05
 class Coordinator:
     """The active coordinator. `ready` is set once every group is loaded."""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
+    def __init__(self, context: CoordinatorContext) -> None:
+        self.context = context
         self.ready = asyncio.Event()
         self.groups: dict[str, GroupManager] = {}
         self.groups_being_rebalanced: set[str] = set()
         self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
         self.interest = TopicSubscriptionIndex()
-        self.topics = TopicListeners(office, self.on_topic_change, self._interesting)
-        self._limits = limits_of(office)
+        self.topics = TopicListeners(context, self.on_topic_change, self._interesting)
+        self._limits = limits_of(context)
         self._handlers: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -64,7 +65,7 @@ class Coordinator:
         """
         work = asyncio.create_task(self._work(), name="coordinator-queue")
         clock = asyncio.create_task(self._tick(), name="coordinator-clock")
-        lost = asyncio.create_task(self.office.store.lost.wait(), name="coordinator-session")
+        lost = asyncio.create_task(self.context.store.lost.wait(), name="coordinator-session")
         try:
             await asyncio.wait((work, clock, lost, self._over), return_when=asyncio.FIRST_COMPLETED)
             for future in (self._over, work, clock):
@@ -78,7 +79,7 @@ class Coordinator:
 
     async def coordinator_startup(self) -> None:
         """Load topics and groups, and have every group looked at (the seed's steps 1-4)."""
-        store = self.office.store
+        store = self.context.store
         store.on_reconnected(self.topics.look_again)
         stored = await store.load_groups()
         for one in stored:
@@ -108,7 +109,7 @@ class Coordinator:
     async def _tick(self) -> None:
         """Let time pass for all groups; resign once the session may have expired (R10)."""
         while True:
-            if not self.office.store.lease_valid():
+            if not self.context.store.lease_valid():
                 raise TermEnded("the lease on the ZooKeeper session has run out")
             for desk in list(self.groups.values()):
                 if desk.group.is_active:
@@ -139,7 +140,7 @@ class Coordinator:
             self._over.exception()
         for desk in self.groups.values():
             desk.close()
-            self.office.metrics.forget(desk.group.name)  # a successor shows it from now on
+            self.context.metrics.forget(desk.group.name)  # a successor shows it from now on
             await desk.committer.close()
 
     # -- groups ----------------------------------------------------------------
@@ -199,7 +200,7 @@ class Coordinator:
         await desk.committer.flush()
         had = {one: offset.offset for one, offset in desk.committer.offsets.items()}
         told = entry_about(
-            self.office,
+            self.context,
             "group_deleted",
             name,
             actor=actor,
@@ -207,19 +208,19 @@ class Coordinator:
             before=offsets_by_topic(had),
         )
         with told_to_callers():
-            await self.office.store.delete_group(self.office.term, name, [told])
+            await self.context.store.delete_group(self.context.term, name, [told])
         if self.groups.get(name) is desk and not desk.group.is_active:
             del self.groups[name]
             self.interest.update(name, ())
-            self.office.metrics.forget(name)
+            self.context.metrics.forget(name)
 
     # -- listeners -------------------------------------------------------------
 
     def on_group_change(self, name: str) -> GroupManager:
         """Begin with a group that was not known (the seed's GroupChangeListener)."""
-        committer = OffsetCommitter(self.office, name, {}, self.topics.ids)
+        committer = OffsetCommitter(self.context, name, {}, self.topics.ids)
         group = Group(
-            name, self.office.term.epoch, self._limits, self.topics.counts, committer.offsets
+            name, self.context.term.epoch, self._limits, self.topics.counts, committer.offsets
         )
         return self._add(group, committer)
 
@@ -234,7 +235,7 @@ class Coordinator:
         is_other = self.interest.update(name, (member.subscription for member in members))
         if is_other:
             self.topics.hint()  # what is of interest only now is not watched yet
-        self.office.metrics.group_members.labels(name).set(len(members))
+        self.context.metrics.group_members.labels(name).set(len(members))
         return is_other
 
     def on_topic_change(self, topics: Collection[str], gone: Mapping[str, int]) -> None:
@@ -279,22 +280,22 @@ class Coordinator:
 
     def _adopt(self, stored: StoredGroup) -> None:
         record = stored.record
-        committer = OffsetCommitter(self.office, record.name, stored.offsets, self.topics.ids)
+        committer = OffsetCommitter(self.context, record.name, stored.offsets, self.topics.ids)
         group = restored(
             record,
-            self.office.term.epoch,
+            self.context.term.epoch,
             self._limits,
             self.topics.counts,
             committer.offsets,
-            self.office.clock.monotonic_ms(),
+            self.context.clock.monotonic_ms(),
         )
         if not group.members and group.empty_since_wall_ms is None:
-            group.empty_since_wall_ms = self.office.clock.wall_ms()
+            group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
 
     def _add(self, group: Group, committer: OffsetCommitter) -> GroupManager:
         desk = GroupManager(
-            self.office, Membership(group), committer, self.try_to_request_rebalance
+            self.context, Membership(group), committer, self.try_to_request_rebalance
         )
         self.groups[group.name] = desk
         return desk
@@ -329,9 +330,9 @@ class Coordinator:
         await desk.committer.delete(is_gone)
 
 
-def limits_of(office: Office) -> Limits:
+def limits_of(context: CoordinatorContext) -> Limits:
     """Return the limits of all groups from the settings."""
-    settings = office.settings
+    settings = context.settings
     return Limits(
         ping_interval_ms=settings.group_ping_interval_ms,
         stop_limit_ms=settings.group_stop_limit_ms,

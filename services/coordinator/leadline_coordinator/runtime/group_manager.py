@@ -31,7 +31,7 @@ from leadline_coordinator.domain.rebalance import (
 from leadline_coordinator.domain.records import GroupRecord, Partition
 from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.committer import OffsetCommitter
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.context import CoordinatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class GroupManager:
 
     def __init__(
         self,
-        office: Office,
+        context: CoordinatorContext,
         members: Membership,
         committer: OffsetCommitter,
         request: Callable[[str], None],
@@ -57,7 +57,7 @@ class GroupManager:
         self.committer = committer
         self.rebalancing_since_ms: int | None = None
         """In Unix ms."""
-        self._office = office
+        self._context = context
         self._request = request
         self._channels: dict[int, Channel] = {}
         self._answered = asyncio.Event()
@@ -111,10 +111,10 @@ class GroupManager:
 
     def _new_member_id(self, hello: Hello) -> str:
         prefix = hello.instance_id or hello.client_id or "consumer"
-        return f"{prefix[:_MOST_OF_A_NAME]}-{self._office.new_id()}"
+        return f"{prefix[:_MOST_OF_A_NAME]}-{self._context.new_id()}"
 
     def _now(self) -> int:
-        return self._office.clock.monotonic_ms()
+        return self._context.clock.monotonic_ms()
 
     def _empty_outbox(self) -> None:
         outbox, self.group.outbox = self.group.outbox, []
@@ -123,7 +123,7 @@ class GroupManager:
                 case Send(connection, frame):
                     if isinstance(frame, Stop):
                         parts = sum(len(numbers) for _, numbers in frame.partitions)
-                        self._office.metrics.stops.inc(parts)
+                        self._context.metrics.stops.inc(parts)
                     if connection in self._channels:
                         self._channels[connection].send(frame)
                 case Close(connection):
@@ -133,7 +133,7 @@ class GroupManager:
                 case Removed(member, reason):
                     _log.info("group %r: %s is out: %s", self.group.name, member, reason)
                     if reason != "left":
-                        self._office.metrics.evictions.labels(reason).inc()
+                        self._context.metrics.evictions.labels(reason).inc()
 
     # -- rebalancing -----------------------------------------------------------
 
@@ -145,7 +145,7 @@ class GroupManager:
             SessionExpired: the session is over.
 
         """
-        self.rebalancing_since_ms = self._office.clock.wall_ms()
+        self.rebalancing_since_ms = self._context.clock.wall_ms()
         self._begun_ms = self._now()
         steps = handle_rebalance_request(self.group, self.members)
         reply: Any = None
@@ -197,11 +197,11 @@ class GroupManager:
         await self.committer.flush()
         if not record.members:
             group = self.group
-            group.empty_since_wall_ms = group.empty_since_wall_ms or self._office.clock.wall_ms()
+            group.empty_since_wall_ms = group.empty_since_wall_ms or self._context.clock.wall_ms()
             record = replace(record, empty_since_ms=group.empty_since_wall_ms)
         while True:
             try:
-                await self._office.store.record(self._office.term, record)
+                await self._context.store.record(self._context.term, record)
             except ConnectionLoss:
                 # Whether it was written is not known: written again it is the same (rule R7).
                 await asyncio.sleep(_RETRY_S)
@@ -219,7 +219,7 @@ class GroupManager:
             return
 
     def _note(self, moved: int, *, complete: bool) -> None:
-        metrics, now_ms = self._office.metrics, self._now()
+        metrics, now_ms = self._context.metrics, self._now()
         metrics.rebalances.labels("settled" if complete else "unanswered").inc()
         metrics.rebalance_seconds.observe((now_ms - self._begun_ms) / 1000)
         self._begun_ms = now_ms

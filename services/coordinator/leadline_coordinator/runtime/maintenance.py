@@ -21,7 +21,7 @@ class GroupMaintenance:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._office = coordinator.office
+        self._context = coordinator.context
         self._offsets = GroupOffsets(coordinator)
 
     async def run(self) -> None:
@@ -31,8 +31,8 @@ class GroupMaintenance:
 
     async def expire(self) -> list[str]:
         """Delete groups that have been without members for offsets.retention.ms; return them."""
-        retention_ms = self._office.settings.offsets_retention_ms
-        me = f"coordinator-{self._office.settings.coordinator_id}"
+        retention_ms = self._context.settings.offsets_retention_ms
+        me = f"coordinator-{self._context.settings.coordinator_id}"
         expired = []
         for desk in list(self._coordinator.groups.values()):
             if retention_ms < 0 or not self._is_idle_since(desk, retention_ms):
@@ -49,7 +49,7 @@ class GroupMaintenance:
 
     async def measure(self) -> None:
         """Set the lag of every group in the metrics."""
-        gauge = self._office.metrics.group_lag
+        gauge = self._context.metrics.group_lag
         groups, in_office = self._coordinator.groups, self._coordinator.ready
         for name in [name for name, desk in groups.items() if desk.committer.offsets]:
             with suppress(UnknownGroup):  # brokers are asked: it may be gone before, or after that
@@ -59,11 +59,11 @@ class GroupMaintenance:
 
     async def _expire_forever(self) -> None:
         while True:
-            await asyncio.sleep(self._office.settings.offsets_retention_check_interval_ms / 1000)
+            await asyncio.sleep(self._context.settings.offsets_retention_check_interval_ms / 1000)
             await self.expire()
 
     async def _measure_forever(self) -> None:
-        interval_ms = self._office.settings.group_lag_interval_ms
+        interval_ms = self._context.settings.group_lag_interval_ms
         while interval_ms:
             await asyncio.sleep(interval_ms / 1000)
             try:
@@ -78,4 +78,4 @@ class GroupMaintenance:
             return False
         last_ms = max((one.time_ms for one in desk.committer.offsets.values()), default=0)
         idle_since_ms = max(since_ms or 0, last_ms)
-        return self._office.clock.wall_ms() - idle_since_ms > retention_ms
+        return self._context.clock.wall_ms() - idle_since_ms > retention_ms

@@ -86,7 +86,7 @@ class GroupOffsets:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._office = coordinator.office
+        self._context = coordinator.context
 
     async def commit(
         self, group: str, by: Committer, offsets: Sequence[NewOffset]
@@ -99,7 +99,7 @@ class GroupOffsets:
 
         """
         member = self._member(group, by)
-        now_ms = self._office.clock.wall_ms()
+        now_ms = self._context.clock.wall_ms()
         refusals: list[LeadlineError | None] = []
         accepted: dict[Partition, Committed] = {}
         for one in offsets:
@@ -108,7 +108,7 @@ class GroupOffsets:
                 self._check_exists(name)
                 check_owned(member, name)
             except LeadlineError as refusal:
-                self._office.metrics.commits.labels("refused").inc()
+                self._context.metrics.commits.labels("refused").inc()
                 refusals.append(refusal)
             else:
                 accepted[name] = Committed(one.offset, now_ms, one.leader_epoch, one.metadata)
@@ -139,16 +139,16 @@ class GroupOffsets:
             LeaderNotAvailable: some leader does not say where its log begins and ends.
 
         """
-        async with refusals_told(self._office, "reset_offsets", group):
+        async with refusals_told(self._context, "reset_offsets", group):
             changes = await self._planned(group, to, partitions, timestamp, offsets or {})
             if dry_run:
                 told = self._entry("reset_offsets", group, changes, outcome="dry_run")
-                await tell(self._office, told)
+                await tell(self._context, told)
             if dry_run or not changes:
                 return changes
             desk = await self._desk_for_writing(group)
             _check_inactive(desk)  # somebody may have joined while the brokers were asked
-            now_ms = self._office.clock.wall_ms()
+            now_ms = self._context.clock.wall_ms()
             await desk.committer.commit(
                 {(one.topic, one.partition): Committed(one.offset, now_ms) for one in changes},
                 [self._entry("offsets_reset", group, changes)],
@@ -190,7 +190,7 @@ class GroupOffsets:
         previous = {(one.topic, one.partition): one.previous for one in changes}
         new: dict[Partition, int | None] = {(o.topic, o.partition): o.offset for o in changes}
         return entry_about(
-            self._office,
+            self._context,
             kind,
             group,
             outcome=outcome,
@@ -224,9 +224,9 @@ class GroupOffsets:
 
         def told(gone: Mapping[Partition, Committed]) -> AuditEntry:
             before = offsets_by_topic({name: one.offset for name, one in gone.items()})
-            return entry_about(self._office, "offsets_deleted", group, before=before)
+            return entry_about(self._context, "offsets_deleted", group, before=before)
 
-        async with refusals_told(self._office, "delete_offsets", group):
+        async with refusals_told(self._context, "delete_offsets", group):
             desk = self._coordinator.desk(group)
             _check_inactive(desk)
             return await desk.committer.delete(lambda name: topic is None or name[0] == topic, told)
@@ -237,10 +237,10 @@ class GroupOffsets:
         if not partitions:
             return {}
         try:
-            brokers = await self._office.store.brokers()
+            brokers = await self._context.store.brokers()
         except ZkError:
             return {}
-        return await self._office.gateway.offsets(brokers, partitions, timestamp)
+        return await self._context.brokers.offsets(brokers, partitions, timestamp)
 
     def _member(self, group: str, by: Committer) -> Member | None:
         """Return the member that commits; None where no member is named, and the group has none."""

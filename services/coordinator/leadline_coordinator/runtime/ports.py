@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+from leadline_common.leader_election import ElectionSession, LeadershipTerm
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.records import (
     Committed,
     Ends,
     GroupRecord,
-    Holder,
     Partition,
     StoredGroup,
-    Term,
     TopicFacts,
 )
 
@@ -22,7 +20,7 @@ Wake = Callable[[], None]
 """Told once of a change; a hint to read again (rule R8)."""
 
 
-class Store(Protocol):
+class CoordinatorStore(ElectionSession, Protocol):
     """ZooKeeper, over one session.
 
     Every method may raise `ZkError`: ConnectionLoss means that the outcome of a
@@ -30,37 +28,8 @@ class Store(Protocol):
     when the coordinator epoch is no longer that of their term (R16).
     """
 
-    @property
-    def session_id(self) -> int:
-        """The id of the session."""
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """Set once the session is over."""
-
-    def is_connected(self) -> bool:
-        """Tell whether a server is in touch."""
-
-    def lease_valid(self) -> bool:
-        """Tell whether this process may still act (rule R10)."""
-
-    def on_reconnected(self, wake: Wake) -> None:
-        """Have `wake` told after each reconnection: watches may have been missed."""
-
-    async def close(self) -> None:
-        """End the session, and with it the office where this session holds it."""
-
     async def prepare(self) -> None:
         """Create what must exist before all else."""
-
-    async def holder(self, wake: Wake | None = None) -> Holder | None:
-        """Return who is the coordinator, or None."""
-
-    async def claim(self, coordinator_id: int, url: str, wall_ms: int) -> Term | None:
-        """Become the coordinator in one multi; None when another one is, or was faster."""
-
-    async def term(self) -> Term:
-        """Read the present epoch."""
 
     async def topic_names(self, wake: Wake | None = None) -> list[str]:
         """Return the names of all topics that are not being deleted."""
@@ -76,12 +45,12 @@ class Store(Protocol):
     async def load_groups(self) -> list[StoredGroup]:
         """Read all groups."""
 
-    async def record(self, term: Term, group: GroupRecord) -> None:
+    async def record(self, term: LeadershipTerm, group: GroupRecord) -> None:
         """Write what differs from what was written last, the group itself at last."""
 
     async def write_offsets(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
         offsets: Mapping[Partition, Committed],
         topic_ids: Mapping[str, str],
@@ -91,21 +60,23 @@ class Store(Protocol):
 
     async def delete_offsets(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
         partitions: Collection[Partition],
         told: Sequence[AuditEntry] = (),
     ) -> None:
         """Delete committed offsets, and write what the audit is told of that."""
 
-    async def delete_group(self, term: Term, group: str, told: Sequence[AuditEntry] = ()) -> None:
+    async def delete_group(
+        self, term: LeadershipTerm, group: str, told: Sequence[AuditEntry] = ()
+    ) -> None:
         """Delete a group with all that is recorded of it, and tell the audit."""
 
-    async def tell(self, term: Term, entry: AuditEntry) -> None:
+    async def tell(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone."""
 
 
-class BrokerGateway(Protocol):
+class BrokerClient(Protocol):
     """Questions to brokers over HTTP."""
 
     async def offsets(

@@ -13,11 +13,12 @@ from leadline_client.errors import (
     UnknownMember,
     UnknownTopic,
 )
+from leadline_common.leader_election import Leader
 from leadline_coordinator.domain.records import Partition
 from leadline_coordinator.runtime.audit import entry_about, refusals_told, tell
 from leadline_coordinator.runtime.channels import Channel
 from leadline_coordinator.runtime.coordinator import Coordinator
-from leadline_coordinator.runtime.elector import ActiveCoordinator, CoordinatorElector
+from leadline_coordinator.runtime.elector import CoordinatorElector
 from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.offsets import GroupOffsets
 
@@ -49,7 +50,7 @@ class CoordinatorService:
         return coordinator is not None and coordinator.ready.is_set()
 
     @property
-    def active(self) -> ActiveCoordinator | None:
+    def active(self) -> Leader | None:
         """Who is the coordinator, as far as this process knows."""
         return self._elector.active
 
@@ -121,7 +122,7 @@ class CoordinatorService:
             CoordinatorNotAvailable: it is not.
 
         """
-        return self._active().office.term.epoch
+        return self._active().context.term.epoch
 
     def desks(self) -> list[GroupManager]:
         """Return all groups, by name.
@@ -179,12 +180,12 @@ class CoordinatorService:
             UnknownGroup, UnknownMember: there is no such member.
 
         """
-        office = self._active().office
-        async with refusals_told(office, "evict_member", group):
+        context = self._active().context
+        async with refusals_told(context, "evict_member", group):
             desk = self.desk(group)
             desk.members.evict(member, UnknownMember("this consumer was put out of its group"))
             desk.carry_on()
-        await tell(office, entry_about(office, "member_evicted", group, member=member))
+        await tell(context, entry_about(context, "member_evicted", group, member=member))
 
     def rebalance(self, group: str) -> GroupManager:
         """Have a group looked at, as whatever may change its assignment does.
@@ -208,7 +209,7 @@ class CoordinatorService:
 
         """
         coordinator = self._active()
-        async with refusals_told(coordinator.office, "delete_group", group):
+        async with refusals_told(coordinator.context, "delete_group", group):
             desk = coordinator.desk(group)
             if desk.group.is_active or group in coordinator.groups_being_rebalanced:
                 raise GroupNotEmpty(f"group {group!r} has members: stop them first")

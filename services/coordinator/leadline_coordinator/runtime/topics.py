@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.records import TopicFacts
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.context import CoordinatorContext
 
 _log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ class TopicListeners:
 
     def __init__(
         self,
-        office: Office,
+        context: CoordinatorContext,
         told: Callable[[Collection[str], Mapping[str, int]], None],
         interesting: Callable[[Iterable[str]], set[str]],
     ) -> None:
         self.topics: dict[str, TopicFacts] = {}
         self.counts: dict[str, int] = {}
-        self._office = office
+        self._context = context
         self._told = told
         self._interesting = interesting
         self._woken = asyncio.Event()
@@ -56,11 +56,11 @@ class TopicListeners:
 
     async def read(self) -> None:
         """Read all topics; tell of those that have changed."""
-        names = await self._office.store.topic_names(self._woken.set)
+        names = await self._context.store.topic_names(self._woken.set)
         wanted = self._interesting(names) - self._armed
         self._armed |= wanted
         watches = {name: self._watch_of(name) for name in wanted}
-        found = await self._office.store.read_topics(names, watches)
+        found = await self._context.store.read_topics(names, watches)
         for name in names:  # a topic that cannot be read is not for that reason deleted
             if name not in found and name in self.topics:
                 found[name] = self.topics[name]
@@ -73,7 +73,7 @@ class TopicListeners:
             SessionExpired: the session is over.
 
         """
-        interval_s = self._office.settings.group_topics_interval_ms / 1000
+        interval_s = self._context.settings.group_topics_interval_ms / 1000
         while True:
             try:
                 async with asyncio.timeout(interval_s):
