@@ -14,10 +14,12 @@ from leadline_common.api.administration import (
     administration_routes,
 )
 from leadline_common.api.metadata import metadata_routes
+from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http import Document, Problem, ServiceApp, create_app
+from leadline_common.http.standby import LocalPaths, StandbyGate
 from leadline_common.metrics import Metrics
+from leadline_common.rpc import CONTROLLED_SHUTDOWN_PATH, HEARTBEAT_PATH
 from leadline_controller.api.administration import ControllerAdministration
-from leadline_controller.api.gate import StandbyGate
 from leadline_controller.api.guarded import guarded_route
 from leadline_controller.api.internal import add_internal_routes
 from leadline_controller.runtime.service import ControllerService
@@ -30,6 +32,13 @@ so any of them can be asked.
 
 Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
 """
+_LOCAL = LocalPaths(
+    exact=("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH),
+    prefixes=("/v1/what-if/", "/v1/audit", AUDIT_TABLE),
+    suffixes=("/history",),
+)
+_FORWARD_TIMEOUT_S = 75.0
+"""Longer than the longest long poll."""
 _INTERNAL = {"name": "internal", "description": "What brokers say; not for people."}
 
 
@@ -60,6 +69,12 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
     add_internal_routes(app, controller)
     # Innermost: within the layer that gives cause ids and counts requests.
     app.user_middleware.append(
-        Middleware(StandbyGate, controller=controller, forwarder=app.forwarder)
+        Middleware(
+            StandbyGate,
+            service=controller,
+            forwarder=app.forwarder,
+            local=_LOCAL,
+            timeout_s=_FORWARD_TIMEOUT_S,
+        )
     )
     return app

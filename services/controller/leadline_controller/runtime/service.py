@@ -77,7 +77,7 @@ class ControllerService:
         """Who rules, as far as this process knows."""
         return self._leadership.active
 
-    def elsewhere(self) -> str:
+    def active_url(self) -> str:
         """Return the URL of the active controller, when that is another one.
 
         Raises:

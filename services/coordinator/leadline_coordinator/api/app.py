@@ -9,12 +9,12 @@ from starlette.middleware import Middleware
 from leadline_client.errors import CoordinatorNotAvailable
 from leadline_common.api.exports import TAGS as EXPORT_TAGS
 from leadline_common.http import Forwarder, Problem, ServiceApp, create_app
+from leadline_common.http.standby import LocalPaths, StandbyGate
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route
 from leadline_coordinator.api.commit import add_commit_route
 from leadline_coordinator.api.exports import export_routes
-from leadline_coordinator.api.gate import StandbyGate
 from leadline_coordinator.api.groups import TAG as GROUPS_TAG
 from leadline_coordinator.api.groups import group_routes
 from leadline_coordinator.api.offsets import TAG as OFFSETS_TAG
@@ -24,6 +24,8 @@ from leadline_coordinator.api.what_if import what_if_routes
 from leadline_coordinator.runtime.service import CoordinatorService
 
 VERSION = "0.1.0"
+_LOCAL = LocalPaths(exact=("/v1/coordinator",), prefixes=("/v1/what-if/",))
+_FORWARD_TIMEOUT_S = 30.0
 _DESCRIPTION = """\
 Leadline's coordinator of consumer groups: who reads what, and how far they have come. Any
 number of coordinators run, one of them is active; the others forward to it, so any of them can
@@ -70,6 +72,12 @@ def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes:
     app.router.routes.append(channel_route(coordinator))
     # Innermost: within the layer that gives cause ids and counts requests.
     app.user_middleware.append(
-        Middleware(StandbyGate, coordinator=coordinator, forwarder=app.forwarder)
+        Middleware(
+            StandbyGate,
+            service=coordinator,
+            forwarder=app.forwarder,
+            local=_LOCAL,
+            timeout_s=_FORWARD_TIMEOUT_S,
+        )
     )
     return app

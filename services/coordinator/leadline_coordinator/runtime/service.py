@@ -54,7 +54,7 @@ class CoordinatorService:
         """Who is the coordinator, as far as this process knows."""
         return self._elector.active
 
-    def elsewhere(self) -> str:
+    def active_url(self) -> str:
         """Return the URL of the active coordinator, when that is another one.
 
         Raises:
@@ -93,7 +93,7 @@ class CoordinatorService:
 
         """
         if not self.is_active:
-            raise NotCoordinator(f"the coordinator is at {self.elsewhere()}")
+            raise NotCoordinator(f"the coordinator is at {self.active_url()}")
         channel = Channel(group, connection)
         self._active().open_channel(channel, hello)
         return channel
