@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
 from leadline_common.http import bind, serve
 from leadline_common.http import run as run_loop
@@ -18,9 +19,9 @@ from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import VERSION, build_app
 from leadline_coordinator.api.channel_document import channel_document
-from leadline_coordinator.domain.records import Ends, Partition
+from leadline_coordinator.domain.records import Ends
+from leadline_coordinator.runtime.context import CoordinatorMetrics
 from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
-from leadline_coordinator.runtime.metrics import CoordinatorMetrics
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
 
@@ -28,7 +29,7 @@ MAX_FRAME_BYTES: Final = 1024 * 1024
 
 
 def run(settings: CoordinatorSettings) -> None:
-    """Run a coordinator until SIGTERM or SIGINT; it then gives up its office and ends."""
+    """Run a coordinator until SIGTERM or SIGINT; it then resigns and ends."""
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )
@@ -40,22 +41,17 @@ async def _main(settings: CoordinatorSettings) -> None:
     brokers = HttpBrokerClient()
     elector, service = _build(settings, settings.advertised_url or listener.url, brokers)
     app = build_app(service, elector.metrics, settings.request_max_bytes)
-    context = asyncio.create_task(elector.run(), name="coordinator-elector")
+    election = asyncio.create_task(elector.run(), name="coordinator-elector")
 
-    def give_up_office() -> None:
-        """Have a successor elected while this process still answers what is under way."""
-        context.cancel()
+    def resign() -> None:
+        """Let another coordinator be elected while this process finishes its requests."""
+        election.cancel()
 
     try:
-        await serve(
-            app,
-            listener,
-            stopping=give_up_office,
-            max_message_bytes=MAX_FRAME_BYTES,
-        )
+        await serve(app, listener, stopping=resign, max_message_bytes=MAX_FRAME_BYTES)
     finally:
-        context.cancel()
-        await asyncio.gather(context, return_exceptions=True)
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)
         await brokers.close()
 
 
@@ -88,37 +84,40 @@ def _add_gauges(elector: CoordinatorElector) -> None:
     elector.metrics.watch(
         {
             "active": (
-                "1 while this is the active coordinator.",
+                "1 while this process is the active coordinator.",
                 lambda: elector.coordinator is not None,
             ),
             "epoch": (
-                "The coordinator epoch, as far as known.",
+                "The coordinator epoch as far as this process knows.",
                 lambda: elector.active.epoch if elector.active else 0,
             ),
-            "groups": ("Consumer groups, with members or without.", groups),
+            "groups": ("Consumer groups, with or without members.", groups),
             "rebalancing_groups": ("Consumer groups that are being rebalanced.", rebalancing),
         }
     )
 
 
-class _NoBrokers:
-    """The gateway of an application that only shows its documentation."""
+class _UnusedBrokerClient:
+    """The broker client of an application that only generates its OpenAPI document."""
 
     async def offsets(
-        self, brokers: Sequence[str], partitions: Collection[Partition], timestamp: int | None
-    ) -> Mapping[Partition, Ends]:
-        """Know nothing: nobody is ever asked from here."""
-        del brokers, partitions, timestamp
+        self,
+        brokers: Sequence[str],
+        topic_partitions: Collection[TopicPartition],
+        timestamp: int | None,
+    ) -> Mapping[TopicPartition, Ends]:
+        """Return nothing."""
+        del brokers, topic_partitions, timestamp
         return {}
 
     async def close(self) -> None:
-        """Have nothing to close."""
+        """Do nothing."""
 
 
 def openapi_app() -> FastAPI:
-    """Return the application without any IO, for its OpenAPI document."""
+    """Return the application for its OpenAPI document; it does no IO."""
     settings = CoordinatorSettings(coordinator_id=1)
-    elector, service = _build(settings, "http://127.0.0.1:8071", _NoBrokers())
+    elector, service = _build(settings, "http://127.0.0.1:8071", _UnusedBrokerClient())
     return build_app(service, elector.metrics, settings.request_max_bytes)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.domain.records import Ends
 
@@ -39,8 +40,8 @@ async def test_ends_are_found_of_more_topics_than_fit_into_an_address() -> None:
     brokers = HttpBrokerClient()
     async with TestServer(app) as server:
         url = str(server.make_url("/")).rstrip("/")
-        few = await brokers.offsets([url], {(names[0], 0)}, None)
-        many = await brokers.offsets([url], {(name, 0) for name in names}, None)
+        few = await brokers.offsets([url], {TopicPartition(names[0], 0)}, None)
+        many = await brokers.offsets([url], {TopicPartition(name, 0) for name in names}, None)
         await brokers.close()
 
     assert few == {(names[0], 0): Ends(0, 9)}

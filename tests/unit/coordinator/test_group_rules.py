@@ -11,8 +11,7 @@ import pytest
 from leadline_client.errors import LeadlineError
 from leadline_coordinator.domain import rebalance
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.member_session import MemberSession
-from leadline_coordinator.domain.members import Limits, Member
+from leadline_coordinator.domain.members import GroupLimits, GroupMember, MemberSession
 from leadline_coordinator.domain.membership import restored
 from tests.unit.coordinator import world
 from tests.unit.coordinator.test_group_safety import ASSIGNORS, HAPPENINGS, PROTOCOLS, happen
@@ -22,13 +21,15 @@ STORIES = 400
 
 def free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a former member holds is given away while it may still be reading."""
-    expel = Group.expel
+    remove = Group.remove
 
-    def changed(self: Group, member: Member, why: LeadlineError | None, rest_ms: int) -> None:
-        del rest_ms
-        expel(self, member, why, 0)
+    def changed(
+        self: Group, member: GroupMember, error: LeadlineError | None, stopped_ms: int
+    ) -> None:
+        del stopped_ms
+        remove(self, member, error, 0)
 
-    monkeypatch.setattr(Group, "expel", changed)
+    monkeypatch.setattr(Group, "remove", changed)
 
 
 def start_without_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,12 +44,12 @@ def start_without_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 def evict_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A silent member is put out before its own limit has stopped it."""
 
-    def changed(self: Member, limits: Limits) -> int:
-        if self.line is None:
-            return self.rest_at_ms
-        return self.line.acknowledged_at_ms + limits.stop_limit_ms - 60
+    def changed(self: GroupMember, limits: GroupLimits) -> int:
+        if self.session is None:
+            return self.stopped_at_ms
+        return self.session.acknowledged_at_ms + limits.stop_limit_ms - 60
 
-    monkeypatch.setattr(Member, "certain_rest_ms", changed)
+    monkeypatch.setattr(GroupMember, "stopped_by_ms", changed)
 
 
 def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,9 @@ from leadline_common.clock import Clock
 from leadline_common.consumer_znodes import CoordinatorRegistration
 from leadline_common.leader_election import Claim, Leader, LeaderElection, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
-from leadline_coordinator.runtime.context import CoordinatorContext
+from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
-from leadline_coordinator.runtime.metrics import CoordinatorMetrics
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 
 
