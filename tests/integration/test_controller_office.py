@@ -23,7 +23,7 @@ from tests.support.zookeeper import until
 
 
 async def usurp(session: ZkSession) -> int:
-    """Take the office away, as a candidate does once the holder's session has expired."""
+    """Take leadership over, as a candidate does once the leader's session has expired."""
     data, stat = await session.get(znodes.CONTROLLER_EPOCH)
     usurper = ControllerRegistration(99, "http://127.0.0.1:9", 0)
     await session.multi(
@@ -172,7 +172,7 @@ async def test_creation_survives_death_at_any_write(
 
 
 def is_over(controller: RunningController, image: ClusterImage, topic: str) -> bool:
-    """Tell whether a controller lost its office, or has deleted a topic."""
+    """Tell whether a controller lost leadership, or has deleted a topic."""
     return controller.leadership.reign is None or topic not in image.topics
 
 

@@ -205,13 +205,13 @@ async def test_a_coordinator_that_was_succeeded_cannot_write(
         await session.close()
 
 
-async def test_a_silent_member_is_put_out_and_told_so(rig: CoordinatorRig) -> None:
+async def test_a_silent_member_is_evicted_and_notified(rig: CoordinatorRig) -> None:
     async with group_of(rig, 2) as (first, second):
         second.answers_pings = False
 
         await until(lambda: len(first.owned) == PARTITIONS, "the other has everything")
 
-        await until(lambda: second.error is not None, "it is told")
+        await until(lambda: second.error is not None, "it gets the error")
         assert second.error is not None
         assert second.error.error_code == 40451
         zombie = await commit(rig, second, 5, 9)
@@ -355,7 +355,7 @@ async def test_a_group_is_deleted_with_all_that_was_recorded(
     assert await zk_session.get_children(consumer_znodes.GROUPS) == []
 
 
-async def test_offsets_of_a_topic_that_was_made_anew_meanwhile_are_dropped(
+async def test_offsets_of_a_topic_that_was_recreated_meanwhile_are_dropped(
     rig: CoordinatorRig, zk_chroot: str, zk_session: ZkSession
 ) -> None:
     shown = 'leadline_coordinator_group_members{group="g"}'
@@ -399,17 +399,17 @@ async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
         lambda: list(rig.service.manager("g").committer.offsets) == [("orders", 0)],
         "the offset of the deleted topic is gone",
     )
-    upkeep = GroupMaintenance(active_part(rig))
+    maintenance = GroupMaintenance(active_part(rig))
     rig.brokers.ends = {TopicPartition("orders", 0): Ends(0, 8)}
-    await upkeep.measure()
+    await maintenance.measure()
     assert (
         'leadline_coordinator_group_lag_records{group="g"} 5.0'
         in (await rig.http.get("/metrics")).text
     )
-    assert await upkeep.expire() == []
+    assert await maintenance.expire() == []
     rig.service.manager("g").group.empty_since_wall_ms = 1
     rig.service.manager("g").committer.offsets.clear()
-    assert await upkeep.expire() == ["g"]
+    assert await maintenance.expire() == ["g"]
     assert await zk_session.exists(consumer_znodes.group_path("g")) is None
 
 

@@ -122,7 +122,7 @@ class CoordinatorRig:
         await until(lambda: self.service.is_active, "this coordinator is active")
 
     async def resign(self) -> None:
-        """Give the office up, as a coordinator does that ends; go on answering."""
+        """Give up leadership, as a coordinator that stops does; keep serving requests."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -120,7 +120,7 @@ def most_that_can_stay(life: Life, owners: dict[TopicPartition, str]) -> int:
 
 
 def owners_before(life: Life, assignor: Assignor) -> dict[TopicPartition, str]:
-    """Judge the claims anew: the highest generation, then present members, then by order."""
+    """Decide the claims a second time: by generation, then present members, then order."""
     claims = life.claims[assignor]
     successors = {life.instance_ids[m]: m for m in life.subscriptions if m in life.instance_ids}
     best: dict[TopicPartition, tuple[int, bool, str]] = {}

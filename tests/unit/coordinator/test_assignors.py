@@ -309,7 +309,7 @@ def test_the_order_in_which_a_group_is_told_does_not_matter(
     assignor: Assignor,
 ) -> None:
     topics, subscriptions, previous, threads = group
-    told = assign(assignor, topics, subscriptions, previous, threads=threads)
+    forwards = assign(assignor, topics, subscriptions, previous, threads=threads)
 
     backwards = assign(
         assignor,
@@ -319,5 +319,5 @@ def test_the_order_in_which_a_group_is_told_does_not_matter(
         threads=threads,
     )
 
-    assert list(told.assignment.items()) == list(backwards.assignment.items())
-    assert told.moved == backwards.moved
+    assert list(forwards.assignment.items()) == list(backwards.assignment.items())
+    assert forwards.moved == backwards.moved

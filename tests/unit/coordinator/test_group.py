@@ -65,7 +65,7 @@ def group_of(count: int, **hello: Any) -> tuple[Recorder, list[Consumer]]:
     return world, world.consumers
 
 
-def test_the_ownership_is_compared_as_the_seed_says() -> None:
+def test_the_ownership_is_compared_as_the_design_says() -> None:
     plan = {"a": [TopicPartition("t", 0)], "b": [TopicPartition("t", 1)]}
     owners = {TopicPartition("t", 0): "a", TopicPartition("t", 1): "b"}
 

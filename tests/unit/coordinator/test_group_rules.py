@@ -20,7 +20,7 @@ STORIES = 400
 
 
 def free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a former member holds is given away while it may still be reading."""
+    """What a former member holds is assigned to others while it may still be reading."""
     remove = Group.remove
 
     def changed(
@@ -42,7 +42,7 @@ def start_without_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent member is put out before its own limit has stopped it."""
+    """A silent member is evicted before its own limit has stopped it."""
 
     def changed(self: GroupMember, limits: GroupLimits) -> int:
         if self.session is None:
@@ -53,7 +53,7 @@ def evict_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who cannot answer a Stop is kept alive by its other answers, and holds up everybody."""
+    """A member that cannot answer a Stop stays alive by its other answers, and blocks the group."""
 
     def changed(self: MemberSession, number: int, now_ms: int) -> None:
         if number > self.acknowledged:
@@ -63,7 +63,7 @@ def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new coordinator does not wait for members of its predecessor that may still be reading."""
+    """A new coordinator does not wait for members of the last one that may still be reading."""
 
     def changed(*arguments: Any) -> Group:
         *others, now_ms = arguments
@@ -73,23 +73,23 @@ def take_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "restored", changed)
 
 
-def tell(seed: int) -> None:
-    """Have a story happen, as chance tells it."""
-    chance = Random(seed)
+def run_story(seed: int) -> None:
+    """Run one random story."""
+    random = Random(seed)
     small = world.World(seed, {"t": 7})
-    hello = {"assignor": chance.choice(ASSIGNORS), "protocol": chance.choice(PROTOCOLS)}
+    hello = {"assignor": random.choice(ASSIGNORS), "protocol": random.choice(PROTOCOLS)}
     for _ in range(2):
         small.join(topics=("t",), **hello)
-    for _ in range(chance.randrange(3, 25)):
-        small.run(chance.choice([0, 10, 50, 120, 250, 450]))
-        happen(small, chance.choice(["join", "join", *HAPPENINGS]), chance.randrange(6), hello)
+    for _ in range(random.randrange(3, 25)):
+        small.run(random.choice([0, 10, 50, 120, 250, 450]))
+        happen(small, random.choice(["join", "join", *HAPPENINGS]), random.randrange(6), hello)
     small.heal()
     small.settled()
 
 
-def tell_all() -> None:
+def run_stories() -> None:
     for seed in range(STORIES):
-        tell(seed)
+        run_story(seed)
 
 
 @pytest.mark.parametrize(
@@ -108,4 +108,4 @@ def test_without_a_part_of_the_rule_harm_is_found(
     without(monkeypatch)
 
     with pytest.raises(AssertionError):
-        tell_all()
+        run_stories()

@@ -1,6 +1,6 @@
 """A small world for the decisions about one group: consumers, a network, time, a successor.
 
-Time goes by in steps; messages take as long as chance says and may be lost with their
+Time goes by in steps; messages take a random time and may be lost with their
 connection, in one direction or both. Consumers keep to the contract of
 `leadline_client.channel` and to nothing else: they may be slow, stand still, be killed,
 or never hear that they were cut off. After every step no partition may be consumed
