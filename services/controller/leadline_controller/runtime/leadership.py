@@ -48,8 +48,8 @@ class ControllerDependencies:
 class ControllerLeadership:
     """One controller process, as a candidate and as the active controller.
 
-    `reign` is set while this process is the active controller. `historian` keeps the
-    history on active and standby controllers; without one this process keeps none.
+    `reign` is set while this process is the active controller.
+    `historian` keeps the history, on a standby as well; without one this process has none.
     """
 
     def __init__(
