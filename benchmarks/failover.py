@@ -48,7 +48,7 @@ from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.leadership import Leadership, Means
+from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.loader import load_image
 from leadline_controller.runtime.ports import Store
 from leadline_controller.runtime.service import ControllerService
@@ -264,8 +264,12 @@ class Bench:
         self.bare = BareSocket(hosts)
         self.store = WatchedStore()
         settings = ControllerSettings(controller_id=1, reconcile_interval_ms=3_600_000)
-        means = Means(self._open, self.gateway, SystemClock(), lambda: uuid.uuid4().hex, _zero)
-        self.leadership = Leadership(settings, "http://127.0.0.1:1", means, ControllerMetrics())
+        dependencies = ControllerDependencies(
+            self._open, self.gateway, SystemClock(), lambda: uuid.uuid4().hex, _zero
+        )
+        self.leadership = ControllerLeadership(
+            settings, "http://127.0.0.1:1", dependencies, ControllerMetrics()
+        )
         self.service = ControllerService(self.leadership)
 
     async def _open(self) -> Store:

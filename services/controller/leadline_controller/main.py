@@ -22,7 +22,7 @@ from leadline_controller.api.app import build_app
 from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.leadership import Leadership, Means
+from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import BrokerGateway, Store
 from leadline_controller.runtime.service import ControllerService
 
@@ -58,13 +58,13 @@ async def _main(settings: ControllerSettings) -> None:
 
 def _build(
     settings: ControllerSettings, url: str, gateway: BrokerGateway, library: AuditStores
-) -> tuple[Leadership, ControllerService]:
+) -> tuple[ControllerLeadership, ControllerService]:
     async def open_store() -> Store:
         store = ControllerZkStore()
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 
-    means = Means(
+    dependencies = ControllerDependencies(
         open_store=open_store,
         gateway=gateway,
         clock=SystemClock(),
@@ -72,14 +72,14 @@ def _build(
         random_index=secrets.randbelow,
     )
     metrics = ControllerMetrics()
-    historian = AuditReplicator(settings, url, library, means.clock, metrics)
-    leadership = Leadership(settings, url, means, metrics, historian)
+    historian = AuditReplicator(settings, url, library, dependencies.clock, metrics)
+    leadership = ControllerLeadership(settings, url, dependencies, metrics, historian)
     _add_gauges(leadership)
     _add_reassignment_gauges(leadership)
     return leadership, ControllerService(leadership)
 
 
-def _add_gauges(leadership: Leadership) -> None:
+def _add_gauges(leadership: ControllerLeadership) -> None:
     def ailing(which: int) -> float:
         return count_unhealthy(leadership.reign.image)[which] if leadership.reign else 0.0
 
@@ -126,7 +126,7 @@ def _add_gauges(leadership: Leadership) -> None:
     )
 
 
-def _add_reassignment_gauges(leadership: Leadership) -> None:
+def _add_reassignment_gauges(leadership: ControllerLeadership) -> None:
     leadership.metrics.watch(
         {
             "reassignments_active": (

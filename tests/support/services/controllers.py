@@ -31,7 +31,7 @@ from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.leadership import Leadership, Means
+from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import Store
 from leadline_controller.runtime.service import ControllerService
 from tests.support.services.zookeeper import until
@@ -233,7 +233,7 @@ class RunningController:
         self.stores: list[ControllerZkStore] = []
         self._hosts = hosts
         self._store_type = store_type
-        means = Means(
+        dependencies = ControllerDependencies(
             open_store=self._open_store,
             gateway=self.gateway,
             clock=SystemClock(),
@@ -242,8 +242,12 @@ class RunningController:
         )
         metrics, url = ControllerMetrics(), self.listener.url
         self.library = AuditStores(SqlHistory(self.settings.history_url), HttpPeerAuditClient())
-        self.historian = AuditReplicator(self.settings, url, self.library, means.clock, metrics)
-        self.leadership = Leadership(self.settings, url, means, metrics, self.historian)
+        self.historian = AuditReplicator(
+            self.settings, url, self.library, dependencies.clock, metrics
+        )
+        self.leadership = ControllerLeadership(
+            self.settings, url, dependencies, metrics, self.historian
+        )
         self.service = ControllerService(self.leadership)
         self.app = build_app(self.service, self.leadership.metrics, 16 * 1024 * 1024)
         self.http = httpx.AsyncClient(base_url=self.listener.url, timeout=60)

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed
 
 from leadline_client import channel
 from leadline_client.channel import Error, Hello, Ping, Pong, Start, Started, Stop, Stopped, Welcome
+from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.clock import SystemClock
 from leadline_common.http import Listener, bind
@@ -23,12 +24,12 @@ from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
-from leadline_coordinator.adapters.zk_store import ZkStore
+from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import build_app
-from leadline_coordinator.domain.records import Ends, Partition
-from leadline_coordinator.runtime.elector import CoordinatorElector, Means
-from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import Store
+from leadline_coordinator.domain.records import Ends
+from leadline_coordinator.runtime.context import CoordinatorMetrics
+from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
+from leadline_coordinator.runtime.ports import CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
 from tests.support.services.zookeeper import until
 
@@ -43,21 +44,21 @@ SETTINGS: dict[str, Any] = {
     "group_topics_interval_ms": 500,
     "rebalance_answer_timeout_ms": 300,
 }
-"""Limits that let a test wait for them."""
+"""GroupLimits that let a test wait for them."""
 
 
 class KnownEnds:
     """Brokers that know where partitions begin and end."""
 
     def __init__(self) -> None:
-        self.ends: dict[Partition, Ends] = {}
+        self.ends: dict[TopicPartition, Ends] = {}
         self.asked = asyncio.Event()
         self.answering = asyncio.Event()
         self.answering.set()
 
     async def offsets(
-        self, brokers: Sequence[str], partitions: Collection[Partition], timestamp: int | None
-    ) -> Mapping[Partition, Ends]:
+        self, brokers: Sequence[str], partitions: Collection[TopicPartition], timestamp: int | None
+    ) -> Mapping[TopicPartition, Ends]:
         del brokers, timestamp
         self.asked.set()
         await self.answering.wait()
@@ -75,11 +76,13 @@ class CoordinatorRig:
             coordinator_id=coordinator_id, zookeeper_connect=hosts, **(SETTINGS | settings)
         )
         self.brokers = KnownEnds()
-        self.store: ZkStore | None = None
+        self.store: ZkCoordinatorStore | None = None
         self._listener: Listener = bind("127.0.0.1", 0)
-        means = Means(self._open_store, self.brokers, SystemClock(), lambda: uuid.uuid4().hex[:8])
+        dependencies = CoordinatorDependencies(
+            self._open_store, self.brokers, SystemClock(), lambda: uuid.uuid4().hex[:8]
+        )
         self.elector = CoordinatorElector(
-            self.settings, self._listener.url, means, CoordinatorMetrics()
+            self.settings, self._listener.url, dependencies, CoordinatorMetrics()
         )
         self.service = CoordinatorService(self.elector)
         self.app = build_app(self.service, self.elector.metrics, self.settings.request_max_bytes)
@@ -92,8 +95,8 @@ class CoordinatorRig:
     def url(self) -> str:
         return self._listener.url
 
-    async def _open_store(self) -> Store:
-        self.store = ZkStore()
+    async def _open_store(self) -> CoordinatorStore:
+        self.store = ZkCoordinatorStore()
         await self.store.start(
             self.settings.zookeeper_connect, self.settings.zookeeper_session_timeout_ms
         )
@@ -119,7 +122,7 @@ class CoordinatorRig:
         await until(lambda: self.service.is_active, "this coordinator is active")
 
     async def resign(self) -> None:
-        """Give the office up, as a coordinator does that ends; go on answering."""
+        """Give up leadership, as a coordinator that stops does; keep serving requests."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -154,7 +157,7 @@ class FrameConsumer:
         self.starts: list[Start] = []
         self.stops: list[Stop] = []
         self.error: Error | None = None
-        self.owned: set[Partition] = set()
+        self.owned: set[tuple[str, int]] = set()
         self.answers_pings = self.answers_stops = self.answers_starts = True
         self.closed = asyncio.Event()
         self._url = url
@@ -283,6 +286,6 @@ async def make_topic(session: ZkSession, name: str, partitions: int, topic_id: s
         await session.set(znodes.topic_path(name), data, ANY_VERSION)
 
 
-def all_of(topic: str, partitions: int) -> set[Partition]:
+def all_of(topic: str, partitions: int) -> set[TopicPartition]:
     """All partitions of a topic."""
-    return {(topic, number) for number in range(partitions)}
+    return {TopicPartition(topic, number) for number in range(partitions)}

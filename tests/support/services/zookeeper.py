@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
+from kazoo.client import KazooClient
 
 from leadline_common.zk.session import ZkSession
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
@@ -48,3 +49,17 @@ async def until(condition: Callable[[], bool], what: str, deadline_s: float = 20
     while not condition():
         assert time.monotonic() < give_up, f"not in {deadline_s} s: {what}"
         await asyncio.sleep(0.005)
+
+
+async def expire(session: ZkSession, hosts: str) -> None:
+    """End a session without its owner: another connection takes it over and closes it."""
+    transport = session._transport
+    assert transport is not None
+    await asyncio.to_thread(_take_over_and_close, hosts, transport._client.client_id)
+
+
+def _take_over_and_close(hosts: str, client_id: tuple[int, bytes] | None) -> None:
+    thief = KazooClient(hosts, client_id=client_id)
+    thief.start_async().wait(10)
+    thief.stop()
+    thief.close()

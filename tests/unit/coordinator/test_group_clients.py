@@ -26,10 +26,10 @@ from leadline_client.membership import (
     RevokePartitions,
     SendFrame,
 )
-from leadline_coordinator.domain.records import Partition
 from tests.unit.coordinator.test_group_safety import play, quiet, stories
 from tests.unit.coordinator.world import Connection, Consumer, World
 
+Partition = tuple[str, int]
 GIVING_UP_MS = (0, 0, 30, 120, 400)
 
 

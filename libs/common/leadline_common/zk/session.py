@@ -145,7 +145,11 @@ class ZkSession(ZkClient):
         transport, self._transport = self._transport, None
         self._state = SessionState.LOST
         if transport is not None:
-            await transport.finish()
+            try:
+                await transport.finish()
+            except Exception:
+                self._transport = transport  # the session may live on: let the caller try again
+                raise
 
     @property
     def state(self) -> SessionState:

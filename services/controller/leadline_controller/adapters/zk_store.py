@@ -7,6 +7,7 @@ treated as absent; it never stops the controller.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
@@ -16,15 +17,14 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.settings import Accepted, accept_node
-from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
-from leadline_common.zk.session import ZkSession
-from leadline_common.zk.transport import SessionState
-from leadline_common.znodes import ControllerRegistration, PartitionState
+from leadline_common.zk.errors import NodeExists, NoNode
+from leadline_common.zk.ops import MultiResults, Op, Stat
+from leadline_common.znodes import PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, StateSet, TopicSet
-from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
 
 logger = structlog.get_logger(__name__)
 _Value = TypeVar("_Value")
@@ -32,117 +32,34 @@ _Wake = Callable[[], None]
 
 READ_BATCH = 1000
 """The number of nodes in one multiRead."""
-_FIRST_EPOCH = b"0"
-_UNREADABLE = ControllerRegistration(-1, "", 0)
-"""Whoever holds the office under a value that is none: nobody can be sent there."""
 
 
-class ControllerZkStore:
+def _identity(data: bytes) -> tuple[int, str]:
+    registration = znodes.decode_controller(data)
+    return registration.id, registration.url
+
+
+_ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)
+
+
+class ControllerZkStore(ElectionStore):
     """Implements `runtime.ports.Store` on one session; call `start` before any other method."""
 
     def __init__(self) -> None:
+        super().__init__(_ELECTION)
         self.reads = 0
         self.writes = 0
-        self.lost = asyncio.Event()
-        self._reconnected: _Wake = _ignore
-        self._session = ZkSession(on_state=self._on_state, on_reconnected=self._on_reconnected)
         self._broker_watches: dict[int, _BrokerWatch] = {}
-
-    # -- session ---------------------------------------------------------------
-
-    async def start(self, hosts: str, session_timeout_ms: int) -> None:
-        """Open the session.
-
-        Raises:
-            NotConnected: no server could be reached.
-
-        """
-        await self._session.start(hosts, session_timeout_ms)
-
-    async def close(self) -> None:
-        """Close the session, and so delete `/controller` if this session owns it."""
-        await self._session.close()
-        self.lost.set()
-
-    @property
-    def session_id(self) -> int:
-        """The id of the session."""
-        return self._session.session_id
-
-    def is_connected(self) -> bool:
-        """Tell whether the session is connected to a server."""
-        return self._session.is_connected
-
-    def lease_valid(self) -> bool:
-        """Tell whether this process may still act (rule R10)."""
-        return self._session.lease_valid()
-
-    def on_reconnected(self, wake: _Wake) -> None:
-        """Call `wake` after each reconnection."""
-        self._reconnected = wake
-
-    def _on_reconnected(self) -> None:
-        self._reconnected()
-
-    def _on_state(self, state: SessionState) -> None:
-        logger.info("ZooKeeper session changed", session=f"{self.session_id:x}", state=state.name)
-        if state is SessionState.LOST:
-            self.lost.set()
-
-    # -- office ----------------------------------------------------------------
 
     async def prepare(self, cluster_id: str) -> str:
         """Create what must exist before all else, and return the cluster's id."""
         for path in znodes.PERSISTENT_PATHS:
             await self._session.ensure_path(path)
-        for path, data in (
-            (znodes.CLUSTER_ID, cluster_id.encode()),
-            (znodes.CONTROLLER_EPOCH, _FIRST_EPOCH),
-        ):
-            try:
-                await self._session.create(path, data)
-            except NodeExists:
-                continue
+        await self.create_epoch_node()
+        with contextlib.suppress(NodeExists):
+            await self._session.create(znodes.CLUSTER_ID, cluster_id.encode())
         data, _ = await self._session.get(znodes.CLUSTER_ID)
         return data.decode()
-
-    async def holder(self, wake: _Wake | None = None) -> Holder | None:
-        """Return who is the active controller, or None."""
-        if wake is not None and await self._session.exists(znodes.CONTROLLER, watch=wake) is None:
-            return None
-        try:
-            data, stat = await self._session.get(znodes.CONTROLLER)
-        except NoNode:
-            return None
-        registration = _decoded(znodes.decode_controller, data, znodes.CONTROLLER)
-        return Holder(registration or _UNREADABLE, stat.ephemeral_owner, stat.czxid)
-
-    async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
-        """Become the active controller in one multi; None when another one is, or was faster."""
-        term = await self.term()
-        ops: list[Op] = [
-            CreateOp(znodes.CONTROLLER, znodes.encode_controller(registration), ephemeral=True),
-            SetOp(znodes.CONTROLLER_EPOCH, str(term.epoch + 1).encode(), term.epoch_version),
-            CreateOp(znodes.AUDIT_ENTRY_PREFIX, entry, sequence=True),
-        ]
-        try:
-            await self.submit(ops)
-        except MultiFailed as failure:
-            if isinstance(failure.error, NodeExists | BadVersion):
-                return None
-            raise
-        return Term(term.epoch + 1, term.epoch_version + 1)
-
-    async def term(self) -> Term:
-        """Read the present controller epoch.
-
-        Every win adds one to a node that began with 0, so that its data version
-        stands in for a value that somebody has spoilt.
-        """
-        self.reads += 1
-        data, stat = await self._session.get(znodes.CONTROLLER_EPOCH)
-        epoch = _decoded(int, data, znodes.CONTROLLER_EPOCH)
-        return Term(stat.version if epoch is None else epoch, stat.version)
 
     # -- brokers ---------------------------------------------------------------
 
@@ -309,7 +226,7 @@ class ControllerZkStore:
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi; the multis of one store are applied in the order of submission."""
         self.writes += 1
-        return self._session.submit_multi(ops)
+        return super().submit(ops)
 
     async def _get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         self.reads += _batches(paths)

@@ -19,7 +19,9 @@ from leadline_common.api.administration import (
     administration_routes,
 )
 from leadline_common.api.metadata import metadata_routes
+from leadline_common.export_tables import AUDIT_TABLE
 from leadline_common.http import Document, Problem, ServiceApp, bulk_route, create_app
+from leadline_common.http.standby import LocalPaths, StandbyGate
 from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,
@@ -30,7 +32,6 @@ from leadline_common.rpc import (
     HeartbeatResponse,
 )
 from leadline_controller.api.administration import ControllerAdministration
-from leadline_controller.api.gate import StandbyGate
 from leadline_controller.api.guarded import guarded_route
 from leadline_controller.runtime.service import ControllerService
 
@@ -43,6 +44,13 @@ requests to it, so that clients can call any of them.
 All errors have the body `ErrorBody`; its `outcome` says whether anything was changed.
 """
 _INTERNAL = {"name": "internal", "description": "Requests of brokers; not for clients."}
+_LOCAL = LocalPaths(
+    exact=("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH),
+    prefixes=("/v1/what-if/", "/v1/audit", AUDIT_TABLE),
+    suffixes=("/history",),
+)
+_FORWARD_TIMEOUT_S = 75.0
+"""Longer than the longest long poll."""
 
 
 def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
@@ -72,7 +80,13 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
     _add_internal_routes(app, controller)
     # Innermost, so that forwarded requests get cause ids and are counted, too.
     app.user_middleware.append(
-        Middleware(StandbyGate, controller=controller, forwarder=app.forwarder)
+        Middleware(
+            StandbyGate,
+            service=controller,
+            forwarder=app.forwarder,
+            local=_LOCAL,
+            timeout_s=_FORWARD_TIMEOUT_S,
+        )
     )
     return app
 

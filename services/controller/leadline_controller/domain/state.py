@@ -1,26 +1,10 @@
-"""State read from ZooKeeper besides the image: leadership, live brokers, deletions."""
+"""State read from ZooKeeper besides the image: live brokers, deletions, single nodes."""
 
 from __future__ import annotations
 
 import msgspec
 
-from leadline_common.znodes import ControllerRegistration
 from leadline_controller.domain.cluster import BrokerUp
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """The active controller: the session that owns `/controller`, and the zxid of its creation."""
-
-    registration: ControllerRegistration
-    session_id: int
-    zxid: int
-
-
-class Term(msgspec.Struct, frozen=True):
-    """One leadership term: the controller epoch, and the version of its node (rule R11)."""
-
-    epoch: int
-    epoch_version: int
 
 
 class LiveBrokers(msgspec.Struct, frozen=True):

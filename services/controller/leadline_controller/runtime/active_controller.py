@@ -17,6 +17,7 @@ from functools import partial
 from leadline_client.errors import LeadlineError, NoController, Refused, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope
+from leadline_common.leader_election import TermEnded
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_controller.domain.cluster import ClusterImage
@@ -26,7 +27,7 @@ from leadline_controller.runtime.engine import events
 from leadline_controller.runtime.engine.context import EventContext, answer
 from leadline_controller.runtime.engine.events import Event
 from leadline_controller.runtime.engine.handler import EventHandler
-from leadline_controller.runtime.engine.state_writer import StaleView, TermEnded
+from leadline_controller.runtime.engine.state_writer import StaleView
 from leadline_controller.runtime.engine.term import Office
 from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.idempotency import IdempotencyManager

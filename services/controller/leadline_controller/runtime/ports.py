@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
+from leadline_common.leader_election import ElectionSession
 from leadline_common.zk.ops import MultiResults, Op
-from leadline_common.znodes import ControllerRegistration
 from leadline_controller.domain.cluster import Change, StateSet
 from leadline_controller.domain.history import (
     AuditQuery,
@@ -19,13 +19,13 @@ from leadline_controller.domain.history import (
     ReaderPosition,
     TaskRecord,
 )
-from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
 
 Wake = Callable[[], None]
 """Told once of a change; a hint to read again (rule R8)."""
 
 
-class Store(Protocol):
+class Store(ElectionSession, Protocol):
     """ZooKeeper, over one session.
 
     Every method may raise `ZkError`: ConnectionLoss means that the outcome of a
@@ -36,40 +36,8 @@ class Store(Protocol):
     reads: int
     writes: int
 
-    @property
-    def session_id(self) -> int:
-        """The id of the session."""
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """Set once the session is over."""
-
-    def is_connected(self) -> bool:
-        """Tell whether a server is in touch."""
-
-    def lease_valid(self) -> bool:
-        """Tell whether this process may still act (rule R10)."""
-
-    def on_reconnected(self, wake: Wake) -> None:
-        """Have `wake` told after each reconnection: watches may have been missed."""
-
-    async def close(self) -> None:
-        """End the session, and with it `/controller` where this session holds it."""
-
     async def prepare(self, cluster_id: str) -> str:
         """Create what must exist before all else, and return the cluster's id."""
-
-    async def holder(self, wake: Wake | None = None) -> Holder | None:
-        """Return who is the active controller, or None."""
-
-    async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
-        """Become the active controller in one multi; None when another one is, or was faster.
-
-        `entry` is for the audit outbox.
-        """
-
-    async def term(self) -> Term:
-        """Read the present controller epoch."""
 
     async def live_brokers(self, wake: Wake | None = None) -> LiveBrokers:
         """Read who is live."""

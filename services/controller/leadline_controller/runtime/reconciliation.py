@@ -6,11 +6,12 @@ import logging
 from collections.abc import Sequence
 
 from leadline_common.cause import new_cause
+from leadline_common.leader_election import TermEnded
 from leadline_controller.domain.failover import on_controller_failover
 from leadline_controller.runtime.engine import events
 from leadline_controller.runtime.engine.context import EventContext
 from leadline_controller.runtime.engine.handler import EventHandler, Handlers
-from leadline_controller.runtime.engine.state_writer import StaleView, TermEnded, Why
+from leadline_controller.runtime.engine.state_writer import StaleView, Why
 from leadline_controller.runtime.topics.brokers import BrokerManager
 from leadline_controller.runtime.topics.topics import TopicManager
 
@@ -87,8 +88,8 @@ class Reconciler(EventHandler):
 
         Writes are fenced anyway (rule R11); this is for what is only served.
         """
-        holder = await self._store.holder(self._suspect)
-        if holder is None or holder.session_id != self._store.session_id:
+        leader = (await self._store.read_election(self._suspect)).leader
+        if leader is None or leader.session_id != self._store.session_id:
             raise TermEnded("/controller is not held by this session any more")
 
     def _suspect(self) -> None:

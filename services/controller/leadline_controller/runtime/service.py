@@ -34,7 +34,7 @@ from leadline_controller.runtime.engine import events
 from leadline_controller.runtime.engine.config_events import ConfigResource
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
 from leadline_controller.runtime.engine.guard import Named, current_guard
-from leadline_controller.runtime.leadership import Leadership
+from leadline_controller.runtime.leadership import ControllerLeadership
 from leadline_controller.runtime.ports import History
 from leadline_controller.runtime.topics.controlled_shutdown import BrokerStops
 
@@ -50,7 +50,7 @@ CATCH_UP_S = 5.0
 class ControllerService:
     """The face of one controller process."""
 
-    def __init__(self, leadership: Leadership) -> None:
+    def __init__(self, leadership: ControllerLeadership) -> None:
         self._leadership = leadership
         self._stopping = asyncio.Event()
 
@@ -77,7 +77,7 @@ class ControllerService:
         """Who rules, as far as this process knows."""
         return self._leadership.active
 
-    def elsewhere(self) -> str:
+    def active_url(self) -> str:
         """Return the URL of the active controller, when that is another one.
 
         Raises:

@@ -15,6 +15,7 @@ import msgspec
 from leadline_client.errors import LeadlineError, NoController, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import new_cause
+from leadline_common.leader_election import TermEnded
 from leadline_common.rpc import ControllerRow
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry, BrokerRegistration
@@ -27,7 +28,7 @@ from leadline_controller.runtime.engine import events
 from leadline_controller.runtime.engine.dynamic_configs import DynamicConfigs
 from leadline_controller.runtime.engine.events import Event
 from leadline_controller.runtime.engine.guard import Condition
-from leadline_controller.runtime.engine.state_writer import Decide, TermEnded, Why, Writer
+from leadline_controller.runtime.engine.state_writer import Decide, Why, Writer
 from leadline_controller.runtime.engine.term import Office
 from leadline_controller.runtime.ports import BrokerGateway
 

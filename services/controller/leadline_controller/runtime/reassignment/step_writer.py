@@ -18,6 +18,7 @@ import msgspec
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.elections import ElectionReason
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_common.zk.ops import CheckOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry
@@ -25,7 +26,7 @@ from leadline_controller.domain.cluster import Change, StateSet, TopicSet
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
 from leadline_controller.domain.reassignment.queue import DueAction, ReassignmentQueue
 from leadline_controller.runtime.engine.context import EventContext
-from leadline_controller.runtime.engine.state_writer import StaleView, TermEnded, audit_row
+from leadline_controller.runtime.engine.state_writer import StaleView, audit_row
 from leadline_controller.runtime.reassignment.intents import IntentNodes
 
 _log = logging.getLogger(__name__)
