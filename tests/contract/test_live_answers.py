@@ -39,7 +39,9 @@ class Face:
         if self.kind == "broker":
             return await broker_to_ask(self.cluster)
         active = await self.cluster.active_controller()
-        standby = next(c.name for c in self.cluster.supervisor.layout.controllers if c.name != active)
+        standby = next(
+            c.name for c in self.cluster.supervisor.layout.controllers if c.name != active
+        )
         return self.cluster.url(active if self.kind == "controller" else standby)
 
     async def operations(self) -> list[Described]:
