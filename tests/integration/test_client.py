@@ -65,4 +65,4 @@ async def test_json_and_raw_records_are_the_same_records(tmp_path: Path) -> None
         assert raw[0].headers == headers
         assert raw[1].value is None
         assert await client.offset_for_timestamp("t", 0, 6) == 1
-        assert (await client.consult())["brokers"]
+        assert (await client.find_coordinator())["brokers"]

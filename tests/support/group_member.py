@@ -21,7 +21,7 @@ from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
 from leadline_client.errors import LeadlineError
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.membership import TopicPartition
+from leadline_client.wire import TopicPartition
 
 _POLL_S = 0.2
 _COMMIT_WITHIN_S = 1.5
@@ -99,7 +99,7 @@ class Member:
             else:
                 rows.append((one.topic, one.partition, offset, offset + 1))
         self._log.write("consumed", rows, at_s=given_s)
-        self._due.update({(topic, number): after for topic, number, _, after in rows})
+        self._due.update({TopicPartition(topic, number): after for topic, number, _, after in rows})
 
     async def _commit(self, partitions: Iterable[TopicPartition]) -> None:
         offsets = {one: self._due[one] for one in partitions if one in self._due}

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Self
 
 from leadline_client import batches
-from leadline_client.accumulator import Numbering, spoils_numbering
+from leadline_client.accumulator import ProducerSequence, needs_new_producer_id
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.errors import LeadlineError, OffsetOutOfRange, OutcomeUnknown
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
@@ -145,7 +145,7 @@ class Load:
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def append(
-        self, partition: int, values: Sequence[str], numbering: Numbering | None
+        self, partition: int, values: Sequence[str], numbering: ProducerSequence | None
     ) -> ProduceResult:
         """Send one batch, by the client that all writers share."""
         identity = numbering.identity if numbering else _ANONYMOUS
@@ -160,9 +160,9 @@ class Load:
             self.topic, partition, octets, idempotent=numbering is not None
         )
 
-    async def new_numbering(self) -> Numbering:
+    async def new_numbering(self) -> ProducerSequence:
         """Return a fresh producer identity."""
-        return Numbering(await self._client.new_producer_id())
+        return ProducerSequence(await self._client.new_producer_id())
 
 
 class _Writer:
@@ -172,7 +172,7 @@ class _Writer:
         self._load = load
         self._partition = partition
         self._idempotent = idempotent
-        self._numbering: Numbering | None = None
+        self._numbering: ProducerSequence | None = None
         self._sent = 0
 
     async def send_batch(self) -> None:
@@ -195,7 +195,7 @@ class _Writer:
             note = history.give_up if isinstance(error, OutcomeUnknown) else history.refuse
             for value in values:
                 note(value)
-            if spoils_numbering(error):
+            if needs_new_producer_id(error):
                 self._numbering = None
             return
         self._acknowledged(values, result)

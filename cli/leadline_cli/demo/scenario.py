@@ -14,7 +14,7 @@ from leadline_cli.demo.verdict import Verdict, judge
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.errors import LeadlineError
-from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
+from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
 from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
 
@@ -124,7 +124,7 @@ class Scenario:
         self._sent += 1
         future.add_done_callback(lambda done: self._answered(number, done))
 
-    def _answered(self, number: int, done: asyncio.Future[RecordPlace]) -> None:
+    def _answered(self, number: int, done: asyncio.Future[RecordMetadata]) -> None:
         if done.cancelled():
             return
         failure = done.exception()

@@ -72,12 +72,8 @@ class ConnectionPool:
 
     def take(self, address: _Address) -> HTTPConnection | None:
         """Return an idle connection that the server has not closed, or None."""
-        idle = self._idle.get(address)
-        while idle:
-            try:
-                connection, since_s = idle.pop()
-            except IndexError:  # Another thread was faster.
-                return None
+        while (idle := self._pop(address)) is not None:
+            connection, since_s = idle
             if self._clock() - since_s < IDLE_TIMEOUT_S and _is_open(connection):
                 return connection
             connection.close()
@@ -94,8 +90,14 @@ class ConnectionPool:
     def close(self) -> None:
         """Close the idle connections."""
         for address in tuple(self._idle):
-            for connection, _ in tuple(self._idle.pop(address, ())):
-                connection.close()
+            while (idle := self._pop(address)) is not None:
+                idle[0].close()
+
+    def _pop(self, address: _Address) -> tuple[HTTPConnection, float] | None:
+        try:
+            return self._idle[address].pop()
+        except (KeyError, IndexError):
+            return None
 
 
 _pools: WeakSet[ConnectionPool] = WeakSet()

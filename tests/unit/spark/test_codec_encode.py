@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_client import batches, partitioner
+from leadline_client import batches
+from leadline_client import murmur2 as client_murmur2
 from leadline_spark.codec.columns import HEADERS, TYPES
 from leadline_spark.codec.compression import WRITABLE
 from leadline_spark.codec.decode import decode
@@ -94,7 +95,9 @@ def test_pieces_are_no_larger_than_asked_or_hold_one_record(rows: list[Row], mos
 
 @given(st.lists(st.none() | st.binary(max_size=70), max_size=30), st.integers(1, 1000))
 def test_keys_go_where_the_client_sends_them(keys: list[bytes | None], count: int) -> None:
-    expected = [None if key is None else partitioner.partition_for_key(key, count) for key in keys]
+    expected = [
+        None if key is None else client_murmur2.partition_for_key(key, count) for key in keys
+    ]
     assert partitions_of(pa.array(keys, pa.binary()), count).to_pylist() == expected
     skipped = pa.array([b"before", *keys], pa.binary()).slice(1)
     assert partitions_of(skipped, count).to_pylist() == expected

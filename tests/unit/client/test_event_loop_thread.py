@@ -36,7 +36,7 @@ class Interrupted(Exception):
 
 
 def test_work_ends_when_its_caller_is_interrupted() -> None:
-    """Else a poll would go on after its Ctrl-C, and take what nobody gets."""
+    """Otherwise a poll would continue after Ctrl-C, and take records that nobody gets."""
     work = Work()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
