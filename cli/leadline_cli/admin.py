@@ -106,7 +106,7 @@ def admin_command(command: Callable[Concatenate[AdminContext, _P], None]) -> Cal
         takes_any(AdminContext(bootstrap, data_dir, as_json), **own_options)
 
     parameters = [*own, *_ADMIN_OPTIONS]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # Typer reads a command's options from its signature.
     run.__dict__["__signature__"] = signature.replace(parameters=parameters)
     return run

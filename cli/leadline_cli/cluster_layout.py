@@ -126,11 +126,11 @@ class _Ports:
     def __init__(self, known: ClusterFile, is_free: Callable[[int], bool], *, spare: int) -> None:
         self._is_free = is_free
         self._had = {
-            **{("controller", one.id): _port(one) for one in known.controllers},
-            **{("broker", one.id): _port(one) for one in known.brokers},
-            **{("coordinator", one.id): _port(one) for one in known.coordinators},
+            **{("controller", service.id): _port(service) for service in known.controllers},
+            **{("broker", service.id): _port(service) for service in known.brokers},
+            **{("coordinator", service.id): _port(service) for service in known.coordinators},
         }
-        taken = {*self._had.values(), *(_port(one) for one in known.zookeeper_servers)}
+        taken = {*self._had.values(), *(_port(service) for service in known.zookeeper_servers)}
         self._spare: Iterator[int] = (
             port for port in free_ports(spare + len(taken)) if port not in taken
         )

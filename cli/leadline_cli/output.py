@@ -83,7 +83,7 @@ _LOOK_FIRST: Final = "the request may or may not have been applied: look before 
 
 
 def advice_for(error: LeadlineError) -> str | None:
-    """Return what somebody at the terminal can do about an error."""
+    """Return advice for the user about an error."""
     if isinstance(error, OutcomeUnknown):
         return _LOOK_FIRST
     return _ADVICE.get(type(error))

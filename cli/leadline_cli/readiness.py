@@ -61,7 +61,7 @@ async def _active_coordinator(
     coordinators: Sequence[ServiceSpec], http: httpx.AsyncClient
 ) -> dict[str, Any] | None:
     """Return the active coordinator if all coordinators name the same one, or None."""
-    answers = [await _get_json(http, f"{one.url}/v1/coordinator") for one in coordinators]
+    answers = [await _get_json(http, f"{service.url}/v1/coordinator") for service in coordinators]
     named = [answer and answer["coordinator"] for answer in answers]
     return named[0] if all(one == named[0] for one in named) else None
 

@@ -96,8 +96,8 @@ class Supervisor:
         """Return the running cluster as the content of cluster.json."""
         layout = self.layout
 
-        def rows(services: tuple[ServiceSpec, ...]) -> tuple[Service, ...]:
-            return tuple(one.running_as(self._children[one.name].pid or 0) for one in services)
+        def rows(specs: tuple[ServiceSpec, ...]) -> tuple[Service, ...]:
+            return tuple(spec.running_as(self._children[spec.name].pid or 0) for spec in specs)
 
         return ClusterFile(
             self.cluster_id,
@@ -131,7 +131,7 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""
         for group in self._layout.groups[::-1] if self._layout is not None else ():
-            children = [self._children[one.name] for one in group if one.name in self._children]
+            children = [self._children[spec.name] for spec in group if spec.name in self._children]
             await asyncio.gather(*(child.stop() for child in children))
         await self._http.aclose()
         if self._lock is not None:
@@ -223,7 +223,9 @@ class Supervisor:
                 )
 
     def _tails(self) -> str:
-        return "\n".join(f"--- {one.log_path}\n{one.tail(8)}" for one in self._children.values())
+        return "\n".join(
+            f"--- {child.log_path}\n{child.tail(8)}" for child in self._children.values()
+        )
 
 
 def _locked(data_dir: Path) -> FileLock:

@@ -61,7 +61,7 @@ def doctor(admin: AdminContext) -> None:
 
 def _check_partitions(metadata: Metadata) -> list[CheckResult]:
     """Check for partitions without a leader, and for under-replicated ones."""
-    rows = [(name, row) for name, one in metadata.topics.items() for row in one.partitions]
+    rows = [(name, row) for name, topic in metadata.topics.items() for row in topic.partitions]
     offline = [f"{name}-{row.partition}" for name, row in rows if row.leader == NO_LEADER]
     under = [f"{name}-{row.partition}" for name, row in rows if len(row.isr) < len(row.replicas)]
     return [

@@ -269,7 +269,7 @@ async def _print_owned(
 
 async def _at_the_end(consumer: AsyncConsumer, ends: dict[TopicPartition, int]) -> bool:
     """Tell whether this consumer has read each partition that it owns to the offset in `ends`."""
-    owned = [TopicPartition(*key) for key in consumer.assignment]
+    owned = consumer.assignment
     at_end = [await consumer.position(key) >= ends.get(key, 0) for key in owned]
     return bool(owned) and all(at_end)
 
@@ -280,8 +280,7 @@ async def _unfinished(
     """Unassign the partitions that are read to their ends; tell whether any remain."""
     if follow:
         return True
-    owned = [TopicPartition(*key) for key in consumer.assignment]
-    left = [key for key in owned if await consumer.position(key) < ends[key]]
+    left = [key for key in consumer.assignment if await consumer.position(key) < ends[key]]
     await consumer.assign(left)
     return bool(left)
 

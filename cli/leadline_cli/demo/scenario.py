@@ -68,7 +68,7 @@ class Scenario:
         self._acknowledged: set[int] = set()
         self._failures: list[LeadlineError] = []
         self._sent = 0
-        self._client = AsyncLeadlineClient([one.url for one in supervisor.layout.brokers])
+        self._client = AsyncLeadlineClient([broker.url for broker in supervisor.layout.brokers])
 
     async def run(self) -> Report:
         """Create the topic, produce to it while leaders are killed, and read everything back."""

@@ -26,7 +26,7 @@ COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
 
-NOBODY: Final = -1
+NO_OWNER: Final = -1
 """The index of a partition without an owner."""
 
 
@@ -158,7 +158,7 @@ def owners_node(owners: Mapping[int, str]) -> OwnersNode:
     members = sorted(set(owners.values()))
     index = {member: place for place, member in enumerate(members)}
     last = max(owners, default=-1)
-    row = (index.get(owners.get(number, ""), NOBODY) for number in range(last + 1))
+    row = (index.get(owners.get(number, ""), NO_OWNER) for number in range(last + 1))
     return OwnersNode(tuple(members), tuple(row))
 
 
