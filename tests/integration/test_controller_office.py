@@ -83,10 +83,6 @@ async def test_a_zombie_cannot_write_and_resigns(rig: Rig, zk_session: ZkSession
 
 
 class BlindStore(ControllerZkStore):
-    """A store that goes on seeing the holder of the office that it has once `seen`."""
-
-
-class BlindStore(ControllerZkStore):
     """A store that goes on seeing the leader that it has once `seen`."""
 
     seen: ElectionState | None = None
