@@ -190,7 +190,7 @@ class ReplicaShell:
         if self.replica.state.leader_epoch > stop.leader_epoch:
             return FencedLeaderEpoch.code
         if self.replica.role is not Role.FENCED:
-            self.world.reached("replica deleted" if stop.delete else "replica set aside")
+            self.world.reached("replica deleted" if stop.delete else "replica made stray")
         self._stopped_in = max(self._stopped_in, stop.leader_epoch)
         self.fetch_leader = None
         self.step_down()

@@ -59,7 +59,7 @@ MUST_HAPPEN = {
     "reassignment: Shrink",
     "reassignment cancelled",
     "replica deleted",
-    "replica set aside",
+    "replica made stray",
     "retargeted",
     "session of a live broker expired",
     "stale controller refused",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -17,9 +17,9 @@ from leadline_broker.runtime.staging.staging import Staging
 from leadline_client.errors import NoController
 from leadline_common.api import administration
 from leadline_common.clock import Clock, SystemClock
-from leadline_common.http.app import Lifespan, ServiceApp, create_app
+from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.forward import Forwarder
-from leadline_common.http.health import Check, Problem
+from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
 
 VERSION = "0.1.0"
@@ -46,8 +46,6 @@ def build_app(
     request_max_bytes: int,
     metrics: Metrics | None = None,
     clock: Clock | None = None,
-    lifespan: Lifespan | None = None,
-    checks: Sequence[Check] = (),
 ) -> ServiceApp:
     """Return the application that serves `broker`; building it does no IO."""
     app = create_app(
@@ -56,9 +54,8 @@ def build_app(
         description=DESCRIPTION,
         tags=TAGS,
         metrics=metrics,
-        checks=[*checks, lambda: [Problem(reason) for reason in broker.readiness()]],
+        checks=[lambda: [Problem(reason) for reason in broker.readiness()]],
         max_body_bytes=request_max_bytes,
-        lifespan=lifespan,
     )
     _add_records(app, broker, clock or SystemClock(), request_max_bytes)
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)

@@ -28,13 +28,10 @@ from leadline_common.rpc import JSON
 
 _CONTROLLER = {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 3}
 _BROKER = {"id": 1, "url": "http://127.0.0.1:9091", "rack": None, "incarnation": 1}
-
-
-LOAD_PATH: Final = "/v1/load"
-_ID: Final = "b1946ac92492d2347c6235b4d2611184"
+_TOPIC_ID: Final = "b1946ac92492d2347c6235b4d2611184"
 LOAD_OPERATION: Final = Operation(
     method="GET",
-    path=LOAD_PATH,
+    path="/v1/load",
     name="load",
     summary="Get the load of this broker",
     description=(
@@ -55,7 +52,11 @@ LOAD_OPERATION: Final = Operation(
                 1_790_000_060_000,
                 500_000_000_000,
                 420_000_000_000,
-                [ReplicaLoad("orders", _ID, 0, True, 73_400_320, 6_144_000, 50_000, 12_288_000)],
+                [
+                    ReplicaLoad(
+                        "orders", _TOPIC_ID, 0, True, 73_400_320, 6_144_000, 50_000, 12_288_000
+                    )
+                ],
             ),
         )
     ],
@@ -107,7 +108,7 @@ class ReplicasBody(BaseModel):
             "replicas": [
                 {
                     "topic": "orders",
-                    "topic_id": "b1946ac92492d2347c6235b4d2611184",
+                    "topic_id": _TOPIC_ID,
                     "partition": 0,
                     "role": "leader",
                     "leader_epoch": 5,
