@@ -113,7 +113,7 @@ def tiles(figures: Mapping[str, Any]) -> list[Tile]:
         Tile(
             "Leader changes",
             words.count(leadership["changes"]),
-            f"{words.count(unplanned)} of them nobody asked for",
+            f"{words.count(unplanned)} of them unplanned",
         ),
         Tile(
             "Time to decide",
