@@ -12,8 +12,8 @@ from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo,
 from leadline_spark.cluster.cluster_client import (
     ClusterClient,
     Connection,
+    LeaderAndEpoch,
     LeaderOffsets,
-    PartitionLeader,
 )
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.bounds import Bound
@@ -69,7 +69,7 @@ class World(ClusterClient):
             self.time.sleep(wait_s)
         return {
             topic_partition(n): LeaderOffsets(
-                self.starts.get(n, 0), end, PartitionLeader("http://b1", self.epoch)
+                self.starts.get(n, 0), end, LeaderAndEpoch("http://b1", self.epoch)
             )
             for n, end in self.ends.items()
             if {"topic": "t", "partition": n} in question["partitions"]
