@@ -75,7 +75,7 @@ def submit_command(
 
 
 def write_package(path: Path) -> None:
-    """Write the zip: the modules of the pipeline and of the client library, and their data files."""
+    """Write the zip: the modules of the pipeline and of the client library, with their data."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
         for root in map(package_directory, PACKAGES):
             for file in sorted(root.rglob("*")):
