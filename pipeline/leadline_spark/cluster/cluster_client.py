@@ -35,7 +35,7 @@ _LOOKUP_S = 0.03
 _connections = ConnectionPool()
 
 
-class PartitionLeader(NamedTuple):
+class LeaderAndEpoch(NamedTuple):
     """The leader of a partition: its base URL, None if there is no leader, and the leader epoch."""
 
     url: str | None
@@ -51,7 +51,7 @@ class LeaderOffsets:
 
     start: int
     end: int
-    leader: PartitionLeader
+    leader: LeaderAndEpoch
     found: int | None = None
 
 
@@ -282,6 +282,6 @@ def _partition_offsets(row: Any) -> LeaderOffsets | OffsetsUnavailable:
     return LeaderOffsets(
         offsets["log_start_offset"],
         offsets["high_watermark"],
-        PartitionLeader(leader.get("url") or None, offsets["leader_epoch"]),
+        LeaderAndEpoch(leader.get("url") or None, offsets["leader_epoch"]),
         offsets.get("offset"),
     )

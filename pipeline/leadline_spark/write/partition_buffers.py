@@ -32,7 +32,7 @@ class PartitionWriter(Protocol):
 
 
 @dataclass(slots=True)
-class _PartitionBuffer:
+class _WriteBuffer:
     writer: PartitionWriter
     pieces: list[Records] = field(default_factory=list)
     size: int = 0
@@ -61,7 +61,7 @@ class PartitionBuffers:
         self._writer_of = writer_of
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
-        self._buffers: dict[TopicPartition, _PartitionBuffer] = {}
+        self._buffers: dict[TopicPartition, _WriteBuffer] = {}
         self._size = 0
         self._pool = ThreadPoolExecutor(_MAX_IN_FLIGHT, thread_name_prefix="leadline-write")
 
@@ -69,7 +69,7 @@ class PartitionBuffers:
         """Add records, and send full batches. Raises what an earlier `send` raised."""
         buffer = self._buffers.get(topic_partition)
         if buffer is None:
-            buffer = _PartitionBuffer(self._writer_of(topic_partition))
+            buffer = _WriteBuffer(self._writer_of(topic_partition))
             self._buffers[topic_partition] = buffer
         buffer.pieces.append(records)
         self._grow(buffer, pc.sum(records.sizes()).as_py())
@@ -97,11 +97,11 @@ class PartitionBuffers:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _grow(self, buffer: _PartitionBuffer, size: int) -> None:
+    def _grow(self, buffer: _WriteBuffer, size: int) -> None:
         buffer.size += size
         self._size += size
 
-    def _flush(self, buffer: _PartitionBuffer, *, keep_rest: bool) -> None:
+    def _flush(self, buffer: _WriteBuffer, *, keep_rest: bool) -> None:
         """Send the content of a buffer; `keep_rest` keeps what does not fill a batch."""
         if not buffer.pieces:
             return
@@ -114,7 +114,7 @@ class PartitionBuffers:
         for batch in batches:
             self._send(buffer, batch)
 
-    def _send(self, buffer: _PartitionBuffer, records: Records) -> None:
+    def _send(self, buffer: _WriteBuffer, records: Records) -> None:
         batch = buffer.writer.encode(records)
         buffer.wait()
         self._wait_for_thread()

@@ -15,10 +15,10 @@ from leadline_spark.archive.checking import check_cluster
 from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.storage import LocalStore
 from leadline_spark.cluster.cluster_client import (
+    LeaderAndEpoch,
     LeaderOffsets,
     OffsetsAnswer,
     OffsetsUnavailable,
-    PartitionLeader,
 )
 from leadline_spark.jobs import verify
 from tests.unit.spark.archives import TOPIC_ID, data_file, entry
@@ -206,7 +206,7 @@ def test_a_cluster_that_cannot_be_asked_is_another_exit_code(
 
 
 def _log(*ranges: tuple[int, int], topic_id: str = TOPIC_ID) -> tuple[Metadata, OffsetsAnswer]:
-    leader = PartitionLeader("http://b", 1)
+    leader = LeaderAndEpoch("http://b", 1)
     rows = tuple(PartitionInfo(number, 1, 1, (1,), (1,)) for number in range(len(ranges)))
     topics = {"t": TopicInfo("t", topic_id, rows)}
     metadata = Metadata("c", 1, None, {1: BrokerInfo(1, "http://b", None, 1)}, topics)

@@ -10,8 +10,8 @@ from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import (
     ClusterClient,
     Connection,
+    LeaderAndEpoch,
     LeaderOffsets,
-    PartitionLeader,
 )
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import DataLossChecker
@@ -36,7 +36,7 @@ def begins(broker: StandIn, start: int, *, fail: bool) -> int:
         ClusterClient(Connection((broker.url,))), SourceSubscription(topics=("t",)), 5.0
     )
     snapshot = OffsetSnapshot(
-        {PARTITION: "id"}, {PARTITION: LeaderOffsets(start, 50, PartitionLeader(broker.url, 3))}
+        {PARTITION: "id"}, {PARTITION: LeaderOffsets(start, 50, LeaderAndEpoch(broker.url, 3))}
     )
     return DataLossChecker(fetcher, fail=fail).start_offsets(STOOD, snapshot)[PARTITION]
 

@@ -12,8 +12,8 @@ from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo,
 from leadline_spark.cluster.cluster_client import (
     ClusterClient,
     Connection,
+    LeaderAndEpoch,
     LeaderOffsets,
-    PartitionLeader,
 )
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.bounds import Bound
@@ -69,7 +69,7 @@ class World(ClusterClient):
             self.time.sleep(wait_s)
         return {
             topic_partition(n): LeaderOffsets(
-                self.starts.get(n, 0), end, PartitionLeader("http://b1", self.epoch)
+                self.starts.get(n, 0), end, LeaderAndEpoch("http://b1", self.epoch)
             )
             for n, end in self.ends.items()
             if {"topic": "t", "partition": n} in question["partitions"]
@@ -84,7 +84,7 @@ class World(ClusterClient):
             raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")
 
 
-class AuditHistory(OffsetFetcher):
+class FixedOffsets(OffsetFetcher):
     """An OffsetFetcher with fixed epoch ends and partition sizes."""
 
     def __init__(self, world: World) -> None:
@@ -109,7 +109,7 @@ class AuditHistory(OffsetFetcher):
 
 
 def planner(world: World, everywhere: int = EARLIEST, **settings: Any) -> StreamPlanner:
-    fetcher = AuditHistory(world)
+    fetcher = FixedOffsets(world)
     made = StreamPlanner(
         fetcher, StreamSettings(Bound("startingOffsets", everywhere), **settings), world.time
     )
@@ -248,7 +248,7 @@ def test_bytes_limit_a_batch_by_the_mean_size_of_records() -> None:
     cluster = world(p0=100, p1=100)
     stream = planner(cluster, max_bytes=1_000)
     fetcher = stream.fetcher
-    assert isinstance(fetcher, AuditHistory)
+    assert isinstance(fetcher, FixedOffsets)
     fetcher.stored = {topic_partition(0): 1_000, topic_partition(1): 9_000}
 
     assert offsets(stream.latest(stream.initial())) == {0: 10, 1: 10}
@@ -320,7 +320,7 @@ def test_what_an_election_cut_off_is_a_loss_though_offsets_went_on(fail: bool) -
     cluster.epoch = 2
     stream = planner(cluster, fail_on_data_loss=fail)
     fetcher = stream.fetcher
-    assert isinstance(fetcher, AuditHistory)
+    assert isinstance(fetcher, FixedOffsets)
     fetcher.epoch_ends[1] = 35
     stood = SourceOffset({topic_partition(0): OffsetAndEpoch(40, 1)}, {"t": "id"})
 
@@ -338,7 +338,7 @@ def test_an_election_that_cut_nothing_off_is_none() -> None:
     cluster.epoch = 2
     stream = planner(cluster)
     fetcher = stream.fetcher
-    assert isinstance(fetcher, AuditHistory)
+    assert isinstance(fetcher, FixedOffsets)
     fetcher.epoch_ends[1] = 40
 
     assert offsets(
@@ -471,7 +471,7 @@ def test_a_start_found_by_time_may_be_newer_than_the_ends() -> None:
     stream = planner(cluster)
     stream.settings = StreamSettings(Bound("startingTimestamp", EARLIEST, timestamp=9_000))
     fetcher = stream.fetcher
-    assert isinstance(fetcher, AuditHistory)
+    assert isinstance(fetcher, FixedOffsets)
     fetcher.newest = 52
     stream.poller.snapshot()
     cluster.ends[0] = 53

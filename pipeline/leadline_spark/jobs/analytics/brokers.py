@@ -9,11 +9,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
 
-def broker_spans(history: AuditHistory) -> DataFrame:
+def broker_spans(history: HistoryPeriod) -> DataFrame:
     """Return the spans for which each broker was up or down, since it was first seen up.
 
     A broker that was seen to fail was up before, even if no entry remains that says so.
@@ -80,7 +80,7 @@ def with_means(stats: DataFrame) -> DataFrame:
     ).withColumn("mttr_ms", sf.try_divide(sf.col("failed_ms"), sf.col("repairs")))
 
 
-def _transitions(history: AuditHistory) -> DataFrame:
+def _transitions(history: HistoryPeriod) -> DataFrame:
     """Return when each broker came up or went down, with the id of the previous transition."""
     live = sf.from_json(sf.get_json_object("after", "$.brokers"), "array<int>")
     changes = history.entries.where(sf.col("kind") == "brokers_changed")
@@ -102,7 +102,7 @@ def _transitions(history: AuditHistory) -> DataFrame:
     )
 
 
-def _seen_to_fail(history: AuditHistory) -> DataFrame:
+def _seen_to_fail(history: HistoryPeriod) -> DataFrame:
     """Return when a controller acted on a failure.
 
     That is earlier than its entry about live brokers, and much earlier if it lost its leadership in
@@ -115,13 +115,13 @@ def _seen_to_fail(history: AuditHistory) -> DataFrame:
     )
 
 
-def restarts(history: AuditHistory) -> DataFrame:
+def restarts(history: HistoryPeriod) -> DataFrame:
     """Return how often each broker came back as a new incarnation within its session."""
     found = _named(history, "bounced")
     return found.groupBy("broker").agg(sf.count("*").cast("int").alias("restarts"))
 
 
-def _named(history: AuditHistory, word: str) -> DataFrame:
+def _named(history: HistoryPeriod, word: str) -> DataFrame:
     """Return the brokers after a word in the reasons of `broker_change`: `failed [1, 3]; …`."""
     numbers = sf.regexp_extract("reason", rf"\b{word} (\[[\d, ]*\])", 1)
     return history.entries.where(sf.col("kind") == "broker_change").select(
@@ -131,7 +131,7 @@ def _named(history: AuditHistory, word: str) -> DataFrame:
     )
 
 
-def _plans(history: AuditHistory) -> DataFrame:
+def _plans(history: HistoryPeriod) -> DataFrame:
     """Return the brokers that were asked to stop or were drained, and the id of that entry.
 
     `off_id` is the entry that cancelled it, null if none did: no later outage is planned.

@@ -31,7 +31,7 @@ SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _MEMBERS.items())
 
 
 @dataclass(frozen=True, slots=True)
-class AuditHistory:
+class HistoryPeriod:
     """The entries of a period that changed something, and the period.
 
     `since_ms` is the time of the first entry, `until_ms` that of the snapshot (Unix ms). Spans that
@@ -58,7 +58,7 @@ def read_cluster(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     return spark.read.format("leadline").options(**options).option("table", "audit").load()
 
 
-def take_history(entries: DataFrame, until_ms: int | None = None) -> AuditHistory:
+def take_history(entries: DataFrame, until_ms: int | None = None) -> HistoryPeriod:
     """Return the history without requests that were refused or dry runs.
 
     The snapshot is at `until_ms` (Unix ms), or at the last entry. Later entries are ignored.
@@ -83,4 +83,4 @@ def take_history(entries: DataFrame, until_ms: int | None = None) -> AuditHistor
     done = entries.where(sf.col("outcome") == "done")
     until = totals["until"] if until_ms is None else until_ms
     missing = totals["last"] - totals["first"] + 1 - totals["count"]
-    return AuditHistory(done, totals["since"], until, totals["count"], totals["first"], missing)
+    return HistoryPeriod(done, totals["since"], until, totals["count"], totals["first"], missing)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from leadline_spark.jobs import command
 from leadline_spark.jobs.analytics.history import (
-    AuditHistory,
+    HistoryPeriod,
     read_cluster,
     read_files,
     take_history,
@@ -38,7 +38,7 @@ TABLES, SUMMARY, REPORT = "tables", "summary.json", "report.html"
 
 
 def analyse(
-    history: AuditHistory,
+    history: HistoryPeriod,
     out: Path,
     *,
     title: str = TITLE,

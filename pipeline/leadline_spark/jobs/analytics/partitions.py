@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
 MIN_INSYNC = "min.insync.replicas"
@@ -35,7 +35,7 @@ _COLUMNS = (
 )
 
 
-def partition_events(history: AuditHistory) -> DataFrame:
+def partition_events(history: HistoryPeriod) -> DataFrame:
     """Return the events of all partitions, each with the whole state after it.
 
     Other columns: `was` (the roles before, null for a new partition), `is_state` (leader or ISR
@@ -59,7 +59,7 @@ def partition_events(history: AuditHistory) -> DataFrame:
 
 
 def partition_spans(
-    events: DataFrame, history: AuditHistory, default_floor: int = DEFAULT_MIN_INSYNC
+    events: DataFrame, history: HistoryPeriod, default_floor: int = DEFAULT_MIN_INSYNC
 ) -> DataFrame:
     """Return the spans between the events of each partition, with flags of its problems.
 
@@ -114,7 +114,7 @@ def _settled() -> Column:
 # -- the rows ------------------------------------------------------------------
 
 
-def _states(history: AuditHistory) -> DataFrame:
+def _states(history: HistoryPeriod) -> DataFrame:
     rows = history.entries.select("*", sf.posexplode("changes").alias("position", "change"))
     return rows.select(
         "id",
@@ -136,7 +136,7 @@ def _states(history: AuditHistory) -> DataFrame:
     )
 
 
-def _known_before(states: DataFrame, history: AuditHistory) -> DataFrame:
+def _known_before(states: DataFrame, history: HistoryPeriod) -> DataFrame:
     """Return the state at the start of a history that does not reach back to the first state."""
     first = Window.partitionBy(*KEYS).orderBy("id", "position")
     rows = states.withColumn("_number", sf.row_number().over(first))
@@ -153,7 +153,7 @@ def _known_before(states: DataFrame, history: AuditHistory) -> DataFrame:
     )
 
 
-def _assignments(history: AuditHistory) -> DataFrame:
+def _assignments(history: HistoryPeriod) -> DataFrame:
     """Return the assignments of partitions; an assignment of null deletes a partition."""
     topic = sf.get_json_object("resource", "$.topic")
     entries = history.entries.withColumn("topic", topic).where(sf.col("topic").isNotNull())
@@ -172,7 +172,7 @@ def _assignments(history: AuditHistory) -> DataFrame:
     return rows.withColumn("partition", sf.col("number").cast("int"))
 
 
-def _removals(history: AuditHistory) -> DataFrame:
+def _removals(history: HistoryPeriod) -> DataFrame:
     """Return the requests to remove partitions, which count as deleted from then on."""
     numbers = sf.from_json(sf.get_json_object("after", "$.partitions"), "array<int>")
     return history.entries.where(sf.col("kind") == "partitions_removal_ordered").select(
@@ -185,7 +185,7 @@ def _removals(history: AuditHistory) -> DataFrame:
     )
 
 
-def _of_topics(history: AuditHistory) -> DataFrame:
+def _of_topics(history: HistoryPeriod) -> DataFrame:
     """Return the events of whole topics: min.insync.replicas, and deletion."""
     topic = sf.get_json_object("resource", "$.topic")
     entries = history.entries.select("id", "time", "kind", "after", topic.alias("topic"))
@@ -205,7 +205,7 @@ def _of_topics(history: AuditHistory) -> DataFrame:
     )
 
 
-def _of_cluster(history: AuditHistory) -> DataFrame:
+def _of_cluster(history: HistoryPeriod) -> DataFrame:
     """Return the values of min.insync.replicas for the whole cluster."""
     floor = sf.from_json("after", "map<string,string>")[MIN_INSYNC].cast("int")
     is_cluster = sf.get_json_object("resource", "$.config") == "cluster"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 
 
 def length() -> Column:
@@ -36,7 +36,7 @@ def merged(spans: DataFrame, keys: Sequence[str] = ()) -> DataFrame:
     return together.drop("_span").withColumn("duration_ms", length())
 
 
-def counted(spans: DataFrame, history: AuditHistory, buckets: int) -> DataFrame:
+def counted(spans: DataFrame, history: HistoryPeriod, buckets: int) -> DataFrame:
     """Return how many spans were open in each bucket: the maximum, and the number at its end.
 
     Rows: `bucket` (0 to `buckets` - 1, equal parts of the period), `peak`, `last`. A bucket without
@@ -59,7 +59,7 @@ def counted(spans: DataFrame, history: AuditHistory, buckets: int) -> DataFrame:
     )
 
 
-def bucket_of(at: Column, history: AuditHistory, buckets: int) -> Column:
+def bucket_of(at: Column, history: HistoryPeriod, buckets: int) -> Column:
     """Return the bucket of a time, one of `buckets` equal parts of the period."""
     width = max(1, history.until_ms - history.since_ms) / buckets
     number = sf.floor((at - sf.lit(history.since_ms)) / sf.lit(width))

@@ -14,7 +14,7 @@ from leadline_spark.jobs.analytics.changes import (
     PLANNED,
     SHRINK_CAUSES,
 )
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import merged
 from leadline_spark.jobs.analytics.tables import LIFE, Tables
 
@@ -24,7 +24,7 @@ VERSION = 1
 """The version of the document. New members keep it, changed ones increase it."""
 
 
-def summarise(history: AuditHistory, tables: Tables) -> dict[str, Any]:
+def summarise(history: HistoryPeriod, tables: Tables) -> dict[str, Any]:
     """Return the summary; docs/analytics.md has the formula of each number."""
     return {
         "version": VERSION,

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from leadline_spark.jobs.analytics import brokers, changes, partitions, tasks
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import merged
 
 LIFE = ("topic", "partition", "life")
@@ -30,7 +30,7 @@ class Tables:
     controller_terms: DataFrame
 
 
-def make_tables(history: AuditHistory, default_min_insync: int, directory: str) -> Tables:
+def make_tables(history: HistoryPeriod, default_min_insync: int, directory: str) -> Tables:
     """Write the tables of a history, and return them; docs/analytics.md describes their rows.
 
     Tables that others depend on are read back, so that they are computed only once.

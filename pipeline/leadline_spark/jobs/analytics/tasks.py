@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
 _OVER = ("done", "cancelled", "failed")
@@ -13,7 +13,7 @@ _OUTCOME = "struct<done:int,cancelled:int,superseded:int,gone:int,bytes:bigint>"
 _TOPICS = "map<string,map<string,struct<start:array<int>,target:array<int>>>>"
 
 
-def task_stats(history: AuditHistory) -> DataFrame:
+def task_stats(history: HistoryPeriod) -> DataFrame:
     """Return each task, since it was accepted; `moving_ms` excludes its preparation.
 
     `moved_bytes` is what leaders reported while replicas moved, null if they reported nothing.
@@ -47,7 +47,7 @@ def task_stats(history: AuditHistory) -> DataFrame:
     return _with_times(latest, history)
 
 
-def _with_times(rows: DataFrame, history: AuditHistory) -> DataFrame:
+def _with_times(rows: DataFrame, history: HistoryPeriod) -> DataFrame:
     rows = rows.withColumn("ended_at", sf.coalesce("_finished", sf.lit(history.until_ms)))
     rows = rows.withColumn("censored", ~sf.col("state").isin(*_OVER))
     moving = sf.col("ended_at") - sf.col("begun_at")
@@ -70,7 +70,7 @@ def _with_times(rows: DataFrame, history: AuditHistory) -> DataFrame:
     )
 
 
-def partition_moves(history: AuditHistory) -> DataFrame:
+def partition_moves(history: HistoryPeriod) -> DataFrame:
     """Return the reassignment of each partition, from its first intent to its last step.
 
     A new target in between, and a cancellation, belong to the same move.
@@ -91,7 +91,7 @@ def partition_moves(history: AuditHistory) -> DataFrame:
     return moves.drop("_ended", "_move").withColumn("duration_ms", length())
 
 
-def _begins(history: AuditHistory) -> DataFrame:
+def _begins(history: HistoryPeriod) -> DataFrame:
     kinds = ("reassignment_begun", "reassignment_found", "reassignment_cancelled")
     topics = history.entries.where(sf.col("kind").isin(*kinds)).select(
         "id", "time", sf.explode(sf.from_json("after", _TOPICS)).alias("topic", "rows")
@@ -108,7 +108,7 @@ def _begins(history: AuditHistory) -> DataFrame:
     )
 
 
-def _ends(history: AuditHistory) -> DataFrame:
+def _ends(history: HistoryPeriod) -> DataFrame:
     """Return the last steps of reassignments, and deletions of moving partitions."""
     kind = sf.col("kind")
     finished = sf.when(kind == "reassignment_step", sf.get_json_object("resource", "$.finished"))
@@ -128,7 +128,7 @@ def _ends(history: AuditHistory) -> DataFrame:
     )
 
 
-def controller_terms(history: AuditHistory) -> DataFrame:
+def controller_terms(history: HistoryPeriod) -> DataFrame:
     """Return the terms of active controllers; all but the first ever are failovers.
 
     `takeover_ms` is the time from the election to the entry about live brokers, which is the last

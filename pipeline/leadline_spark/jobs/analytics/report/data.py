@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import AuditHistory
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import bucket_of, counted, merged
 from leadline_spark.jobs.analytics.summary import PROBLEMS
 from leadline_spark.jobs.analytics.tables import LIFE, Tables
@@ -43,7 +43,9 @@ class ReportData:
     tasks: Sequence[Row]
 
 
-def collect_report(history: AuditHistory, tables: Tables, summary: Mapping[str, Any]) -> ReportData:
+def collect_report(
+    history: HistoryPeriod, tables: Tables, summary: Mapping[str, Any]
+) -> ReportData:
     """Collect the data; of too many rows the worst, the longest or the latest."""
     worst = _worst_partitions(tables)
     gaps, outages = tables.unavailable_spans, tables.broker_spans.where("state = 'failed'")
@@ -69,7 +71,7 @@ def _rows(table: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _curve(spans: DataFrame, flag: str, history: AuditHistory) -> list[int]:
+def _curve(spans: DataFrame, flag: str, history: HistoryPeriod) -> list[int]:
     """Return how many partitions had a problem: the maximum in each bucket."""
     counts = counted(merged(spans.where(flag), LIFE), history, FINE)
     found = {row["bucket"]: row for row in counts.collect()}
@@ -112,6 +114,6 @@ def _spans_of(spans: DataFrame, partitions: Iterable[Row]) -> list[Row]:
     return _rows(merged(bad, [*LIFE, "wrong"]).orderBy("started_at"))
 
 
-def _by_time(changes: DataFrame, history: AuditHistory, *columns: str) -> list[Row]:
+def _by_time(changes: DataFrame, history: HistoryPeriod, *columns: str) -> list[Row]:
     bucket = bucket_of(sf.col("at"), history, COARSE).alias("bucket")
     return _rows(changes.groupBy(bucket, *columns).count())

@@ -14,7 +14,7 @@ from leadline_spark.jobs.analytics.changes import EXPANSION_CAUSES, LEADER_CAUSE
 from leadline_spark.jobs.analytics.report import charts, sentences, words
 from leadline_spark.jobs.analytics.report.charts import Bar, ChartRow, Period
 from leadline_spark.jobs.analytics.report.data import COARSE, ReportData, Row
-from leadline_spark.jobs.analytics.report.sentences import CAUSES, DEFINITIONS, STATES, WRONG
+from leadline_spark.jobs.analytics.report.sentences import CAUSES, STATES, WRONG
 
 _PACKAGE = "leadline_spark.jobs.analytics.report"
 
@@ -33,7 +33,6 @@ def render(data: ReportData, title: str) -> str:
         "causes": CAUSES,
         "wrong": WRONG,
         "states": STATES,
-        "definitions": DEFINITIONS,
         "style": Markup(_source("page.css")),  # noqa: S704 - our own file
     }
     return environment.get_template("page.html.jinja").render(_context(data, title))
