@@ -82,7 +82,10 @@ class BrokerChange(msgspec.Struct, frozen=True):
 
 
 def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]) -> BrokerChange:
-    """Decide the states after the broker failures and starts between the image and `live`."""
+    """Decide the states after broker failures and starts (Replication V3, section A).
+
+    These are the differences between the brokers of the image and `live`.
+    """
     known = image.brokers
     failed = tuple(sorted(known.keys() - live.keys()))
     started = tuple(sorted(live.keys() - known.keys()))

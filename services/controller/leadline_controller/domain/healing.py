@@ -34,7 +34,7 @@ Covered = Mapping[int, Collection[TopicPartition]]
 
 
 class FailureDiff(msgspec.Struct, frozen=True):
-    """The difference to the recorded failures: brokers that have failed or returned since."""
+    """Brokers that have failed or returned since the failures were recorded (KIP-46, part 1)."""
 
     failed: tuple[int, ...]
     returned: tuple[int, ...]
@@ -90,7 +90,7 @@ def is_healable(image: ClusterImage, topic_partition: TopicPartition) -> bool:
 def chunk_partitions(
     topic_partitions: Iterable[TopicPartition], size: int
 ) -> Iterator[list[TopicPartition]]:
-    """Split the partitions of a dead broker into chunks of at most `size`."""
+    """Split the partitions of a dead broker into chunks of at most `size` (KIP-46, part 2)."""
     remaining = iter(topic_partitions)
     while chunk := list(islice(remaining, size)):
         yield chunk
@@ -102,7 +102,7 @@ def targets_for(
     broker: int,
     busy: Container[object],
 ) -> tuple[TargetRow, ...]:
-    """Return targets that replace a dead broker, respecting racks and balancing the load.
+    """Return targets that replace a dead broker by rack and load (KIP-46, part 2).
 
     Skipped are partitions that need no healing any more (the replica has moved, or the
     topic was deleted), `busy` ones that are being reassigned, and unhealable ones.
