@@ -21,8 +21,9 @@ from itertools import cycle
 from typing import get_args
 
 from leadline_client.channel import Assignor
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import Outcome, assign
-from leadline_coordinator.domain.assignors.subscription import Assignment
+from leadline_coordinator.domain.assignors.group_spec import Assignment
 
 TOPICS = 30
 ASKED = 10
@@ -36,7 +37,7 @@ def deal(topics: dict[str, int], members: list[str]) -> Assignment:
     hands = cycle(dealt.values())
     for topic, count in topics.items():
         for number in range(count):
-            next(hands).append((topic, number))
+            next(hands).append(TopicPartition(topic, number))
     return dealt
 
 

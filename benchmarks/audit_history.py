@@ -21,7 +21,6 @@ from pathlib import Path
 import uvloop
 from failover import BROKERS, Bench, broker_process, heal
 
-from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
 from leadline_common.clock import SystemClock
@@ -31,6 +30,7 @@ from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 VICTIM = BROKERS[0]
 MULTI = 500

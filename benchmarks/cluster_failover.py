@@ -22,7 +22,7 @@ from pathlib import Path
 
 import httpx
 
-from leadline_cli.plan import ClusterOptions
+from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.wire import NewTopic
@@ -58,7 +58,7 @@ async def measure(topics: int, partitions: int) -> dict[str, float]:
         settings = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
         options = ClusterOptions(Path(directory), 3, 2, coordinators=0, settings=settings)
         async with Supervisor(options) as cluster:
-            urls = [broker.url for broker in cluster.plan.brokers]
+            urls = [broker.url for broker in cluster.layout.brokers]
             try:
                 await _create(AsyncLeadlineClient(urls), topics, partitions, figures)
                 await _idle(cluster, figures)
@@ -88,7 +88,7 @@ async def _idle(cluster: Supervisor, figures: dict[str, float]) -> None:
 
 
 async def _fail(cluster: Supervisor, partitions: int, figures: dict[str, float]) -> None:
-    brokers = cluster.plan.brokers
+    brokers = cluster.layout.brokers
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         document = (await http.get(f"{brokers[1].url}/v1/metadata")).json()
         controller = document["controller"]["url"]

@@ -34,7 +34,6 @@ from typing import Any
 import msgspec
 import uvloop
 
-from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
@@ -50,10 +49,11 @@ from leadline_controller.domain.cluster import ClusterPolicy
 from leadline_controller.runtime.active_controller import load_image
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.leadership import Leadership, Means
+from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.topics.elections import ElectLeaders
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 SESSION_TIMEOUT_MS = 10_000
 BATCH = 1000
@@ -265,8 +265,12 @@ class Bench:
         self.bare = BareSocket(hosts)
         self.store = WatchedStore()
         settings = ControllerSettings(controller_id=1, reconcile_interval_ms=3_600_000)
-        means = Means(self._open, self.gateway, SystemClock(), lambda: uuid.uuid4().hex, _zero)
-        self.leadership = Leadership(settings, "http://127.0.0.1:1", means, ControllerMetrics())
+        dependencies = ControllerDependencies(
+            self._open, self.gateway, SystemClock(), lambda: uuid.uuid4().hex, _zero
+        )
+        self.leadership = ControllerLeadership(
+            settings, "http://127.0.0.1:1", dependencies, ControllerMetrics()
+        )
         self.service = ControllerService(self.leadership)
 
     async def _open(self) -> ControllerStore:

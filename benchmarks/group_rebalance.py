@@ -37,11 +37,11 @@ import aiohttp
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
-from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_common import znodes
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 GROUP = "bench"
 TOPIC = "bench"

@@ -24,8 +24,8 @@ from pathlib import Path
 # The members and the reading of their logs are the tests' own.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.support.cluster import Cluster, wait_until
-from tests.support.groups import LoadedGroup, loaded_group
+from tests.support.groups.group import LoadedGroup, loaded_group
+from tests.support.services.cluster import Cluster, wait_until
 
 SESSION_S = 2.0
 GOALS_S = {

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from leadline_broker.adapters.log.config import LogConfig
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.batches import encode, header_at, stamp
 from leadline_client.wire import Record

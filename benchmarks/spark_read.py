@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,12 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
+from leadline_client.stdlib_transport import StdlibTransport
+from leadline_client.transport import Request, Response
 from leadline_client.wire import NewTopic
 from leadline_spark import register
-from leadline_spark.cluster import transport
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.read.stream_reader import LeadlineStreamReader
+from leadline_spark.read.readers import LeadlineStreamReader
 from tests.spark.live import Live, live_cluster
 from tests.spark.sessions import local_session
 
@@ -128,18 +130,15 @@ def measure(spark: SparkSession, live: Live, size: int, rows: int, repeats: int,
 def count_requests(work: Callable[[], None]) -> int:
     """Return how many HTTP requests the connector sends meanwhile, from this process."""
     sent = 0
-    real = transport.request
+    real = StdlibTransport.send
 
-    def counted(*args: Any, **named: Any) -> Any:
+    def counted(transport: StdlibTransport, request: Request) -> Response:
         nonlocal sent
         sent += 1
-        return real(*args, **named)
+        return real(transport, request)
 
-    transport.request = counted
-    try:
+    with patch.object(StdlibTransport, "send", counted):
         work()
-    finally:
-        transport.request = real
     return sent
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import httpx
 
-from leadline_cli.plan import ClusterOptions
+from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.supervisor import Supervisor
 from leadline_client import batches
 from leadline_client.client import AsyncLeadlineClient
@@ -83,14 +83,14 @@ async def measure(mib: int, throttle: int, *, free: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="leadline-bench-") as directory:
         options = ClusterOptions(Path(directory), 3, 1, coordinators=0)
         async with Supervisor(options) as cluster, httpx.AsyncClient(timeout=60) as http:
-            client = AsyncLeadlineClient([broker.url for broker in cluster.plan.brokers])
+            client = AsyncLeadlineClient([broker.url for broker in cluster.layout.brokers])
             await client.create_topic(NewTopic(BIG, replica_assignment={0: (1,)}))
             live = {0: (1, 3), 1: (3, 2), 2: (1, 2)}
             await client.create_topic(NewTopic(LIVE, replica_assignment=live))
             await fill(client, mib)
             producers = Producers(client)
             writing = [asyncio.create_task(producers.write(number)) for number in live]
-            urls = {broker.id: broker.url for broker in cluster.plan.brokers}
+            urls = {broker.id: broker.url for broker in cluster.layout.brokers}
             try:
                 await move(http, urls, 1, 2, throttle, producers)
                 if free:

@@ -16,9 +16,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from leadline_cli.embedded_zookeeper import EmbeddedZooKeeper
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 VALUE = b'{"version":1,"leader":1,"leader_epoch":7,"isr":[1,2,3],"controller_epoch":4}'
 

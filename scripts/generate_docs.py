@@ -63,23 +63,23 @@ OWNERS = {
 ERRORS_INTRODUCTION = """\
 # Errors
 
-Every refusal and failure of every service has this body:
+Every error response of every service has this body:
 
 ```json
 {"error_code": 42150, "message": "...", "outcome": "refused", "retriable": true,
  "leader": {"id": 2, "url": "http://127.0.0.1:9002", "epoch": 7}}
 ```
 
-- `error_code`: three digits of HTTP status and two more, from 50 up where the code is Leadline's
-  own. A code alone equal to the status says no more than the status does.
-- `outcome`: **refused** is definite, nothing was or will be appended or changed; after **unknown**
-  a write may or may not have happened, and only reading can tell.
-- `retriable`: the same request may succeed a little later, or at the `leader` that is named.
-- `leader` where the refusal is about leadership or epochs; `fields` where fields were refused, as
-  `[{"field": "body.partitions.0", "message": "..."}]`; further members where a code has them.
+- `error_code`: the three digits of the HTTP status and two more. Leadline's own codes end in 50 or
+  higher. A code that equals the status means no more than the status.
+- `outcome`: after **refused**, nothing was or will be appended or changed. After **unknown**, a
+  write may or may not have happened, and only a read shows which.
+- `retriable`: the same request may succeed later, or at the `leader` of the response.
+- `leader` is present in errors about leadership and epochs, and `fields` if fields were refused, as
+  `[{"field": "body.partitions.0", "message": "..."}]`. Some codes have further members.
 
-The header `X-Leadline-Cause` names the request in logs and audit entries; one that a caller sends
-is kept. A retriable 503 carries `Retry-After`.
+The header `X-Leadline-Cause` identifies the request in logs and audit entries; callers may send
+their own. A retriable 503 has the header `Retry-After`.
 """
 
 SPARK_INTRODUCTION = """\

@@ -1,10 +1,10 @@
-"""Write openapi/<service>.json from the code of each service, and the channel's AsyncAPI document.
+"""Generate openapi/<service>.json from each service, and the channel's AsyncAPI document.
 
 Usage: python scripts/openapi.py [--check]
 
-With --check nothing is written; the exit code is 1 where a document and the code differ. Each
-service offers `leadline_<service>.main.openapi_app()`, which builds its application without IO; the
-coordinator offers `asyncapi_document()` besides, the frames of the WebSocket that consumers open.
+With --check nothing is written, and the exit code is 1 if a document differs from the code. Each
+service has `leadline_<service>.main.openapi_app()`, which builds its application without IO. The
+coordinator also has `asyncapi_document()`, which describes the frames of the consumers' WebSocket.
 """
 
 import importlib
@@ -17,18 +17,18 @@ SERVICES = ("controller", "broker", "coordinator")
 
 
 def documents() -> dict[str, str]:
-    """Return the text of each document by file name: the same code gives the same bytes."""
+    """Return the text of each document by file name; the same code gives the same bytes."""
     mains = {name: importlib.import_module(f"leadline_{name}.main") for name in SERVICES}
-    made = {f"{name}.json": main.openapi_app().openapi() for name, main in mains.items()}
-    made["coordinator-channel.json"] = mains["coordinator"].asyncapi_document()
+    found = {f"{name}.json": main.openapi_app().openapi() for name, main in mains.items()}
+    found["coordinator-channel.json"] = mains["coordinator"].asyncapi_document()
     return {
         name: json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-        for name, document in made.items()
+        for name, document in found.items()
     }
 
 
 def main(arguments: list[str]) -> int:
-    """Write the documents, or compare them; the exit code is the answer."""
+    """Write the documents, or with --check compare them; return the exit code."""
     stale = 0
     for name, document in documents().items():
         path = OPENAPI / name

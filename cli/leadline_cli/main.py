@@ -1,62 +1,129 @@
-"""The `leadline` command. Each subcommand's module is imported when it is called."""
+"""The `leadline` command. Each subcommand's module is imported only when that subcommand runs."""
 
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-_COMMANDS: Final = {
-    "up": "up:up",
-    "demo": "demo:demo",
-    "doctor": "doctor:doctor",
-    "topics": "topics:app",
-    "partitions": "partitions:app",
-    "brokers": "brokers:app",
-    "metadata": "cluster:metadata",
-    "elect": "cluster:elect",
-    "configs": "configs:app",
-    "audit": "audit:audit",
-    "explain": "audit:explain",
-    "failed-brokers": "failed_brokers:failed_brokers",
-    "plan": "plans:plan",
-    "reassign": "reassign:app",
-    "tasks": "tasks:app",
-    "produce": "records:produce",
-    "consume": "records:consume",
-    "groups": "groups:app",
-    "spark": "spark:app",
-    "zookeeper": "services:zookeeper",
-    "controller": "services:controller",
-    "broker": "services:broker",
-    "coordinator": "services:coordinator",
+
+class _Subcommand(NamedTuple):
+    """Where a subcommand is defined (`module:function or group`), and its line in the help."""
+
+    target: str
+    summary: str
+
+
+SUBCOMMANDS: Final = {
+    "up": _Subcommand(
+        "up:up", "Run a cluster until Ctrl-C; the same directory resumes the same cluster."
+    ),
+    "demo": _Subcommand(
+        "demo:demo",
+        "Stream a file through a cluster, kill its leaders meanwhile, then check every line.",
+    ),
+    "doctor": _Subcommand(
+        "doctor:doctor", "Check this machine and the cluster; exit with 1 if something is wrong."
+    ),
+    "topics": _Subcommand("topics:app", "List, create, describe and delete topics."),
+    "partitions": _Subcommand("partitions:app", "Add partitions to a topic, or remove some."),
+    "brokers": _Subcommand(
+        "brokers:app", "List brokers, check whether one can stop, and drain it."
+    ),
+    "metadata": _Subcommand(
+        "cluster:metadata", "Show the cluster metadata as one consistent snapshot."
+    ),
+    "elect": _Subcommand(
+        "cluster:elect", "Elect leaders: the preferred replica, or with unclean any live one."
+    ),
+    "configs": _Subcommand(
+        "configs:app", "Show and change settings of the cluster, a broker or a topic."
+    ),
+    "audit": _Subcommand(
+        "audit:audit", "List audit entries, newest first; with --json one entry per line."
+    ),
+    "explain": _Subcommand(
+        "audit:explain",
+        "Explain a partition's leader: show every change with its reason and cause.",
+    ),
+    "failed-brokers": _Subcommand(
+        "brokers:failed_brokers",
+        "List failed brokers and their self-healing, or the history of failures.",
+    ),
+    "plan": _Subcommand(
+        "reassign:plan", "Plan to balance brokers, to expand to new ones, or to drain some."
+    ),
+    "reassign": _Subcommand(
+        "reassign:app", "Start, list, follow, throttle and cancel reassignments."
+    ),
+    "tasks": _Subcommand("tasks:app", "List, follow, throttle and cancel long-running tasks."),
+    "produce": _Subcommand(
+        "records:produce",
+        "Send each line as a record as it arrives; with acks=all no record is stored twice.",
+    ),
+    "consume": _Subcommand(
+        "records:consume",
+        "Print records, each partition in order, up to the current end unless --follow.",
+    ),
+    "groups": _Subcommand("groups:app", "Show and change consumer groups."),
+    "spark": _Subcommand("spark:app", "Run Spark jobs on this machine or on a cluster (--master)."),
+    "zookeeper": _Subcommand("services:zookeeper", "Run a ZooKeeper server on loopback."),
+    "controller": _Subcommand(
+        "services:controller",
+        "Run a controller: it elects leaders and manages topics. One of several is active.",
+    ),
+    "broker": _Subcommand(
+        "services:broker", "Run a broker: it holds replicas and serves produce and fetch."
+    ),
+    "coordinator": _Subcommand(
+        "services:coordinator",
+        "Run a group coordinator: it assigns partitions to consumers. One of several is active.",
+    ),
 }
-"""Subcommand: module of `leadline_cli.commands`, and the function or group in it."""
+"""The subcommands in the order of the help text.
+
+The summaries are repeated here so that `leadline --help` imports no command. A unit test compares
+them with the commands' own help.
+"""
+
+
+_NO_HELP: Final = {"help": False}
+"""The default of a group's `--help`. Typer imports pydantic to convert any but a boolean one."""
+
+
+def load(name: str) -> Any:
+    """Import a subcommand and return it as click's command."""
+    module, _, attribute = SUBCOMMANDS[name].target.partition(":")
+    found = getattr(import_module(f"leadline_cli.commands.{module}"), attribute)
+    group = found
+    if not isinstance(found, typer.Typer):
+        group = typer.Typer(add_completion=False)
+        group.command(name)(found)
+    command = typer.main.get_command(group)
+    command.name = name
+    command.context_settings.setdefault("default_map", _NO_HELP)
+    return command
 
 
 class LazyGroup(TyperGroup):
-    """Knows its subcommands by name, and loads one when it is asked for."""
+    """A group that lists its subcommands without importing them."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as overridden
         """Return the names, in the order of the help text."""
-        return list(_COMMANDS)
+        return list(SUBCOMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as overridden
-        """Import and return one subcommand."""
-        if cmd_name not in _COMMANDS:
+        """Return a placeholder with the subcommand's name and summary."""
+        if cmd_name not in SUBCOMMANDS:
             return None
-        module, _, attribute = _COMMANDS[cmd_name].partition(":")
-        found = getattr(import_module(f"leadline_cli.commands.{module}"), attribute)
-        group = found
-        if not isinstance(found, typer.Typer):
-            group = typer.Typer(add_completion=False)
-            group.command(cmd_name)(found)
-        command = typer.main.get_command(group)
-        command.name = cmd_name
-        return command
+        return TyperCommand(cmd_name, help=SUBCOMMANDS[cmd_name].summary)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the subcommand that is about to run, and return it with its arguments."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else load(name), rest
 
 
 app = typer.Typer(
@@ -67,13 +134,13 @@ app = typer.Typer(
     help="Leadline: a replicated log whose control plane is plain HTTP.",
     epilog="Exit codes: 0 done; 1 refused, or the answer is no; 2 usage; 3 the outcome is unknown: "
     "look before you repeat it.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "default_map": _NO_HELP},
 )
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version("leadline-cli"))
+        typer.echo(import_module("importlib.metadata").version("leadline-cli"))
         raise typer.Exit
 
 
@@ -87,4 +154,4 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Run clusters, look at them, and change them."""
+    """Run, inspect and change clusters."""

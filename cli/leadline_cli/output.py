@@ -1,7 +1,9 @@
-"""What admin commands print, and how they end.
+"""What commands print, and how they end.
 
 Tables for people, JSON for scripts. Exit codes: 0 done, 1 refused, 2 usage, 3
 unknown outcome: a script may repeat after 1, and must look first after 3.
+
+Rich is imported only when something is printed that needs it.
 """
 
 from __future__ import annotations
@@ -9,12 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, TypeAlias
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
@@ -42,54 +43,63 @@ from leadline_client.errors import (
     Unreachable,
 )
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 EXIT_REFUSED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNKNOWN: Final = 3
 EXIT_INTERRUPTED: Final = 130
 
-Yes: TypeAlias = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-"""For what cannot be undone."""
-
-# What is printed is printed as it is: a group `env:key:prod` has no emoji in its name, and the
-# pattern `orders-[a-z]+` no markup.
-out = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
-
 _ADVICE: Final[dict[type[LeadlineError], str]] = {
     Unreachable: "check the address (--bootstrap, --data-dir) and that the cluster runs",
     NoController: "wait for a controller to take over; `leadline doctor` says which processes run",
-    LeaderNotAvailable: "bring a broker of the partition's ISR back; see `leadline doctor`",
-    NotEnoughReplicas: "bring followers back, or lower min.insync.replicas knowingly",
-    BrokerFenced: "wait for the broker to be back in the cluster; `leadline doctor` says what "
-    "keeps it",
-    UnknownTopic: "see `leadline topics list` for the names there are",
-    UnknownPartition: "see `leadline topics describe` for the partitions there are",
+    LeaderNotAvailable: "start a broker of the partition's ISR again; see `leadline doctor`",
+    NotEnoughReplicas: "start the missing followers again, or accept a lower min.insync.replicas",
+    BrokerFenced: "wait until the broker has joined the cluster again; `leadline doctor` says "
+    "what prevents it",
+    UnknownTopic: "see `leadline topics list` for the existing topics",
+    UnknownPartition: "see `leadline topics describe` for the existing partitions",
     TopicDeletionPending: "wait for the deletion to finish, then try again",
     AllKnownBrokersNotAvailable: "start the cluster (`leadline up`), or give the address of "
-    "another (--bootstrap, --data-dir); `leadline doctor` looks into it",
+    "another (--bootstrap, --data-dir); `leadline doctor` looks for the cause",
     CoordinatorNotAvailable: "wait for a coordinator to take over, or start one (`leadline up "
     "--coordinators 2`); `leadline doctor` says which run",
     GroupNotEmpty: "stop the group's consumers first; `leadline groups describe` names them",
-    UnknownGroup: "see `leadline groups list` for the groups there are",
-    UnknownMember: "see `leadline groups describe` for the members there are",
+    UnknownGroup: "see `leadline groups list` for the existing groups",
+    UnknownMember: "see `leadline groups describe` for the current members",
     OffsetOutOfRange: "use --from earliest or --from latest",
     ReassignmentInProgress: "see `leadline tasks list` and `leadline reassign list`: wait for "
-    "that, or cancel it first",
-    TaskIsOver: "see `leadline tasks status` for how it ended",
+    "it, or cancel it first",
+    TaskIsOver: "see `leadline tasks status` for its outcome",
     PolicyViolation: "change the request as the message says",
-    StaleVersion: "look again at what has changed, then decide anew",
+    StaleVersion: "read the current state, then decide again",
     InvalidRequest: "change the request as the message says",
-    StorageFailed: "make room on the broker's disk, or replace it",
-    InternalError: "look into the service's log for the cause id",
+    StorageFailed: "free space on the broker's disk, or replace the disk",
+    InternalError: "search the service's log for the cause id",
 }
-_LOOK_FIRST: Final = "it may or may not have happened: look before you repeat it"
+_LOOK_FIRST: Final = "the request may or may not have been applied: look before you repeat it"
 
 
 def advice_for(error: LeadlineError) -> str | None:
-    """Return what somebody at the terminal can do about an error."""
+    """Return advice for the user about an error."""
     if isinstance(error, OutcomeUnknown):
         return _LOOK_FIRST
     return _ADVICE.get(type(error))
+
+
+@cache
+def console(*, stderr: bool = False) -> Console:
+    """Return the console of standard output or standard error.
+
+    It prints text as it is: a group `env:key:prod` has no emoji in its name, and the pattern
+    `orders-[a-z]+` no markup.
+    """
+    made: Console = import_module("rich.console").Console(
+        stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False
+    )
+    return made
 
 
 @contextmanager
@@ -108,40 +118,61 @@ def print_error(error: LeadlineError, *, as_json: bool) -> None:
     advice = advice_for(error)
     if as_json:
         body = error.body() | ({"advice": advice} if advice else {})
-        err.print(json.dumps(body, default=str), markup=False)
+        typer.echo(json.dumps(body, default=str), err=True)
         return
-    err.print(f"error {error.code}: {error.message}", style="red", markup=False)
+    print_problem(f"error {error.code}: {error.message}")
     if advice:
-        err.print(f"  what to do: {advice}", markup=False)
+        print_note(f"  what to do: {advice}")
+
+
+def print_line(text: str) -> None:
+    """Print a line to standard output."""
+    typer.echo(text)
+
+
+def print_note(text: str) -> None:
+    """Print a line to standard error."""
+    typer.echo(text, err=True)
+
+
+def print_warning(text: str) -> None:
+    """Print a line to standard error, in yellow on a terminal."""
+    console(stderr=True).print(text, style="yellow")
+
+
+def print_problem(text: str) -> None:
+    """Print a line to standard error, in red on a terminal."""
+    console(stderr=True).print(text, style="red")
 
 
 def confirmed(question: str, *, yes: bool) -> None:
-    """Ask before what cannot be undone, unless `yes` was said already; end with 1 on a no."""
+    """Ask before an action that cannot be undone, unless `yes`; exit with 1 on a no."""
     if not yes:
         typer.confirm(question, abort=True)
 
 
 def print_json(document: Any) -> None:
     """Print one line of JSON."""
-    out.print(json.dumps(document), markup=False)
+    typer.echo(json.dumps(document))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows for people; one line where there are none."""
+    """Print rows as a table, or one line if there are none."""
     table = table_of(title, columns, rows)
     if table.row_count:
-        out.print(table)
+        console().print(table)
     else:
-        out.print(f"{title}: none", markup=False)
+        print_line(f"{title}: none")
 
 
 def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return rows as a table for people."""
-    table = Table(title=title, title_justify="left")
+    """Return rows as a table; a cell is a Rich text, or anything else with a `str` of its own."""
+    text = import_module("rich.text").Text
+    table: Table = import_module("rich.table").Table(title=title, title_justify="left")
     for column in columns:
-        table.add_column(column, overflow="fold")  # nothing is cut off, however narrow it is
+        table.add_column(column, overflow="fold")  # a narrow terminal wraps, and cuts nothing off
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else str(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, text) else str(cell) for cell in row))
     return table
 
 

@@ -1,26 +1,27 @@
-"""Child processes: started with a log file, asked to end, killed when they do not."""
+"""Child processes with log files: started, terminated, and killed if they do not end."""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from leadline_cli.parent_death import dies_with_parent
-
 STOP_DEADLINE_S: Final = 15.0
 _POLL_S: Final = 0.02
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class Child:
-    """A service as a process of its own, in its own session: a Ctrl-C does not reach it.
+    """A service as a child process, in its own session so that Ctrl-C does not reach it.
 
-    Its output goes to `log_path`, after what earlier runs wrote there.
+    Its output is appended to `log_path`.
     """
 
     def __init__(self, name: str, argv: Sequence[str], log_path: Path) -> None:
@@ -36,12 +37,12 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether the process is alive (a stopped one is)."""
+        """Whether the process is alive; one stopped by SIGSTOP is."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """How the latest run ended: None while it runs, negative for a signal."""
+        """The exit code of the latest run: None while it runs, negative for a signal."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
@@ -63,8 +64,8 @@ class Child:
             os.kill(self._process.pid, number)
 
     async def stop(self, deadline_s: float = STOP_DEADLINE_S) -> None:
-        """Ask the process to end, and kill it after `deadline_s` seconds."""
-        # A stopped process acts on nothing but SIGKILL until it goes on.
+        """Terminate the process, and kill it after `deadline_s` seconds."""
+        # A process stopped by SIGSTOP handles SIGTERM only after SIGCONT.
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         if not await self._ended(deadline_s):
@@ -72,7 +73,7 @@ class Child:
             await self._ended(deadline_s)
 
     async def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """Kill the process, as a crash would."""
         self.signal(signal.SIGKILL)
         await self._ended(STOP_DEADLINE_S)
 
@@ -87,3 +88,23 @@ class Child:
         while self.running and time.monotonic() < give_up:  # noqa: ASYNC110 - a process, not a task
             await asyncio.sleep(_POLL_S)
         return not self.running
+
+
+def dies_with_parent() -> Callable[[], None] | None:
+    """Return the `preexec_fn` of a child that must not outlive its parent; None outside Linux.
+
+    The kernel then kills the child when the thread that started it ends, for whatever reason. The
+    setting survives exec, and grandchildren do not inherit it.
+    """
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def request_signal() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            # The parent ended between fork and prctl, so the signal will never come.
+            os._exit(1)
+
+    return request_signal

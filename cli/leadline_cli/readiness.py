@@ -1,8 +1,8 @@
-"""Is the cluster ready? What is still missing, in words.
+"""Check whether a cluster is ready, and describe what is missing.
 
-Ready: each service answers, one controller is active, it knows every broker as
-live, every broker has its full grant, every partition has a leader, and where
-there are coordinators one of them is active.
+A cluster is ready when each service answers, one controller is active, it has registered every
+broker, every broker has its full grant, every partition has a leader, and one of the coordinators
+(if there are any) is active.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from typing import Any
 
 import httpx
 
-from leadline_cli.plan import ClusterPlan, PlannedService
+from leadline_cli.cluster_layout import ClusterLayout, ServiceSpec
 from leadline_client.wire import NO_LEADER, Metadata
 
 _TIMEOUT_S = 2.0
 
 
-async def what_is_missing(plan: ClusterPlan, http: httpx.AsyncClient) -> list[str]:
-    """Ask every service once; return what keeps the cluster from being ready."""
-    answers = await asyncio.gather(*(_not_ready(service, http) for service in plan.services))
+async def what_is_missing(layout: ClusterLayout, http: httpx.AsyncClient) -> list[str]:
+    """Query every service once; return the reasons why the cluster is not ready."""
+    answers = await asyncio.gather(*(_not_ready(service, http) for service in layout.services))
     missing = [problem for problem in answers if problem]
-    metadata = await active_metadata(plan.controllers, http)
+    metadata = await active_metadata(layout.controllers, http)
     if metadata is None or metadata.controller is None:
         return [*missing, "no controller is active"]
     missing += [
         f"{broker.name} is not registered"
-        for broker in plan.brokers
+        for broker in layout.brokers
         if broker.id not in metadata.brokers
     ]
-    if plan.coordinators and await _active_coordinator(plan.coordinators, http) is None:
+    if layout.coordinators and await _active_coordinator(layout.coordinators, http) is None:
         missing.append("no coordinator is active")
-    return missing + leaderless(metadata)
+    return missing + _offline_partitions(metadata)
 
 
-def leaderless(metadata: Metadata) -> list[str]:
+def _offline_partitions(metadata: Metadata) -> list[str]:
     """Name the partitions without a leader."""
     return [
         f"{topic.name}-{row.partition} has no leader"
@@ -47,27 +47,30 @@ def leaderless(metadata: Metadata) -> list[str]:
 
 
 async def active_metadata(
-    controllers: Sequence[PlannedService], http: httpx.AsyncClient
+    controllers: Sequence[ServiceSpec], http: httpx.AsyncClient
 ) -> Metadata | None:
     """Return the metadata of the active controller; any controller answers or forwards."""
     for controller in controllers:
-        document = await get_json(http, f"{controller.url}/v1/metadata")
+        document = await _get_json(http, f"{controller.url}/v1/metadata")
         if document is not None:
             return Metadata.from_json(document)
     return None
 
 
 async def _active_coordinator(
-    coordinators: Sequence[PlannedService], http: httpx.AsyncClient
+    coordinators: Sequence[ServiceSpec], http: httpx.AsyncClient
 ) -> dict[str, Any] | None:
-    """Return the coordinator that every one of them takes for the active one, or None."""
-    answers = [await get_json(http, f"{one.url}/v1/coordinator") for one in coordinators]
+    """Return the active coordinator if all coordinators name the same one, or None."""
+    answers = [await _get_json(http, f"{service.url}/v1/coordinator") for service in coordinators]
     named = [answer and answer["coordinator"] for answer in answers]
     return named[0] if all(one == named[0] for one in named) else None
 
 
-async def consult(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """Return the coordinator that the broker at `url` names to clients, or None."""
+async def find_coordinator(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    """Return the coordinator that the broker at `url` names to clients, or None.
+
+    The route keeps the name that the Consumer Coordinator design gives it.
+    """
     try:
         answer = await http.post(f"{url}/v1/consult", timeout=_TIMEOUT_S)
         coordinator: dict[str, Any] | None = answer.json().get("coordinator")
@@ -76,8 +79,8 @@ async def consult(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
     return coordinator
 
 
-async def get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
-    """Return the JSON at `url`, or None unless it is answered with 200."""
+async def _get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    """Return the JSON at `url`, or None unless the answer is 200."""
     try:
         response = await http.get(url, timeout=_TIMEOUT_S)
     except httpx.HTTPError:
@@ -89,7 +92,7 @@ async def get_json(http: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
 
 
 def why_not_ready(answer: httpx.Response) -> str:
-    """Return the reasons that a `/readyz` names, or else its status."""
+    """Return the reasons in an answer of `/readyz`, or else its status."""
     try:
         reasons = answer.json()["reasons"]
     except (ValueError, KeyError, TypeError):
@@ -97,7 +100,7 @@ def why_not_ready(answer: httpx.Response) -> str:
     return "; ".join(map(str, reasons)) or f"HTTP status {answer.status_code}"
 
 
-async def _not_ready(service: PlannedService, http: httpx.AsyncClient) -> str | None:
+async def _not_ready(service: ServiceSpec, http: httpx.AsyncClient) -> str | None:
     try:
         response = await http.get(f"{service.url}/readyz", timeout=_TIMEOUT_S)
     except httpx.HTTPError:

@@ -1,7 +1,7 @@
 """One service in the foreground: `python -m leadline_cli.service broker --set broker.id=1 …`.
 
-What `leadline up` starts, with few imports: a broker needs neither a table
-printer nor a ZooKeeper server.
+`leadline up` starts its services with this module, which imports little: neither the table
+printer nor the ZooKeeper server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from leadline_common.ports import CannotListen
 from leadline_common.settings import (
     BrokerSettings,
     ControllerSettings,
@@ -23,9 +22,9 @@ from leadline_common.settings import (
     SettingsError,
     load_settings,
 )
+from leadline_common.tcp_ports import CannotListen
 
 EXIT_USAGE: Final = 2
-
 
 _SETTINGS: Final[dict[str, type[ServiceSettings]]] = {
     "controller": ControllerSettings,
@@ -35,19 +34,19 @@ _SETTINGS: Final[dict[str, type[ServiceSettings]]] = {
 
 
 def run_service(kind: str, pairs: Sequence[str], config: Path | None) -> None:
-    """Run a controller, a broker or a coordinator until it is told to end.
+    """Run a controller, a broker or a coordinator until it receives SIGINT or SIGTERM.
 
     `pairs` are settings as `name=value`; `config` is a TOML file of settings.
 
     Raises:
-        SettingsError: a setting is unknown, missing or wrong; the message names it.
-        CannotListen: the address is taken, or not one that is safe to listen on.
+        SettingsError: a setting is unknown, missing or invalid; the message names it.
+        CannotListen: the address is in use, or is not safe to listen on.
 
     """
     settings = load_settings(
         _SETTINGS[kind], flags=split_pairs(pairs), environment=os.environ, config=config
     )
-    # By name, so that a broker loads nothing of a controller.
+    # Imported by name, so that a broker does not load the controller.
     import_module(f"leadline_{kind}.main").run(settings)
 
 

@@ -1,7 +1,7 @@
-"""How a Spark job is started: in this process on this machine's cores, or on a cluster.
+"""Starts Spark jobs: in this process on this machine's cores, or on a cluster.
 
-On a cluster the package goes along as a zip: executors need Python, pyarrow and nothing of ours
-installed.
+On a cluster, the package is submitted as a zip: executors need Python and pyarrow, and nothing of
+Leadline installed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from leadline_cli.java_runtime import package_directory, spark_java_home
 
-PACKAGE: Final = "leadline_spark"
+PACKAGES: Final = ("leadline_client", "leadline_spark")
 ZIP_NAME: Final = "leadline-spark.zip"
 LOCAL: Final = "local[*]"
 
@@ -28,11 +28,11 @@ _LOCAL_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Quiet, and reachable from nowhere else; --conf says otherwise."""
+"""Little output, and loopback only; --conf overrides them."""
 
 
 def run_here(module: str, arguments: Sequence[str], master: str, conf: Sequence[str]) -> int:
-    """Run a job in this process, and return its exit code."""
+    """Run a job in this process and return its exit code."""
     given = dict(setting.partition("=")[::2] for setting in conf)
     settings = [f"{name}={value}" for name, value in (_LOCAL_SETTINGS | given).items()]
     words = ["--master", master, *_conf_words(settings), "pyspark-shell"]
@@ -45,9 +45,9 @@ def run_here(module: str, arguments: Sequence[str], master: str, conf: Sequence[
 
 
 def submit_environment(package: Path) -> dict[str, str]:
-    """Return the variables of a spark-submit: a Java that it runs on, and this Python as driver.
+    """Return the environment of spark-submit: its Java, and this Python for the driver.
 
-    What plans a stream runs beside the driver, and sees no `--py-files`: hence PYTHONPATH.
+    PYTHONPATH contains the package because the process that plans a stream gets no `--py-files`.
     """
     given = os.environ.get("PYTHONPATH")
     return {
@@ -65,7 +65,7 @@ def submit_command(
     conf: Sequence[str],
     package: Path,
 ) -> list[str]:
-    """Return the spark-submit command for a job; `package` is the zip that goes along."""
+    """Return the spark-submit command for a job; `package` is the zip to submit with it."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         raise FileNotFoundError(f"the Python module {module} is not installed")
@@ -75,12 +75,12 @@ def submit_command(
 
 
 def write_package(path: Path) -> None:
-    """Write the zip: the package's modules and what lies beside them."""
-    root = package_directory(PACKAGE)
+    """Write the zip with the modules and data files of the pipeline and the client library."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as package:
-        for file in sorted(root.rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts:
-                package.write(file, file.relative_to(root.parent))
+        for root in map(package_directory, PACKAGES):
+            for file in sorted(root.rglob("*")):
+                if file.is_file() and "__pycache__" not in file.parts:
+                    package.write(file, file.relative_to(root.parent))
 
 
 def _conf_words(conf: Sequence[str]) -> list[str]:

@@ -1,20 +1,18 @@
-"""Runs a cluster on this machine: each service its own process, watched, stopped in order.
+"""Runs a cluster on this machine: one process per service, watched, and stopped in order.
 
-`leadline up`, `leadline demo` and the tests stand on this. No child outlives a
-supervisor, however that ends.
+`leadline up`, `leadline demo` and the tests use this. No child outlives its supervisor, even if
+that is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import Final, Self
 
 import httpx
 
@@ -24,11 +22,17 @@ from leadline_cli.cluster_file import (
     Service,
     read_cluster_file,
 )
+from leadline_cli.cluster_layout import (
+    ClusterLayout,
+    ClusterOptions,
+    ServiceSpec,
+    lay_out_cluster,
+)
 from leadline_cli.embedded_zookeeper import server_mode
-from leadline_cli.plan import ClusterOptions, ClusterPlan, PlannedService, plan_cluster
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
-from leadline_common.ports import LOOPBACK
+from leadline_client.file_lock import FileLock, FileLockHeld
+from leadline_common.tcp_ports import LOOPBACK
 
 START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1
@@ -44,67 +48,72 @@ class Supervisor:
 
     def __init__(self, options: ClusterOptions) -> None:
         self._options = options
-        self._lock: IO[str] | None = None
+        self._lock: FileLock | None = None
         self._children: dict[str, Child] = {}
-        self._plan: ClusterPlan | None = None
+        self._layout: ClusterLayout | None = None
         self._http = httpx.AsyncClient(trust_env=False)
         self.cluster_id = ""
 
     @property
-    def plan(self) -> ClusterPlan:
-        """What runs; known once the cluster was started."""
-        if self._plan is None:
+    def layout(self) -> ClusterLayout:
+        """The processes of the cluster.
+
+        Raises:
+            ClusterProblem: the cluster was not started.
+
+        """
+        if self._layout is None:
             raise ClusterProblem("the cluster was not started")
-        return self._plan
+        return self._layout
 
     @property
     def children(self) -> dict[str, Child]:
-        """The processes by name, in the order of their start."""
+        """The child processes by name, in the order of their start."""
         return self._children
 
     async def start(self, deadline_s: float = START_DEADLINE_S) -> list[str]:
-        """Start everything and wait until it is ready; write cluster.json.
+        """Start all processes, wait until the cluster is ready, and write cluster.json.
 
-        Returns what is still missing when only partitions are without a leader at
-        the deadline: a cluster that may be used, and that somebody should look at.
+        At the deadline, a cluster that only lacks leaders of some partitions counts as started:
+        the return value lists these partitions.
 
         Raises:
-            ClusterProblem: a process ended, or did not get ready before the deadline.
+            ClusterProblem: a process ended, or was not ready at the deadline.
 
         """
-        self._plan = self._taken(self._options.data_dir)
+        self._layout = self._lock_and_lay_out(self._options.data_dir)
         give_up = time.monotonic() + deadline_s
-        self._launch(self.plan.zookeeper_servers)
+        self._launch(self.layout.zookeeper_servers)
         await self._until(self._zookeeper_serves, give_up, "ZooKeeper does not serve")
-        self._launch(self.plan.services)
+        self._launch(self.layout.services)
         missing = await self._until_ready(give_up)
-        metadata = await active_metadata(self.plan.controllers, self._http)
+        metadata = await active_metadata(self.layout.controllers, self._http)
         self.cluster_id = metadata.cluster_id if metadata else ""
-        self.document().write(self.plan.data_dir)
+        self.document().write(self.layout.data_dir)
         return missing
 
     def document(self) -> ClusterFile:
-        """Return what runs, as cluster.json says it."""
-        plan = self.plan
+        """Return the running cluster as the content of cluster.json."""
+        layout = self.layout
 
-        def rows(services: tuple[PlannedService, ...]) -> tuple[Service, ...]:
-            return tuple(one.running_as(self._children[one.name].pid or 0) for one in services)
+        def rows(specs: tuple[ServiceSpec, ...]) -> tuple[Service, ...]:
+            return tuple(spec.running_as(self._children[spec.name].pid or 0) for spec in specs)
 
         return ClusterFile(
             self.cluster_id,
-            plan.zookeeper,
-            rows(plan.controllers),
-            rows(plan.brokers),
-            rows(plan.coordinators),
-            zookeeper_servers=rows(plan.zookeeper_servers),
+            layout.zookeeper,
+            rows(layout.controllers),
+            rows(layout.brokers),
+            rows(layout.coordinators),
+            zookeeper_servers=rows(layout.zookeeper_servers),
         )
 
     async def watch(
         self, stop: asyncio.Event, *, restart: bool, report: Callable[[str], None]
     ) -> None:
-        """Look after the children until `stop` is set.
+        """Watch the child processes until `stop` is set.
 
-        A child that ends is reported, and stays ended unless `restart`.
+        `report` gets a sentence for each one that ends. With `restart`, it is started again.
         """
         known_dead: set[str] = set()
         while not stop.is_set():
@@ -121,16 +130,16 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""
-        for group in self._plan.groups[::-1] if self._plan is not None else ():
-            children = [self._children[one.name] for one in group if one.name in self._children]
+        for group in self._layout.groups[::-1] if self._layout is not None else ():
+            children = [self._children[spec.name] for spec in group if spec.name in self._children]
             await asyncio.gather(*(child.stop() for child in children))
         await self._http.aclose()
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def kill(self) -> None:
-        """End every process at once: what was acknowledged is on the disk."""
+        """Kill every process. Acknowledged records are safe: they are on disk."""
         for child in self._children.values():
             child.signal(signal.SIGKILL)
 
@@ -145,11 +154,12 @@ class Supervisor:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _taken(self, data_dir: Path) -> ClusterPlan:
-        """Take the directory, and return what is to run in it.
+    def _lock_and_lay_out(self, data_dir: Path) -> ClusterLayout:
+        """Lock the data directory, and return the layout of its cluster.
 
         Raises:
-            ClusterProblem: it is taken, of no use, or says something unintelligible.
+            ClusterProblem: another cluster runs there, or the directory or its cluster.json
+                cannot be used.
 
         """
         try:
@@ -163,11 +173,11 @@ class Supervisor:
             ) from problem
         except DamagedClusterFile as problem:
             raise ClusterProblem(str(problem)) from problem
-        return plan_cluster(self._options, before, is_free=_can_listen)
+        return lay_out_cluster(self._options, before, is_free=_can_listen)
 
-    def _launch(self, services: tuple[PlannedService, ...]) -> None:
+    def _launch(self, services: tuple[ServiceSpec, ...]) -> None:
         for service in services:
-            log_path = self.plan.logs / f"{service.name}.log"
+            log_path = self.layout.logs / f"{service.name}.log"
             child = Child(service.name, service.argv, log_path)
             self._children[service.name] = child
             child.start()
@@ -175,15 +185,15 @@ class Supervisor:
     async def _restart(self, child: Child, report: Callable[[str], None]) -> None:
         await asyncio.sleep(_RESTART_PAUSE_S)
         child.start()
-        report(f"{child.name} runs again as process {child.pid}")
+        report(f"{child.name} was restarted as process {child.pid}")
         try:
-            self.document().write(self.plan.data_dir)
+            self.document().write(self.layout.data_dir)
         except OSError as problem:
-            # As with a full disk: the cluster is not to end for the sake of this file.
-            report(f"cluster.json still has what ran before: {problem.strerror}")
+            # For example, the disk is full. The cluster runs without this file.
+            report(f"cluster.json is out of date: {problem.strerror}")
 
     def _zookeeper_serves(self) -> bool:
-        ports = [int(server.url.rpartition(":")[2]) for server in self.plan.zookeeper_servers]
+        ports = [int(server.url.rpartition(":")[2]) for server in self.layout.zookeeper_servers]
         return all(server_mode(port) is not None for port in ports)
 
     async def _until(self, holds: Callable[[], bool], give_up: float, problem: str) -> None:
@@ -194,7 +204,7 @@ class Supervisor:
             await asyncio.sleep(_POLL_S)
 
     async def _until_ready(self, give_up: float) -> list[str]:
-        while missing := await what_is_missing(self.plan, self._http):
+        while missing := await what_is_missing(self.layout, self._http):
             self._check_children()
             if time.monotonic() > give_up:
                 if all(problem.endswith("has no leader") for problem in missing):
@@ -213,23 +223,17 @@ class Supervisor:
                 )
 
     def _tails(self) -> str:
-        return "\n".join(f"--- {one.log_path}\n{one.tail(8)}" for one in self._children.values())
+        return "\n".join(
+            f"--- {child.log_path}\n{child.tail(8)}" for child in self._children.values()
+        )
 
 
-def _locked(data_dir: Path) -> IO[str]:
-    """Hold the directory: two supervisors in it would start everything twice."""
-    lock = (data_dir / ".lock").open("a+")
+def _locked(data_dir: Path) -> FileLock:
+    """Lock the directory: a second supervisor would start every process twice."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        lock.seek(0)
-        holder = lock.read().strip()
-        lock.close()
-        raise ClusterProblem(f"process {holder} runs a cluster in {data_dir} already") from None
-    lock.truncate(0)
-    lock.write(f"{os.getpid()}\n")
-    lock.flush()
-    return lock
+        return FileLock.acquire(data_dir / ".lock", blocking=False, write_pid=True)
+    except FileLockHeld as held:
+        raise ClusterProblem(f"process {held.owner} runs a cluster in {data_dir} already") from None
 
 
 def _can_listen(port: int) -> bool:

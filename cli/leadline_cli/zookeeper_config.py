@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from leadline_cli.java_runtime import find_java, package_directory
-from leadline_common.ports import LOOPBACK
+from leadline_common.tcp_ports import LOOPBACK
 
 TICK_TIME_MS: Final = 500
-"""ZooKeeper's unit of time; session timeouts from 2 ticks up are granted."""
+"""ZooKeeper's unit of time; it grants session timeouts of 2 ticks and more."""
 MAX_SESSION_TIMEOUT_MS: Final = 120_000
 
 _MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -32,11 +32,11 @@ _JARS: Final = (
     "netty-buffer-*",
     "netty-transport-[0-9]*",
 )
-"""What the server loads. With all of PySpark's jars it starts in twice the time."""
+"""The jars that the server loads. With all of PySpark's jars, it takes twice as long to start."""
 
 _JVM_FLAGS: Final = (
-    # A failover of ten thousand partitions lives in the young generation; with less room for it
-    # every few failovers waited a quarter of a second for a full collection.
+    # The young generation must hold a failover of ten thousand partitions. A smaller one causes a
+    # full collection of a quarter of a second every few failovers.
     "-Xmx1g",
     "-Xmn192m",
     "-XX:+UseSerialGC",
@@ -64,19 +64,19 @@ rootLogger.appenderRef.file.ref = file
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One server's place in an ensemble: its id, and (quorum, election) ports by id."""
+class EnsembleMember:
+    """One server of an ensemble: its id, and the (quorum, election) ports of all servers by id."""
 
     server_id: int
     servers: Mapping[int, tuple[int, int]]
 
     def encode(self) -> str:
-        """Return the form of the command line: `1;1=2888:3888,2=2889:3889`."""
+        """Return the command-line form: `1;1=2888:3888,2=2889:3889`."""
         ports = ",".join(f"{i}={quorum}:{vote}" for i, (quorum, vote) in self.servers.items())
         return f"{self.server_id};{ports}"
 
     @classmethod
-    def decode(cls, text: str) -> Member:
+    def decode(cls, text: str) -> EnsembleMember:
         """Parse what `encode` wrote.
 
         Raises:
@@ -94,22 +94,22 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """What one server is started with."""
+    """The configuration of one server; `member` is None for a standalone server."""
 
     data_dir: Path
     port: int
     tick_time_ms: int = TICK_TIME_MS
-    member: Member | None = None
+    member: EnsembleMember | None = None
 
     def command(self) -> list[str]:
-        """Return the command that runs this server in the foreground, any number of times."""
+        """Return the command that runs this server in the foreground; it can be run again."""
         argv = [sys.executable, "-m", "leadline_cli.embedded_zookeeper"]
         argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
         argv += ["--tick-time-ms", str(self.tick_time_ms)]
         return [*argv, "--member", self.member.encode()] if self.member else argv
 
     def java_command(self) -> list[str]:
-        """Return the command of the server itself."""
+        """Return the Java command of the server itself."""
         jars = package_directory("pyspark") / "jars"
         class_path = [str(jar) for pattern in _JARS for jar in sorted(jars.glob(pattern + ".jar"))]
         logging = f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"

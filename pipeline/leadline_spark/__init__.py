@@ -1,7 +1,7 @@
-"""Leadline for Apache Spark: `format("leadline")`, and the jobs that stand on it.
+"""Leadline for Apache Spark: `format("leadline")`, and the jobs built on it.
 
-Executors need pyarrow and the standard library, nothing else: they ask the leaders of partitions
-over HTTP, and decode and encode record batches themselves.
+Executors need pyarrow, the standard library and the core of the client library. They send HTTP
+requests to the leaders of partitions, and decode and encode record batches themselves.
 """
 
 from leadline_spark.errors import LeadlineSparkError as LeadlineSparkError

@@ -1,7 +1,7 @@
-"""Every option of `format("leadline")`, as one table; docs/spark-options.md is made from it.
+"""All options of `format("leadline")` in one table, from which docs/spark-options.md is generated.
 
-Names, defaults and meanings are those of Spark's Kafka source and sink wherever it has the option,
-so that a job moves by changing the format and the address.
+Options of Spark's Kafka source and sink have the same names, defaults and meanings here, so that a
+job can move by changing the format and the address.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ TABLES = (
         "table",
         TEXT,
         _READ,
-        "Read the cluster itself instead of topics: `audit` (its history; streams can follow it), "
+        "Read the cluster's own state instead of topics: `audit` (streams can follow it), "
         "`partitions`, `brokers`, `reassignments` or `groups` (see tables.md). Of the audit, "
         "`startingOffsets` and `endingOffsets` are `earliest`, `latest` or an id, and "
-        "`maxOffsetsPerTrigger` counts entries; it begins at `earliest`, streams too.",
+        "`maxOffsetsPerTrigger` counts entries; reads and streams start at `earliest`.",
         choices=("audit", "partitions", "brokers", "reassignments", "groups"),
     ),
 )
@@ -73,7 +73,7 @@ RANGES = (
         _READ,
         "`earliest`, `latest` (streams only), or an offset for each partition: "
         '`{"topicA":{"0":23,"1":-2}}`, -2 for earliest, -1 for latest. Default: `latest` for '
-        "streams, `earliest` for batch reads. A stream that has a checkpoint goes on from there; "
+        "streams, `earliest` for batch reads. A stream with a checkpoint continues from there; "
         "partitions that are new to it start at earliest.",
     ),
     Option(
@@ -93,7 +93,7 @@ RANGES = (
         "startingOffsetsByTimestampStrategy",
         TEXT,
         _READ,
-        "What to do where no record is that new: `error`, or start at `latest`.",
+        "What to do if no record is that new: `error`, or start at `latest`.",
         default="error",
         choices=("error", "latest"),
     ),
@@ -108,7 +108,7 @@ RANGES = (
         "endingTimestamp",
         NUMBER,
         (BATCH,),
-        "End every partition before its first record at or after this time; at latest where there "
+        "End every partition before its first record at or after this time, or at latest if there "
         "is none.",
         minimum=0,
     ),
@@ -122,16 +122,17 @@ RANGES = (
         "failOnDataLoss",
         FLAG,
         _READ,
-        "Fail where records that were to be read are gone: by retention, truncation or deletion, "
-        "or because the topic was made anew.",
+        "Fail if records to be read are gone: by retention, truncation or deletion, or because the "
+        "topic was recreated.",
         default="true",
     ),
     Option(
         "snapshot",
         TEXT,
         (BATCH,),
-        "`load`: every action on a DataFrame sees what was there when it was loaded; `action`: "
-        "what was there when Spark planned the read, at the first action or for each filter.",
+        "`load`: every action on a DataFrame sees the records that existed when it was loaded; "
+        "`action`: those that existed when Spark planned the read, at the first action or for each "
+        "filter.",
         default="load",
         choices=("load", "action"),
     ),
@@ -142,7 +143,7 @@ TASKS = (
         "minPartitions",
         NUMBER,
         _READ,
-        "Split large ranges until there are about this many tasks. Default: one a partition.",
+        "Split large ranges until there are about this many tasks. Default: one per partition.",
         minimum=1,
     ),
     Option(
@@ -156,7 +157,7 @@ TASKS = (
         "fetchMaxBytes",
         NUMBER,
         _READ,
-        "How much one fetch asks for, in bytes.",
+        "The size of one fetch, in bytes.",
         default="4194304",
         minimum=1,
         aliases=("kafka.max.partition.fetch.bytes",),
@@ -165,7 +166,7 @@ TASKS = (
         "fetchDeadlineMs",
         NUMBER,
         _READ,
-        "How long a task looks for a leader that answers before it fails, in ms.",
+        "How long a task waits for a leader that answers before it fails, in ms.",
         default="60000",
         minimum=1,
         aliases=("kafkaConsumer.pollTimeoutMs",),
@@ -175,7 +176,7 @@ TASKS = (
         TEXT,
         _READ,
         "How checksums are computed: `fast` by the compiled library of the extra `fast`, `python` "
-        "without it, `auto` by what there is.",
+        "without it, `auto` by the library if it is installed.",
         default="auto",
         choices=("auto", "fast", "python"),
     ),
@@ -183,7 +184,7 @@ TASKS = (
         "pushFilters",
         FLAG,
         (BATCH,),
-        "Let filters on topic, partition, offset and timestamp choose what is read. Needs the "
+        "Push filters on topic, partition, offset and timestamp down to the read. Needs the "
         "session setting spark.sql.python.filterPushdown.enabled=true.",
         default="false",
     ),
@@ -194,8 +195,8 @@ COLUMNS = (
         "columns",
         LIST,
         _READ,
-        "Only these columns, in this order: Spark does not tell Python sources which ones a query "
-        "needs. Default: all, as Kafka's source.",
+        "Only these columns, in this order, as Python sources do not learn which ones a query "
+        "needs. Default: all of Kafka's source.",
     ),
     Option("includeHeaders", FLAG, _READ, "Add the column headers.", default="false"),
     Option("includeLeaderEpoch", FLAG, _READ, "Add the column leaderEpoch.", default="false"),
@@ -206,36 +207,36 @@ TRIGGERS = (
         "maxOffsetsPerTrigger",
         NUMBER,
         (STREAM,),
-        "Offsets in one micro-batch at most, shared among partitions in proportion to what waits.",
+        "Most offsets in one micro-batch, shared among partitions in proportion to their backlog.",
         minimum=1,
     ),
     Option(
         "minOffsetsPerTrigger",
         NUMBER,
         (STREAM,),
-        "Begin a micro-batch when as many offsets wait, or after `maxTriggerDelay`.",
+        "Start a micro-batch when so many offsets are available, or after `maxTriggerDelay`.",
         minimum=1,
     ),
     Option(
         "maxTriggerDelay",
         DURATION,
         (STREAM,),
-        "How long `minOffsetsPerTrigger` may hold records back.",
+        "How long `minOffsetsPerTrigger` may delay records.",
         default="15m",
     ),
     Option(
         "maxBytesPerTrigger",
         NUMBER,
         (STREAM,),
-        "About how many stored bytes one micro-batch reads, by the mean size of what was read.",
+        "About how many stored bytes one micro-batch reads, by the mean size of records.",
         minimum=1,
     ),
     Option(
         "commitGroup",
         TEXT,
         (STREAM,),
-        "Report progress as the committed offsets of this consumer group, for monitoring only. The "
-        "group must have no members.",
+        "Commit the progress to this consumer group, for monitoring only. The group must have no "
+        "members.",
     ),
 )
 
@@ -244,29 +245,29 @@ WRITING = (
         "topic",
         TEXT,
         (WRITE,),
-        "Where all rows go; wins over the column `topic`, one of the two is required.",
+        "The topic of all rows; overrides the column `topic`. One of the two is required.",
     ),
     Option(
         "txnAppId",
         TEXT,
         (WRITE,),
-        "Write exactly once under this name: no two writers share it, and a stream keeps it as "
+        "Write exactly once under this name. Each writer has its own, and a stream keeps it as "
         "long as its checkpoint. Default: at least once.",
     ),
     Option(
         "txnVersion",
         NUMBER,
         (WRITE,),
-        "The number of a batch write within `txnAppId`, greater than the one before: the same "
-        "number is written once. Streams number their batches themselves.",
+        "The number of a batch write within `txnAppId`, greater than the previous one. Each number "
+        "is written once. Streams number their batches themselves.",
         minimum=0,
     ),
     Option(
         "acks",
         TEXT,
         (WRITE,),
-        "When a record counts as written: with `all` in-sync replicas, the leader (`1`), or sent "
-        "(`0`).",
+        "When a record counts as written: when `all` in-sync replicas have it, when the leader has "
+        "it (`1`), or when it is sent (`0`).",
         default="all",
         choices=("all", "-1", "1", "0"),
         aliases=("kafka.acks",),
@@ -284,7 +285,7 @@ WRITING = (
         "batchBytes",
         NUMBER,
         (WRITE,),
-        "How large a batch gets before compression, in bytes; topics limit it (max.message.bytes).",
+        "The size of a batch before compression, in bytes; topics limit it (max.message.bytes).",
         default="524288",
         minimum=1,
         aliases=("kafka.batch.size",),
@@ -293,7 +294,7 @@ WRITING = (
         "bufferBytes",
         NUMBER,
         (WRITE,),
-        "How much a task gathers for all partitions before it sends what is not full, in bytes.",
+        "How much a task buffers for all partitions before it sends partial batches, in bytes.",
         default="33554432",
         minimum=1,
         aliases=("kafka.buffer.memory",),
@@ -311,22 +312,24 @@ WRITING = (
         "keepTimestamps",
         FLAG,
         (WRITE,),
-        "Write the column `timestamp` as the records' time, which else is when they are written.",
+        "Write the column `timestamp` as the time of records. Default: the time of writing.",
         default="false",
     ),
 )
 
-SPARKS_OWN = tuple(
-    Option(name, TEXT, (STREAM, WRITE), "Spark's own; it hands it to sources and sinks as well.")
+SPARK_OPTIONS = tuple(
+    Option(
+        name, TEXT, (STREAM, WRITE), "Spark's own option, which it passes to sources and sinks too."
+    )
     for name in ("checkpointLocation", "queryName", "path")
 )
 
-PASSED_OVER = tuple(
+IGNORED = tuple(
     Option(
         name,
         TEXT,
         _READ,
-        "Accepted so that jobs written for Kafka run unchanged; without effect.",
+        "Has no effect; accepted so that jobs written for Kafka run unchanged.",
     )
     for name in (
         "groupIdPrefix",
@@ -345,7 +348,7 @@ OPTIONS: tuple[Option, ...] = (
     *COLUMNS,
     *TRIGGERS,
     *WRITING,
-    *SPARKS_OWN,
-    *PASSED_OVER,
+    *SPARK_OPTIONS,
+    *IGNORED,
 )
-"""All of them. Names and aliases are unique, whatever their case."""
+"""All options. Names and aliases are unique, ignoring case."""

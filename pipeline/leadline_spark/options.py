@@ -1,8 +1,8 @@
-"""How options are read: by one table, with defaults, types, other names and near misses.
+"""The reader of options: one table with types, defaults and aliases, and hints for typos.
 
-Spark hands options over as text under names in lower case; their spelling in the table is the one
-that users write and that docs/spark-options.md shows. A name that is not in the table is refused:
-a misspelt `failOnDataLoss` that is passed over would be found out too late.
+Spark passes options as text under lower-case names. The table has the spelling that users write and
+docs/spark-options.md shows. A name outside of the table is refused, because nobody would notice in
+time that a misspelt `failOnDataLoss` is ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ FLAG = "true or false"
 DURATION = "duration"
 DOCUMENT = "JSON"
 LIST = "list"
-KINDS = (TEXT, NUMBER, FLAG, DURATION, DOCUMENT, LIST)
 
 BATCH = "batch read"
 STREAM = "stream read"
@@ -35,10 +34,10 @@ _DURATION = re.compile(r"(\d+)\s*([a-z]*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: what it is called, what it may be, where it counts, and what it does.
+    """One option: its name, the kind of its value, its scopes, and its meaning.
 
-    `default` is what users would write; None means that there is none. `choices` lists the only
-    values, `minimum` the least number. `aliases` are other names, Kafka's mostly.
+    `default` is as users would write it, or None. `choices` lists all valid values, `minimum` is
+    the least number. `aliases` are other names, mostly Kafka's.
     """
 
     name: str
@@ -52,17 +51,17 @@ class Option:
 
 
 def near(name: str, known: list[str]) -> str:
-    """Return the advice for a name that is not known: the closest one, if any is close."""
-    by_lower = {one.lower(): one for one in known}
+    """Return a hint for an unknown name: the closest known one, if any is close."""
+    by_lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(name.lower(), list(by_lower), n=1, cutoff=0.6)
     return f" Did you mean {by_lower[close[0]]}?" if close else ""
 
 
 class Options:
-    """The options of one data source, checked on arrival. Getters take the table's spelling.
+    """The options of one data source, checked on construction. Getters take the table's spelling.
 
-    Raises LeadlineSparkError: LEADLINE_OPTION_UNKNOWN, _INVALID or _CONFLICT (one thing said twice,
-    under two names).
+    Raises LeadlineSparkError: LEADLINE_OPTION_UNKNOWN, _INVALID, or _CONFLICT for different values
+    under two names of one option.
     """
 
     def __init__(self, table: tuple[Option, ...], given: Mapping[str, str]) -> None:
@@ -81,18 +80,18 @@ class Options:
             self._check(self._rows[name])
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether an option was given, whatever its default is."""
+        """Return whether an option was given."""
         return name in self._texts
 
     def text(self, name: str) -> str | None:
-        """Return the value as it was written (a choice as the table has it), or the default."""
+        """Return the value as given (a choice in lower case), or the default."""
         row, text = self._rows[name], self._texts.get(name)
         if text is None:
             return row.default
         return text.strip().lower() if row.choices else text
 
     def required(self, name: str) -> str:
-        """Return a value that has to be given."""
+        """Return a required value. Raises LEADLINE_OPTION_MISSING."""
         text = self.text(name)
         if text is None:
             missing = f"The option {name} is required: {self._rows[name].meaning}"
@@ -100,7 +99,7 @@ class Options:
         return text
 
     def number(self, name: str) -> int | None:
-        """Return a whole number, or None where there is neither value nor default."""
+        """Return a whole number, or None if there is neither value nor default."""
         text = self.text(name)
         return None if text is None else int(text)
 
@@ -119,22 +118,22 @@ class Options:
         return None if text is None else json.loads(text)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Return a list that is separated by commas, without blanks and empty entries."""
+        """Return a comma-separated list, without blanks and empty entries."""
         return tuple(filter(None, (part.strip() for part in (self.text(name) or "").split(","))))
 
     def _check(self, row: Option) -> None:
         text = self._texts[row.name]
         problem = _problem(row, text)
         if problem:
-            told = f"{row.name} is {text!r}, which is not {problem}. {row.meaning}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+            message = f"{row.name} is {text!r}, which is not {problem}. {row.meaning}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
 
     def _unknown(self, name: str) -> LeadlineSparkError:
         advice = near(name, list(self._rows))
         if name.lower().startswith("kafka."):
             advice = " It configures a Kafka client; Leadline is spoken to by HTTP." + advice
-        told = f"The format leadline has no option {name}.{advice}"
-        return LeadlineSparkError("LEADLINE_OPTION_UNKNOWN", told)
+        message = f"The format leadline has no option {name}.{advice}"
+        return LeadlineSparkError("LEADLINE_OPTION_UNKNOWN", message)
 
 
 def parse_duration(text: str) -> int:
@@ -152,7 +151,7 @@ def parse_duration(text: str) -> int:
 
 
 def _problem(row: Option, text: str) -> str | None:
-    """Say what a value should have been, or None where it is that."""
+    """Return what a value should have been, or None if it is valid."""
     try:
         value = _parsed(row.kind, text)
     except ValueError:

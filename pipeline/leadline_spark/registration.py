@@ -1,4 +1,4 @@
-"""Registration by hand, for sessions that do not find the source by themselves."""
+"""Explicit registration, for sessions that do not find the source by themselves."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("leadline")` known to a session; its settings stay as they are.
+    """Register `format("leadline")` with a session, and change none of its settings.
 
-    Needed where the package comes by `--py-files`: a zip is not looked through for sources.
+    This is necessary for a package that comes by `--py-files`: Spark finds no sources in a zip.
     """
-    # Here, as the package's first import must not cost those who never start Spark its weight.
-    from leadline_spark.source import LeadlineDataSource  # noqa: PLC0415 - see above, it loads Spark
+    # Imported here, because `import leadline_spark` must not load PySpark.
+    from leadline_spark.source import LeadlineDataSource  # noqa: PLC0415 - see above
 
     spark.dataSource.register(LeadlineDataSource)

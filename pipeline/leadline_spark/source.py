@@ -1,4 +1,4 @@
-"""`format("leadline")`: the class that Spark asks for readers and writers."""
+"""`format("leadline")`: the class from which Spark gets readers and writers."""
 
 from __future__ import annotations
 
@@ -13,36 +13,35 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.read.batch_reader import (
+from leadline_spark.read.columns import spark_schema, wanted_columns
+from leadline_spark.read.readers import (
     LeadlineBatchReader,
-    Pinned,
+    LeadlineStreamReader,
+    PinnedRanges,
     PushingBatchReader,
     pin,
 )
-from leadline_spark.read.columns import spark_schema, wanted_columns
-from leadline_spark.read.stream_reader import LeadlineStreamReader
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.subscription import SourceSubscription
 from leadline_spark.tables.source import TableSource
-from leadline_spark.write.batch_writer import LeadlineBatchWriter
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.stream_writer import LeadlineStreamWriter
+from leadline_spark.write.writers import LeadlineBatchWriter, LeadlineStreamWriter
 
 
 class LeadlineDataSource(DataSource):
     """A source and sink for topics, with the options and columns of Spark's Kafka source.
 
-    Spark keeps what `schema` leaves in the instance: the range of a batch read is pinned there, so
-    that all actions on a DataFrame see the same records.
+    Spark keeps the instance on which it calls `schema`. That call pins the ranges of a batch read,
+    so that all actions on a DataFrame see the same records.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         self._options = Options(OPTIONS, options)
-        self._pinned: Pinned | None = None
+        self._pinned: PinnedRanges | None = None
         self._table = TableSource(self._options) if "table" in self._options else None
 
     @classmethod
@@ -56,7 +55,7 @@ class LeadlineDataSource(DataSource):
             return self._table.schema()
         columns = wanted_columns(self._options)
         Connection.of(self._options)
-        Subscription.of(self._options)
+        SourceSubscription.of(self._options)
         if self._options.text("snapshot") == "load":
             self._pin()
         return spark_schema(columns)
@@ -80,8 +79,8 @@ class LeadlineDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Return a batch writer. Spark passes the arguments by these names, and by position."""
         if overwrite:
-            told = "A topic cannot be overwritten, only appended to: write with .mode('append')."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = "A topic cannot be overwritten, only appended to: write with .mode('append')."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
         return LeadlineBatchWriter(SinkSettings.of(self._options, streaming=False), schema)
 
     def streamWriter(  # noqa: N802 - Spark's name
@@ -93,10 +92,10 @@ class LeadlineDataSource(DataSource):
         return LeadlineStreamWriter(SinkSettings.of(self._options, streaming=True), schema)
 
     def _pin(self) -> None:
-        """Pin what a batch read would cover.
+        """Pin the ranges of a batch read.
 
-        Spark asks for the schema before it says whether the read is a batch; what a batch would be
-        refused may well do for a stream. `reader` tries again, and then it counts.
+        Spark asks for the schema before it says whether the read is a batch, and bounds that a
+        batch read refuses may be valid for a stream. `reader` pins again, and raises the error.
         """
         try:
             self._pinned = pin(self._options)
@@ -109,8 +108,8 @@ class LeadlineDataSource(DataSource):
         else:
             wanted = spark_schema(wanted_columns(self._options))
         if schema != wanted:
-            told = (
+            message = (
                 "The format leadline has its own schema: leave out .schema(...), and choose "
                 f"columns by the option columns. Its schema is {wanted.simpleString()}"
             )
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)

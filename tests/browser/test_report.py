@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from leadline_spark.jobs.analytics.report.page import render
-from tests.support.browser import open_page
+from tests.support.browser.page import open_page
 from tests.unit.spark.report_example import EVIL, eventful
 
 _OVERLAPS = """() => {

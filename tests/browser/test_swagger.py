@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
-from tests.support.browser import open_page
-from tests.support.cluster import Cluster
-from tests.support.openapi import Described, as_a_story, broker_to_ask, operations_of
+from tests.support.browser.page import open_page
+from tests.support.openapi.document import Described, as_a_story, broker_to_ask, operations_of
+from tests.support.services.cluster import Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -1,11 +1,11 @@
-"""One cluster for all contract tests: they ask it questions and break nothing."""
+"""One cluster for all contract tests, which leave it as it was."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from tests.support.cluster import Cluster
+from tests.support.services.cluster import Cluster
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")

@@ -1,4 +1,4 @@
-"""The channel's AsyncAPI document: the committed one, complete, and true of the frames."""
+"""The channel's AsyncAPI document: committed, complete, and consistent with the frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def document() -> dict[str, Any]:
 
 
 def validator(document: dict[str, Any], name: str) -> OAS31Validator:
-    """What checks the payload of one message, with the document around it for references."""
+    """Return the validator of one message's payload, with the document for its references."""
     root = {"$ref": document["components"]["messages"][name]["payload"]["$ref"]}
     return OAS31Validator(root | {"components": document["components"]})
 

@@ -1,8 +1,8 @@
-"""Hostile requests, made from the served documents: never a fault, always the house error.
+"""Invalid requests, made from the served documents, never cause an internal error.
 
-Each takes the example of an operation and spoils it: parameters, body, headers
-or method. Values that are legal but dear (many partitions, long waits) are left
-out; so is the topic that the other requests ask about, when one deletes.
+Each takes the example of an operation and changes its parameters, body or headers. Values
+that are valid but expensive (many partitions, long waits) are left out. A deletion never
+names the topic of the other requests.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from leadline_client.errors import ERRORS_BY_CODE
 from leadline_common.cause import HEADER as CAUSE
-from tests.support.cluster import Cluster
-from tests.support.openapi import JSON, TOPIC, Call, Described, end_tasks, operations_of
+from tests.support.openapi.document import JSON, TOPIC, Call, Described, end_tasks, operations_of
+from tests.support.services.cluster import Cluster
 
 EACH = 30
 """Requests for each operation."""
@@ -36,7 +36,7 @@ MEDIA_TYPES = (
 )
 CAUSES = ("mine-1", "a" * 64, "a" * 65, "white space", "<b>", "")
 OF_THE_PATH = {404, 405}
-"""What any odd path may be answered with: there may be no such route."""
+"""Statuses of any invalid path, as there may be no such route."""
 
 texts = st.sampled_from(ODD_TEXTS) | st.sampled_from(NUMBERS).map(str) | st.text(max_size=12)
 leaves = st.none() | st.booleans() | st.sampled_from(NUMBERS) | st.floats() | texts
@@ -49,7 +49,7 @@ values = st.recursive(
 
 @pytest.fixture(scope="module", params=["broker-1", "controller-1"])
 def url(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
-    """A service of each kind, in a cluster with the topic that the examples are about."""
+    """A service of each kind, in a cluster with the topic of the examples."""
     topics = f"{cluster.url('broker-1')}/v1/topics"
     wanted = {"name": TOPIC, "replica_assignment": {"0": [1, 2, 3]}}
     with httpx.Client(trust_env=False, timeout=60) as client:
@@ -62,7 +62,7 @@ def url(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[str]:
 
 @st.composite
 def spoiled(draw: st.DrawFn, operation: Described) -> Call:
-    """Draw a request that is nearly the example."""
+    """Draw a request that differs a little from the example."""
     call = operation.example()
     for name in draw(st.sets(st.sampled_from(["path", "query", "headers", "body"]), min_size=1)):
         call = SPOILERS[name](draw, call)
@@ -132,7 +132,7 @@ SPOILERS: dict[str, Callable[[st.DrawFn, Call], Call]] = {
 }
 
 
-def test_no_request_is_a_fault_or_answered_in_another_body(url: str) -> None:
+def test_no_request_causes_an_internal_error_or_an_undocumented_response(url: str) -> None:
     with httpx.Client(trust_env=False, timeout=60) as client:
         for operation in operations_of(client.get(f"{url}/openapi.json").json()):
             send_spoiled(client, url, operation)
@@ -170,7 +170,7 @@ def send_spoiled(client: httpx.Client, url: str, operation: Described) -> None:
 
 
 def check_answer(operation: Described, call: Call, answer: httpx.Response) -> None:
-    # A write that fails says 504, as nobody knows how far it came; its words give it away.
+    # A write that fails answers 504, because its outcome is unknown; its message shows the reason.
     assert answer.status_code != 500
     assert "internal error" not in answer.text
     odd_path = bool(call.path) and answer.status_code in OF_THE_PATH

@@ -1,7 +1,6 @@
-"""Running services answer as their served documents say: each example, sent as it stands.
+"""Running services answer every documented example as documented.
 
-The services are asked as a reader of the documents meets them: a broker, the
-active controller, and one that stands by and forwards.
+The examples go to a broker, to the active controller, and to a standby that forwards them.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.support.cluster import DEADLINE_S, Cluster
-from tests.support.openapi import (
+from tests.support.openapi.document import (
     Call,
     Described,
     as_a_story,
@@ -22,6 +20,7 @@ from tests.support.openapi import (
     end_tasks,
     operations_of,
 )
+from tests.support.services.cluster import DEADLINE_S, Cluster
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -30,7 +29,7 @@ FACES = ("broker", "controller", "standby")
 
 @dataclass
 class Face:
-    """A kind of service of the cluster, and which of its processes to ask."""
+    """A kind of service of the cluster, with the URL of one of its processes."""
 
     kind: str
     cluster: Cluster
@@ -39,7 +38,9 @@ class Face:
         if self.kind == "broker":
             return await broker_to_ask(self.cluster)
         active = await self.cluster.active_controller()
-        standby = next(c.name for c in self.cluster.supervisor.plan.controllers if c.name != active)
+        standby = next(
+            c.name for c in self.cluster.supervisor.layout.controllers if c.name != active
+        )
         return self.cluster.url(active if self.kind == "controller" else standby)
 
     async def operations(self) -> list[Described]:
@@ -68,7 +69,7 @@ def needs_success(operation: Described) -> bool:
 async def settled_answer(
     asking: httpx.Client, face: Face, operation: Described, example: Call
 ) -> httpx.Response:
-    """Send an example; one that has to succeed, again while a busy cluster says: not now."""
+    """Send an example; one that must succeed is repeated while the cluster refuses it with 503."""
     give_up = time.monotonic() + DEADLINE_S
     while True:
         answer = operation.send(asking, await face.url(), example)
@@ -83,7 +84,7 @@ async def test_every_example_is_answered_as_documented(face: Face) -> None:
     with client() as asking:
         for operation in await face.operations():
             if operation.internal and operation.example_body() is None:
-                continue  # What services say to one another, with nothing to try.
+                continue  # A request between services, without an example.
             example = operation.example()
             example.path.update({name: ids[name] for name in example.path.keys() & ids.keys()})
             answer = await settled_answer(asking, face, operation, example)

@@ -1,4 +1,4 @@
-"""Each service's OpenAPI document: valid, complete for a reader, and the committed one."""
+"""Each service's OpenAPI document: valid, complete, and committed."""
 
 import importlib.util
 import json
@@ -11,7 +11,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from leadline_client.errors import ERRORS_BY_CODE
-from tests.support.contract import METHODS, problems_of
+from tests.support.openapi.conventions import ERROR_SCHEMA, METHODS, problems_of, resolved
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = ("controller", "broker", "coordinator")
@@ -24,7 +24,7 @@ def service(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def document(service: str) -> dict[str, Any]:
-    """The document that the code gives, as a reader gets it."""
+    """The document that the service serves."""
     main = importlib.import_module(f"leadline_{service}.main")
     found: dict[str, Any] = json.loads(json.dumps(main.openapi_app().openapi()))
     return found
@@ -32,7 +32,7 @@ def document(service: str) -> dict[str, Any]:
 
 def operations(document: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     return [
-        (f"{method.upper()} {path}", item[method])
+        (f"{method.upper()} {path}", resolved(item[method], document))
         for path, item in document["paths"].items()
         for method in METHODS
         if method in item
@@ -60,6 +60,33 @@ def test_every_code_in_it_is_in_the_table(document: dict[str, Any]) -> None:
             for example in content.get("examples", {}).values():
                 code = example["value"].get("error_code")
                 assert code is None or code in ERRORS_BY_CODE, name
+
+
+def test_every_operation_lists_its_error_codes_with_an_example_of_each(
+    document: dict[str, Any],
+) -> None:
+    for name, operation in operations(document):
+        for status, answer in operation["responses"].items():
+            content = answer.get("content", {}).get("application/json", {})
+            if status != "default" and content.get("schema") == ERROR_SCHEMA:
+                examples = content["examples"]
+                assert ", ".join(examples) == answer["description"], f"{name} {status}"
+                assert all("error_code" in one["value"] for one in examples.values())
+
+
+def test_each_shared_response_and_example_is_used(document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    for kind in ("responses", "examples"):
+        for name in document["components"][kind]:
+            assert f'{{"$ref": "#/components/{kind}/{name}"}}' in text
+
+
+def test_the_documents_stay_readable_in_size() -> None:
+    lines = sum(
+        len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "openapi").glob("*.json")
+    )
+    assert lines <= 27_000
 
 
 def test_every_service_has_health_readiness_and_metrics(document: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What these tests read out of a document: a request that fits it, and every way not to fit."""
+"""How the contract tests read a document: its example requests, and responses that differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.openapi import Call, Described, operations_of
+from tests.support.openapi.document import Call, Described, operations_of
 
 DOCUMENT: dict[str, Any] = {
     "paths": {
@@ -87,7 +87,7 @@ def test_an_example_is_sent_to_the_path_that_it_names(make: Described) -> None:
         ),
     ],
 )
-def test_an_answer_that_the_document_does_not_tell_of_is_reported(
+def test_a_response_that_is_not_documented_is_reported(
     make: Described, answer: httpx.Response, problem: str
 ) -> None:
     assert make.problems_of(answer) == [problem]

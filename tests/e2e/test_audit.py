@@ -10,11 +10,11 @@ import httpx
 import pytest
 
 from leadline_common.znodes import StateChange
-from leadline_controller.domain.history import broken_chains, replay
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import expired, kill
-from tests.support.invariants import stored_history
-from tests.support.scenario import TOPIC, Scenario, scenario
+from tests.support.checks.audit_records import broken_chains, replay
+from tests.support.checks.invariants import stored_history
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.scenario import TOPIC, Scenario, scenario
+from tests.support.services.cluster import Cluster, wait_until
 
 SEED = 7
 
@@ -60,7 +60,7 @@ async def all_run(cluster: Cluster) -> bool:
         try:
             answers = [
                 await http.get(service.url + "/readyz")
-                for service in cluster.supervisor.plan.services
+                for service in cluster.supervisor.layout.services
             ]
         except httpx.HTTPError:
             return False

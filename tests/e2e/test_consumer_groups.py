@@ -17,10 +17,10 @@ import pytest
 import pytest_asyncio
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.group_log import Partition, given_up
-from tests.support.groups import LoadedGroup, loaded_group
-from tests.support.load import IMPATIENT
+from tests.support.faults.load import IMPATIENT
+from tests.support.groups.group import LoadedGroup, loaded_group
+from tests.support.groups.log import Partition, given_up
+from tests.support.services.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -224,9 +224,9 @@ async def test_a_rolling_restart_moves_nothing(cluster: Cluster, tmp_path: Path)
         settled_s = time.monotonic()
         active = await cluster.active_coordinator()
         standby = next(
-            one.name for one in cluster.supervisor.plan.coordinators if one.name != active
+            one.name for one in cluster.supervisor.layout.coordinators if one.name != active
         )
-        for name in (standby, active, *(one.name for one in cluster.supervisor.plan.brokers)):
+        for name in (standby, active, *(one.name for one in cluster.supervisor.layout.brokers)):
             assert await cluster.terminate(name) == 0
             cluster.restart(name)
             await cluster.until_ready(name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.cluster import wait_until
-from tests.support.scenario import Scenario, scenario
+from tests.support.faults.scenario import Scenario, scenario
+from tests.support.services.cluster import wait_until
 
 BALANCE = {
     "auto.leader.rebalance.enable": "false",

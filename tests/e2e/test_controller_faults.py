@@ -6,10 +6,10 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import DEADLINE_S, wait_until
-from tests.support.faults import frozen, kill, kill_at_expiry_of
-from tests.support.scenario import TOPIC, Scenario, loaded, rounds, running_cluster, scenario
-from tests.support.zk_proxy import put_before_controllers
+from tests.support.faults.faults import frozen, kill, kill_at_expiry_of
+from tests.support.faults.scenario import TOPIC, Scenario, loaded, rounds, running_cluster, scenario
+from tests.support.faults.zk_proxy import put_before_controllers
+from tests.support.services.cluster import DEADLINE_S, wait_until
 
 WIDE_TOPIC = "wide"
 ELECTIONS = (b"/brokers/topics/",)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import wait_until
-from tests.support.scenario import TOPIC, loaded, running_cluster
+from tests.support.faults.scenario import TOPIC, loaded, running_cluster
+from tests.support.services.cluster import wait_until
 
 
 async def test_a_drained_broker_has_nothing_left_and_stops_unnoticed() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.faults import expired, kill, out_of_isr
-from tests.support.scenario import rounds, scenario
+from tests.support.faults.faults import expired, kill, out_of_isr
+from tests.support.faults.scenario import rounds, scenario
 
 
 @rounds(quick=2)

@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import expired, kill
-from tests.support.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 RACKS = ("a", "b", "c")
 INTERVAL_MS = 5_000

@@ -10,11 +10,11 @@ import pytest
 
 from leadline_client.wire import NewTopic
 from tests.e2e.test_healing import everything_is_replicated, failures, heals, replicas
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import kill
-from tests.support.invariants import stored_history
-from tests.support.scenario import TOPIC, loaded, running_cluster
-from tests.support.zk_proxy import CrashPoints, put_before_controllers
+from tests.support.checks.invariants import stored_history
+from tests.support.faults.faults import kill
+from tests.support.faults.scenario import TOPIC, loaded, running_cluster
+from tests.support.faults.zk_proxy import CrashPoints, put_before_controllers
+from tests.support.services.cluster import Cluster, wait_until
 
 SETTINGS = {"failed.broker.interval.ms": "1000", "failed.broker.chunk.partitions": "3"}
 WORKFLOW = (b"/admin/failed_brokers/", b"/admin/reassign", b"/admin/partitions_reassigned/")

@@ -6,9 +6,9 @@ import signal
 from collections.abc import Awaitable, Callable
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.load import Load
-from tests.support.scenario import TOPIC, running_cluster
+from tests.support.faults.load import Load
+from tests.support.faults.scenario import TOPIC, running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 
 def says(cluster: Cluster, name: str, line: str) -> Callable[[], Awaitable[bool]]:

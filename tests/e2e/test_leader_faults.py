@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.support.faults import (
+from tests.support.faults.faults import (
     expired,
     frozen,
     incarnation_of,
@@ -12,7 +12,7 @@ from tests.support.faults import (
     moved_away,
     registered_anew,
 )
-from tests.support.scenario import SESSION_MS, rounds, scenario
+from tests.support.faults.scenario import SESSION_MS, rounds, scenario
 
 
 @rounds(quick=2)

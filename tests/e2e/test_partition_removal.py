@@ -8,10 +8,10 @@ import pytest
 
 from leadline_client.errors import UnknownPartition
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import expired, kill
-from tests.support.load import Load
-from tests.support.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.load import Load
+from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 PATH = f"/v1/topics/{TOPIC}/partitions"
 LAST = 2
@@ -45,7 +45,7 @@ async def test_records_of_a_removed_partition_never_come_back(away: str) -> None
             await expired(old, victim)
         removed = await change(cluster, "DELETE", partitions=[LAST])
         assert removed["complete"]
-        rest = [b.name for b in cluster.supervisor.plan.brokers if b.name != victim]
+        rest = [b.name for b in cluster.supervisor.layout.brokers if b.name != victim]
         for broker in rest:
             for method in ("POST", "GET"):
                 assert await refusal_of(cluster, broker, method) == UnknownPartition.code

@@ -7,10 +7,10 @@ from typing import Any
 
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.faults import expired, kill
-from tests.support.load import read_partition
-from tests.support.scenario import (
+from tests.support.checks.zk_history import ZkView, read_cluster
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.load import read_partition
+from tests.support.faults.scenario import (
     SETTLE_S,
     TOPIC,
     Scenario,
@@ -18,7 +18,7 @@ from tests.support.scenario import (
     rounds,
     running_cluster,
 )
-from tests.support.zk_history import ZkView, read_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 _RECORD = OutgoingRecord(b"." * 64 * 1024)
 _THROTTLE = 1 << 20
@@ -64,7 +64,7 @@ def walked(view: ZkView, partition: int) -> list[tuple[list[int], list[int], lis
 async def hosts(cluster: Cluster) -> dict[int, str]:
     """Return the role that each broker says it has in partition 0."""
     found = {}
-    for broker in cluster.supervisor.plan.brokers:
+    for broker in cluster.supervisor.layout.brokers:
         for row in await cluster.replicas(broker.name):
             if (row["topic"], row["partition"]) == (TOPIC, 0):
                 found[int(broker.name.rpartition("-")[2])] = row["role"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from leadline_client.wire import NewTopic
-from tests.support.faults import kill
-from tests.support.scenario import TOPIC, Scenario, loaded, running_cluster
+from tests.support.faults.faults import kill
+from tests.support.faults.scenario import TOPIC, Scenario, loaded, running_cluster
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster
-from tests.support.faults import kill
-from tests.support.scenario import TOPIC, loaded, running_cluster
+from tests.support.faults.faults import kill
+from tests.support.faults.scenario import TOPIC, loaded, running_cluster
+from tests.support.services.cluster import Cluster
 
 
 def topic_ids_on_disk(cluster: Cluster, broker: str) -> set[str]:
@@ -41,7 +41,7 @@ async def test_records_of_a_deleted_topic_never_come_back(away: str) -> None:
             await new.load.progress(records=500)
             # The checks know every value of the new topic: one of the old would be a stranger.
             await new.verify()
-        for broker in cluster.supervisor.plan.brokers:
+        for broker in cluster.supervisor.layout.brokers:
             served = topic_ids_on_disk(cluster, broker.name)
             assert not any(old_id in one for one in served), f"{broker.name} kept {served}"
 

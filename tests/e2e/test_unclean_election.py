@@ -10,20 +10,20 @@ from contextlib import asynccontextmanager
 import pytest
 
 from leadline_client.errors import NoController
-from leadline_client.wire import NewTopic
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_client.wire import NewTopic, TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.data_loss import DataLossChecker
-from leadline_spark.read.fetching import FetchSettings, read_range
+from leadline_spark.read.fetching import ReadSettings, read_range
 from leadline_spark.read.offset_fetcher import OffsetFetcher
-from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition
+from leadline_spark.read.offsets import OffsetAndEpoch, SourceOffset
 from leadline_spark.read.planning import Range
-from leadline_spark.read.subscription import Subscription
-from tests.support.cluster import wait_until
-from tests.support.faults import expired, kill
-from tests.support.history import AnomalyKind
-from tests.support.invariants import examine
-from tests.support.scenario import Scenario, loaded, running_cluster
+from leadline_spark.read.subscription import SourceSubscription
+from tests.support.checks.history import AnomalyKind
+from tests.support.checks.invariants import examine
+from tests.support.faults.faults import expired, kill
+from tests.support.faults.scenario import Scenario, loaded, running_cluster
+from tests.support.services.cluster import wait_until
 
 IN_SYNC, STALE = ("broker-1", "broker-2"), "broker-3"
 ASSIGNMENT = {0: (1, 2, 3), 1: (1, 2, 3)}
@@ -95,19 +95,26 @@ def check_that_spark_is_told(running: Scenario, partition: int) -> None:
         key=lambda ack: ack.base_offset,
     )
     end, epoch = last.base_offset + last.count, last.leader_epoch
-    place = TopicPartition(running.topic, partition)
+    topic_partition = TopicPartition(running.topic, partition)
     connection = Connection((running.cluster.url(STALE),))
-    heads = OffsetFetcher(Cluster(connection), Subscription(places=(place,)), deadline_s=30.0)
-    view = heads.view()
-    stood = SourceOffset({place: Position(end, epoch)}, {running.topic: view.ids[place]})
-    planned = Range(place, view.ids[place], 0, end, epoch)
+    fetcher = OffsetFetcher(
+        ClusterClient(connection),
+        SourceSubscription(assigned=(topic_partition,)),
+        deadline_s=30.0,
+    )
+    snapshot = fetcher.snapshot()
+    stood = SourceOffset(
+        {topic_partition: OffsetAndEpoch(end, epoch)},
+        {running.topic: snapshot.ids[topic_partition]},
+    )
+    planned = Range(topic_partition, snapshot.ids[topic_partition], 0, end, epoch)
     with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*an election .* cut off") as stream:
-        DataLossChecker(heads, fail=True).begins(stood, view)
+        DataLossChecker(fetcher, fail=True).start_offsets(stood, snapshot)
     with pytest.raises(LeadlineSparkError, match=r"DATA_LOSS.*were cut off by an election"):
-        list(read_range(connection, planned, None, FetchSettings(("offset",))))
+        list(read_range(connection, planned, None, ReadSettings(("offset",))))
     cut = re.search(r"beyond (\d+)", stream.value.message)
     assert cut is not None
-    assert int(cut[1]) == view.ends[place].end < end
+    assert int(cut[1]) == snapshot.offsets[topic_partition].end < end
 
 
 async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() -> None:
@@ -132,10 +139,10 @@ async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> 
         await is_told(running, [-1, -1])
         await running.cluster.client.elect("unclean", [(running.topic, 0)])
         await is_told(running, [3, -1])
-        view = await running.view()
-        assert view.states[running.topic, 0][0].isr == (3,)
-        row = view.changes(running.topic, 0)[-1]
-        entry = next(one for one in view.audit if row in one.changes)
+        snapshot = await running.view()
+        assert snapshot.states[running.topic, 0][0].isr == (3,)
+        row = snapshot.changes(running.topic, 0)[-1]
+        entry = next(one for one in snapshot.audit if row in one.changes)
         assert (row.reason, row.after[0]) == ("unclean", 3)
         assert "may be lost" in entry.reason
         in_partition_0 = {
@@ -149,8 +156,8 @@ async def test_unclean_election_allowed_by_the_topic_happens_by_itself() -> None
     allowed = {"unclean.leader.election.enable": "true"}
     async with only_the_stale_replica_is_up(allowed) as (running, may_be_lost):
         await is_told(running, [3, 3])
-        view = await running.view()
+        snapshot = await running.view()
         for partition in (0, 1):
-            assert view.states[running.topic, partition][0].isr == (3,)
-            assert view.changes(running.topic, partition)[-1].reason == "unclean"
+            assert snapshot.states[running.topic, partition][0].isr == (3,)
+            assert snapshot.changes(running.topic, partition)[-1].reason == "unclean"
         await heal_with_losses(running, may_be_lost)

@@ -7,14 +7,14 @@ import time
 from urllib.parse import urlsplit
 
 from leadline_cli.embedded_zookeeper import server_mode
-from tests.support.cluster import wait_until
-from tests.support.faults import kill
-from tests.support.scenario import SESSION_MS, Scenario, scenario
+from tests.support.faults.faults import kill
+from tests.support.faults.scenario import SESSION_MS, Scenario, scenario
+from tests.support.services.cluster import wait_until
 
 
 async def mode_of(running: Scenario, name: str) -> str | None:
     """Return `leader` or `follower`, or None while the ZooKeeper server does not serve."""
-    servers = running.cluster.supervisor.plan.zookeeper_servers
+    servers = running.cluster.supervisor.layout.zookeeper_servers
     url = next(server.url for server in servers if server.name == name)
     return await asyncio.to_thread(server_mode, urlsplit(url).port or 0)
 
@@ -23,7 +23,7 @@ async def member(running: Scenario, mode: str) -> str:
     """Return the name of a ZooKeeper server in a mode, waiting for there to be one."""
 
     async def find() -> str | None:
-        for server in running.cluster.supervisor.plan.zookeeper_servers:
+        for server in running.cluster.supervisor.layout.zookeeper_servers:
             if await mode_of(running, server.name) == mode:
                 return server.name
         return None

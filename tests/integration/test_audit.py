@@ -10,11 +10,12 @@ from structlog.testing import capture_logs
 
 from leadline_common import znodes
 from leadline_common.zk.session import ZkSession
-from leadline_controller.domain.history import AuditQuery, broken_chains
-from tests.support.cluster import wait_until
-from tests.support.controller_rig import Rig, create, rig
-from tests.support.controllers import RunningController, active
-from tests.support.zookeeper import until
+from leadline_controller.domain.history import AuditQuery
+from tests.support.checks.audit_records import broken_chains
+from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controllers import RunningController, active
+from tests.support.services.zookeeper import until
 
 __all__ = ["rig"]
 

@@ -11,8 +11,7 @@ import pytest_asyncio
 
 from leadline_client.wire import NewTopic
 from leadline_common import rpc
-from tests.support.bad_input import JSON, Bad, Everything, everything, send
-from tests.support.bad_requests import (
+from tests.support.bad_input.requests import (
     ADMINISTRATION,
     FETCH,
     HEARTBEAT,
@@ -26,8 +25,9 @@ from tests.support.bad_requests import (
     leader_and_isr,
     stop_replica,
 )
-from tests.support.cluster import Cluster, wait_until
-from tests.support.scenario import running_cluster
+from tests.support.bad_input.table import JSON, Bad, Everything, everything, send
+from tests.support.faults.scenario import running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,7 +13,7 @@ import pytest
 
 from leadline_client.errors import NoController
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
+from tests.support.services.cluster import Cluster, wait_until
 
 TOPIC = "t"
 

@@ -13,11 +13,11 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
 from leadline_broker.domain.state import PublishedState
 from leadline_common import znodes
-from leadline_common.clock import ManualClock
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import PartitionState, StateChange, TopicAssignment
-from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.manual_clock import ManualClock
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 NAME = ("t", "id-1", 0)
 

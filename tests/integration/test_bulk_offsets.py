@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.scenario import running_cluster
+from tests.support.faults.scenario import running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

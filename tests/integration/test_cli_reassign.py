@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.up import running
+from tests.support.services.up import running
 
 UP = ("up", "--brokers", "2", "--controllers", "1", "--coordinators", "0")
 

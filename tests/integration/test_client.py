@@ -9,7 +9,7 @@ from leadline_client.consumer import AsyncConsumer
 from leadline_client.producer import AsyncProducer, ProducerSettings
 from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster
+from tests.support.services.cluster import Cluster
 
 SETTINGS = ProducerSettings(linger_ms=5, batch_bytes=4_000, delivery_timeout_s=60)
 COUNT = 6_000
@@ -65,4 +65,4 @@ async def test_json_and_raw_records_are_the_same_records(tmp_path: Path) -> None
         assert raw[0].headers == headers
         assert raw[1].value is None
         assert await client.offset_for_timestamp("t", 0, 6) == 1
-        assert (await client.consult())["brokers"]
+        assert (await client.find_coordinator())["brokers"]

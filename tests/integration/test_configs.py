@@ -13,8 +13,8 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.runtime.engine.dynamic_configs import CLUSTER
 from tests.integration.test_controller_spine import audit
-from tests.support.controller_rig import Rig, create
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.zookeeper import until
 
 
 async def test_settings_whose_node_is_deleted_by_hand_are_in_force_no_more(

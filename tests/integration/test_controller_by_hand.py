@@ -11,9 +11,9 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
 from tests.integration.test_controller_spine import audit
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import read_state
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import read_state
+from tests.support.services.zookeeper import until
 
 AR = {"0": [1, 2], "1": [1, 2], "2": [1, 2], "3": [1, 2]}
 

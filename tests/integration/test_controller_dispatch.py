@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 
-import msgspec
 import pytest
 
 from leadline_client.errors import NoController, StorageFailed
 from leadline_client.wire import NewTopic
-from leadline_controller.domain.state import Holder
+from leadline_common.leader_election import ElectionState
 from tests.integration.test_controller_spine import beat
-from tests.support.controller_rig import Rig, create
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.zookeeper import until
 
 
 async def test_a_role_that_is_refused_for_ever_keeps_nothing_else_waiting(rig: Rig) -> None:
@@ -63,15 +63,17 @@ async def test_talk_of_a_later_controller_makes_a_controller_look(rig: Rig) -> N
     await create(controller, partitions=1, replication_factor=1)
     assert controller.service.active_controller() is elected, "it holds the leadership"
     store = controller.stores[-1]
-    held = await store.holder()
-    assert held is not None
-    store.holder = partial(_held_by_another, held)  # type: ignore[method-assign]  # what it reads
+    state = await store.read_election()
+    store.read_election = partial(  # type: ignore[method-assign]  # what it reads
+        _led_by_another, state
+    )
     await beat(controller, rig.brokers[1], controller_epoch=term + 1)
     await until(lambda: controller.is_active and controller.epoch > term, "it is elected again")
 
 
-async def _held_by_another(held: Holder, _wake: object = None) -> Holder:
-    return msgspec.structs.replace(held, session_id=held.session_id + 1)
+async def _led_by_another(state: ElectionState, _watch: object = None) -> ElectionState:
+    assert state.leader is not None
+    return replace(state, leader=replace(state.leader, session_id=state.leader.session_id + 1))
 
 
 async def test_a_long_poll_ends_with_the_term(rig: Rig) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from leadline_common.leader_election import LeadershipTerm
 from leadline_common.zk.ops import MultiResults, Op, SetOp
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.domain.state import Term
 from leadline_controller.runtime.active_controller import load_image
-from tests.support.controller_rig import Rig, create
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.zookeeper import until
 
 TOPICS = 10
 PARTITIONS = 1000
@@ -57,6 +57,6 @@ async def test_counts_of_creation_failure_and_load(rig: Rig) -> None:
         assert (broker.roles_bytes - size) / N <= 40
 
     reads = store.reads
-    loaded = await load_image(store, ClusterPolicy(), Term(1, 1))
+    loaded = await load_image(store, ClusterPolicy(), LeadershipTerm(1, 1))
     assert store.reads - reads <= N / 500 + TOPICS / 500 + 10
     assert sum(1 for _ in loaded.partitions()) == N

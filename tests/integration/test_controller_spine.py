@@ -11,9 +11,9 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, TopicAssignment
 from leadline_controller.runtime.channel.dispatcher import MISMATCHES_BEFORE_GRANT
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RecordingBroker, RunningController, read_state
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RecordingBroker, RunningController, read_state
+from tests.support.services.zookeeper import until
 
 
 async def audit(session: ZkSession) -> list[AuditEntry]:

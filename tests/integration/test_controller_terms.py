@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
@@ -12,15 +11,15 @@ import pytest
 from leadline_client.errors import LeadlineError, NoController
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
+from leadline_common.leader_election import Callback, ElectionState
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import ControllerRegistration, TopicAssignment
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.state import Holder
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController, active
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController, active
+from tests.support.services.zookeeper import until
 
 
 async def take_over(session: ZkSession) -> int:
@@ -71,7 +70,7 @@ async def test_a_zombie_cannot_write_and_resigns(rig: Rig, zk_session: ZkSession
     zombie = await rig.up(brokers=1, store_type=BlindStore)
     elected, store = zombie.leadership.active_controller, zombie.stores[-1]
     assert isinstance(store, BlindStore)
-    store.seen = await store.holder()
+    store.seen = await store.read_election()
     epoch = await take_over(zk_session)
     with pytest.raises(LeadlineError) as failure:
         await zombie.service.create_topic(NewTopic("late", 1, 1), dry_run=False)
@@ -86,10 +85,10 @@ async def test_a_zombie_cannot_write_and_resigns(rig: Rig, zk_session: ZkSession
 class BlindStore(ControllerZkStore):
     """A store that goes on seeing the controller that it has once `seen`."""
 
-    seen: Holder | None = None
+    seen: ElectionState | None = None
 
-    async def holder(self, wake: Callable[[], None] | None = None) -> Holder | None:
-        return self.seen or await super().holder(wake)
+    async def read_election(self, watch: Callback | None = None) -> ElectionState:
+        return self.seen or await super().read_election(watch)
 
 
 async def test_a_controller_that_is_replaced_notices_without_writing(
@@ -119,24 +118,6 @@ async def test_a_controller_without_a_lease_resigns(rig: Rig) -> None:
     store.is_cut_off = True
     await until(lambda: leader.is_active and leader.epoch == 2, "it is elected again")
     assert leader.stores[-1] is not store
-
-
-class LateStore(ControllerZkStore):
-    """A store whose first start fails in a way that nobody has foreseen."""
-
-    failures = 1
-
-    async def start(self, hosts: str, session_timeout_ms: int) -> None:
-        if LateStore.failures:
-            LateStore.failures -= 1
-            raise ValueError("a host name that cannot be parsed")
-        await super().start(hosts, session_timeout_ms)
-
-
-async def test_a_candidate_never_gives_up(rig: Rig) -> None:
-    """It would go on answering without ever taking part in an election again."""
-    candidate = await rig.controller(store_type=LateStore)
-    await until(lambda: candidate.is_active, "it is elected at last")
 
 
 async def test_an_operator_may_force_an_election(rig: Rig, zk_session: ZkSession) -> None:

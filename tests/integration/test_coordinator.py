@@ -14,23 +14,23 @@ from websockets.asyncio.client import connect
 from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_client import channel
-from leadline_client.wire import ControllerInfo
+from leadline_client.wire import ControllerInfo, TopicPartition
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import SystemClock
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
+from leadline_coordinator.domain.group import GroupState
 from leadline_coordinator.domain.records import Ends
-from leadline_coordinator.domain.states import GroupState
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
-from tests.support.coordinators import (
+from tests.support.services.coordinators import (
     CoordinatorRig,
     FrameConsumer,
     all_of,
     coordinator,
     make_topic,
 )
-from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 
 PARTITIONS = 6
 
@@ -205,13 +205,13 @@ async def test_a_coordinator_that_was_succeeded_cannot_write(
         await session.close()
 
 
-async def test_a_silent_member_is_put_out_and_told_so(rig: CoordinatorRig) -> None:
+async def test_a_silent_member_is_evicted_and_notified(rig: CoordinatorRig) -> None:
     async with group_of(rig, 2) as (first, second):
         second.answers_pings = False
 
         await until(lambda: len(first.owned) == PARTITIONS, "the other has everything")
 
-        await until(lambda: second.error is not None, "it is told")
+        await until(lambda: second.error is not None, "it gets the error")
         assert second.error is not None
         assert second.error.error_code == 40451
         zombie = await commit(rig, second, 5, 9)
@@ -299,7 +299,9 @@ async def test_a_standby_forwards_requests_and_turns_consumers_away(
 async def test_the_offsets_of_a_group_without_members_are_set_as_asked(
     rig: CoordinatorRig,
 ) -> None:
-    rig.brokers.ends = {("orders", n): Ends(10, 20 + n, 15) for n in range(PARTITIONS)}
+    rig.brokers.ends = {
+        TopicPartition("orders", n): Ends(10, 20 + n, 15) for n in range(PARTITIONS)
+    }
     url = "/v1/groups/g/offsets/reset"
 
     async def reset(**body: Any) -> httpx.Response:
@@ -343,7 +345,7 @@ async def test_a_group_is_deleted_with_all_that_was_recorded(
         await commit(rig, consumer, 2, 4)
         await rig.http.post(f"/v1/groups/g/members/{consumer.member}/leave")
         await until(
-            lambda: rig.service.desk("g").group.state is GroupState.EMPTY, "the group is empty"
+            lambda: rig.service.manager("g").group.state is GroupState.EMPTY, "the group is empty"
         )
 
     deleted = await rig.http.delete("/v1/groups/g")
@@ -353,7 +355,7 @@ async def test_a_group_is_deleted_with_all_that_was_recorded(
     assert await zk_session.get_children(consumer_znodes.GROUPS) == []
 
 
-async def test_offsets_of_a_topic_that_was_made_anew_meanwhile_are_dropped(
+async def test_offsets_of_a_topic_that_was_recreated_meanwhile_are_dropped(
     rig: CoordinatorRig, zk_chroot: str, zk_session: ZkSession
 ) -> None:
     shown = 'leadline_coordinator_group_members{group="g"}'
@@ -394,20 +396,20 @@ async def test_offsets_of_a_deleted_topic_and_of_a_forgotten_group_go(
     await zk_session.delete(znodes.topic_path("returns"), ANY_VERSION)
 
     await until(
-        lambda: list(rig.service.desk("g").committer.offsets) == [("orders", 0)],
+        lambda: list(rig.service.manager("g").committer.offsets) == [("orders", 0)],
         "the offset of the deleted topic is gone",
     )
-    upkeep = GroupMaintenance(active_part(rig))
-    rig.brokers.ends = {("orders", 0): Ends(0, 8)}
-    await upkeep.measure()
+    maintenance = GroupMaintenance(active_part(rig))
+    rig.brokers.ends = {TopicPartition("orders", 0): Ends(0, 8)}
+    await maintenance.measure()
     assert (
         'leadline_coordinator_group_lag_records{group="g"} 5.0'
         in (await rig.http.get("/metrics")).text
     )
-    assert await upkeep.expire() == []
-    rig.service.desk("g").group.empty_since_wall_ms = 1
-    rig.service.desk("g").committer.offsets.clear()
-    assert await upkeep.expire() == ["g"]
+    assert await maintenance.expire() == []
+    rig.service.manager("g").group.empty_since_wall_ms = 1
+    rig.service.manager("g").committer.offsets.clear()
+    assert await maintenance.expire() == ["g"]
     assert await zk_session.exists(consumer_znodes.group_path("g")) is None
 
 
@@ -416,7 +418,7 @@ async def test_the_lag_that_was_being_measured_when_a_term_ended_is_not_shown(
 ) -> None:
     rows = [{"topic": "orders", "partition": 0, "offset": 3}]
     await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
-    rig.brokers.ends = {("orders", 0): Ends(0, 8)}
+    rig.brokers.ends = {TopicPartition("orders", 0): Ends(0, 8)}
     rig.brokers.answering.clear()
     measuring = asyncio.create_task(GroupMaintenance(active_part(rig)).measure())
     async with asyncio.timeout(20):
@@ -444,7 +446,7 @@ async def test_offsets_of_a_removed_partition_do_not_come_back_with_it(
     await rig.http.post("/v1/groups/g/offsets", json={"offsets": rows})
 
     await resize(2)
-    offsets = rig.service.desk("g").committer.offsets
+    offsets = rig.service.manager("g").committer.offsets
     await until(lambda: ("returns", 2) not in offsets, "the offset of the third is gone")
     await resize(3)
     assert await committed(rig) == [0, 1]

@@ -18,10 +18,10 @@ from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.reassignment import drains as drain_module
 from tests.integration.test_controlled_shutdown import relieve
 from tests.integration.test_controller_spine import audit, beat
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController, read_state
 from tests.support.reassigning import Followers, get, over
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController, read_state
+from tests.support.services.zookeeper import until
 
 AR = {str(p): [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(6)}
 
@@ -138,7 +138,7 @@ async def test_what_cannot_be_emptied_is_refused_or_waits(rig: Rig, zk_session: 
     await until(lambda: "waits_for" in book.find(task["id"]).node.details, "it says why it waits")
     waiting = await get(controller, path)
     assert waiting["state"] == "preparing"
-    assert "has nowhere to go" in waiting["details"]["waits_for"]
+    assert "cannot be moved" in waiting["details"]["waits_for"]
     await rig.add_brokers(4)
     async with Followers(rig, zk_session):
         await over(controller, task["id"])

@@ -11,9 +11,9 @@ from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from tests.integration.test_controller_spine import audit, beat
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RunningController, read_state
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RunningController, read_state
+from tests.support.services.zookeeper import until
 
 AR = {str(p): [1, 2] for p in range(4)}
 

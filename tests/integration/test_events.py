@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RunningController
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RunningController
+from tests.support.services.zookeeper import until
 
 STREAM = {"Accept": "text/event-stream"}
 

@@ -11,12 +11,12 @@ import httpx
 from leadline_common.audit_export import EXPORT_PATH, HEAD_HEADER, OLDEST_HEADER
 from leadline_common.export_tables import AUDIT_TABLE, EXPORT, VERSION_HEADER
 from leadline_common.zk.session import ZkSession
-from tests.support.cluster import wait_until
-from tests.support.controller_rig import Rig, create, rig
-from tests.support.controllers import RunningController
-from tests.support.coordinators import FrameConsumer, coordinator, make_topic
 from tests.support.reassigning import post_reassignment
-from tests.support.zookeeper import until
+from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controllers import RunningController
+from tests.support.services.coordinators import FrameConsumer, coordinator, make_topic
+from tests.support.services.zookeeper import until
 
 __all__ = ["rig"]
 

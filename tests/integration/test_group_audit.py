@@ -12,9 +12,14 @@ from leadline_common.zk.session import ZkSession
 from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.maintenance import GroupMaintenance
-from tests.support.coordinators import CoordinatorRig, FrameConsumer, coordinator, make_topic
 from tests.support.reassigning import audit_records
-from tests.support.zookeeper import until
+from tests.support.services.coordinators import (
+    CoordinatorRig,
+    FrameConsumer,
+    coordinator,
+    make_topic,
+)
+from tests.support.services.zookeeper import until
 
 CAUSE = {"X-Leadline-Cause": "asked-for"}
 
@@ -38,7 +43,7 @@ async def ask(
     return answer
 
 
-async def told(session: ZkSession) -> list[tuple[str, str, str]]:
+async def audit_entries(session: ZkSession) -> list[tuple[str, str, str]]:
     """Return kind, actor and outcome of each entry, all of which are about the group."""
     records = await audit_records(session)
     assert all(record.entry.resource["group"] == "billing" for record in records)
@@ -54,7 +59,7 @@ async def test_what_is_done_to_the_offsets_of_a_group(
     await ask(rig, "DELETE", "billing/offsets")
     await ask(rig, "DELETE", "billing")
     await ask(rig, "DELETE", "billing", 404)
-    assert await told(zk_session) == [
+    assert await audit_entries(zk_session) == [
         ("reset_offsets", "operator", "dry_run"),
         ("offsets_reset", "operator", "done"),
         ("offsets_deleted", "operator", "done"),
@@ -76,11 +81,11 @@ async def test_who_puts_a_member_out_and_what_its_group_refuses(
     consumer = FrameConsumer(rig.url, "billing")
     await consumer.connect()
     await until(lambda: len(consumer.owned) == 2, "the consumer owns the topic")
-    assert await told(zk_session) == [], "what consumers do by themselves is no entry"
+    assert await audit_entries(zk_session) == [], "what consumers do by themselves is no entry"
     await ask(rig, "DELETE", "billing", 409)
     member = consumer.member
     await ask(rig, "DELETE", f"billing/members/{member}")
-    assert await told(zk_session) == [
+    assert await audit_entries(zk_session) == [
         ("delete_group", "operator", "refused"),
         ("member_evicted", "operator", "done"),
     ]
@@ -94,10 +99,10 @@ async def test_a_group_that_is_past_its_time(rig: CoordinatorRig, zk_session: Zk
     assert isinstance(served, Coordinator)
     await until(lambda: _is_past(served), "a millisecond has passed")
     assert await GroupMaintenance(served).expire() == ["billing"]
-    assert (await told(zk_session))[-1] == ("group_deleted", "coordinator-1", "done")
+    assert (await audit_entries(zk_session))[-1] == ("group_deleted", "coordinator-1", "done")
 
 
 def _is_past(served: Coordinator) -> bool:
     """Tell whether the clock has gone on since the last commit."""
     committed = served.groups["billing"].committer.offsets.values()
-    return served.office.clock.wall_ms() > max(one.time_ms for one in committed)
+    return served.context.clock.wall_ms() > max(one.time_ms for one in committed)

@@ -19,11 +19,10 @@ from leadline_client.consumer import AsyncConsumer, Consumer
 from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
 from leadline_client.errors import GroupNotEmpty, UnknownMember
 from leadline_client.groups import ResetTo
-from leadline_client.membership import TopicPartition
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.wire import NewTopic
-from tests.support.cluster import wait_until
-from tests.support.up import DEADLINE_S, Up, command_line, running, until
+from leadline_client.wire import NewTopic, TopicPartition
+from tests.support.services.cluster import wait_until
+from tests.support.services.up import DEADLINE_S, Up, command_line, running, until
 
 WORDS = (
     *("up", "--brokers", "1", "--controllers", "1", "--coordinators", "2"),
@@ -131,7 +130,7 @@ async def test_a_coordinator_that_is_killed_takes_nothing_from_anybody(up: Up) -
         await member.owns(PARTITIONS // 2)
     before = [list(member.events) for member in members]
     async with AsyncLeadlineClient(bootstrap(up)) as client:
-        active = (await client.consult())["coordinator"]
+        active = (await client.find_coordinator())["coordinator"]
         row = next(one for one in up.file()["coordinators"] if one["id"] == active["id"])
         os.kill(row["pid"], signal.SIGKILL)
         again = start_again(row)
@@ -141,7 +140,7 @@ async def test_a_coordinator_that_is_killed_takes_nothing_from_anybody(up: Up) -
                 await member.until(PARTITIONS // 2 * 2 * PER_PARTITION)
 
             async def is_succeeded() -> bool:
-                now = (await client.consult())["coordinator"]
+                now = (await client.find_coordinator())["coordinator"]
                 return now is not None and now["epoch"] > active["epoch"]
 
             await wait_until(is_succeeded, "another coordinator rules")

@@ -19,10 +19,10 @@ from leadline_controller.runtime.engine.guard import Guard, Mark, guard_scope
 from leadline_controller.runtime.idempotency import TakeKey
 from leadline_controller.runtime.topics.topics import CreateTopic
 from tests.integration.test_controller_spine import audit
-from tests.support.cluster import wait_until
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController
-from tests.support.zookeeper import until
+from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController
+from tests.support.services.zookeeper import until
 
 KEY = {"Idempotency-Key": "order-17"}
 NEW = {"name": "orders", "partitions": 2, "replication_factor": 1}

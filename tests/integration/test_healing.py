@@ -12,11 +12,11 @@ from leadline_common import znodes
 from leadline_common.failed_brokers import decode_failed_broker, failed_broker_path
 from leadline_common.tasks import TASK_PREFIX, TaskState
 from leadline_common.zk.session import ZkSession
-from tests.support.cluster import wait_until
-from tests.support.controller_rig import Rig, create, rig
-from tests.support.controllers import MortalStore, RunningController, active
 from tests.support.reassigning import Followers, audit_records
-from tests.support.zookeeper import until
+from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create, rig
+from tests.support.services.controllers import MortalStore, RunningController, active
+from tests.support.services.zookeeper import until
 
 __all__ = ["rig"]
 
@@ -216,7 +216,7 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
         await rig.brokers[1].stop()
         await until(
             lambda: any(
-                entry.facts is not None and 2 in entry.facts.adding
+                entry.state is not None and 2 in entry.state.adding
                 for entry in elected.reassignments
             ),
             "2 is to take something over",

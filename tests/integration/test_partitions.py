@@ -10,13 +10,14 @@ import pytest
 from leadline_common import znodes
 from leadline_common.partition_intents import intent_path, intents_path
 from leadline_common.zk.session import ZkSession
-from leadline_controller.domain.history import AuditRecord, broken_chains
+from leadline_controller.domain.history import AuditRecord
 from tests.integration.test_controller_spine import audit
-from tests.support.cluster import wait_until
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController, read_state
+from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import over, post_reassignment
-from tests.support.zookeeper import until
+from tests.support.services.cluster import wait_until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController, read_state
+from tests.support.services.zookeeper import until
 
 
 async def add(controller: RunningController, total: int, **body: Any) -> httpx.Response:

@@ -10,10 +10,10 @@ import pytest
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.planning import requests
 from tests.integration.test_controller_spine import audit
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RunningController
 from tests.support.reassigning import Followers, agenda_of, get, over, post_reassignment, read_topic
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RunningController
+from tests.support.services.zookeeper import until
 
 THREE = {str(p): [1 + p % 3, 1 + (p + 1) % 3] for p in range(12)}
 
@@ -122,12 +122,12 @@ async def test_what_cannot_be_planned_is_refused(rig: Rig) -> None:
     controller = await rig.up(brokers=3)
     await create(controller, replica_assignment={"0": [1, 2, 3]})
     for body, code, says in (
-        ({"kind": "drain"}, 40050, "name the brokers"),
-        ({"kind": "drain", "brokers": [3]}, 40002, "nowhere to go"),
+        ({"kind": "drain"}, 40050, "list the brokers"),
+        ({"kind": "drain", "brokers": [3]}, 40002, "cannot be moved"),
         ({"kind": "drain", "brokers": [9]}, 40002, "[9]"),
         ({"kind": "expand"}, 40002, "every live broker has replicas"),
         ({"kind": "expand", "brokers": [9]}, 40002, "[9]"),
-        ({"kind": "balance", "exclude": [1, 2, 3]}, 40002, "no live broker is left"),
+        ({"kind": "balance", "exclude": [1, 2, 3]}, 40002, "no live broker may get replicas"),
         ({"kind": "balance", "topics": ["nope"]}, 40403, "nope"),
         ({"kind": "tidy"}, 40050, "kind"),
     ):

@@ -13,8 +13,8 @@ import pytest_asyncio
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
-from tests.support.scenario import rounds, running_cluster
+from tests.support.faults.scenario import rounds, running_cluster
+from tests.support.services.cluster import Cluster, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -162,7 +162,7 @@ async def test_a_cluster_that_was_killed_as_a_whole_knows_its_batches(cluster: C
     await app.begin()
     for batch in (0, 4):
         await app.publish_somehow(batch)
-    names = [broker.name for broker in cluster.supervisor.plan.brokers]
+    names = [broker.name for broker in cluster.supervisor.layout.brokers]
     await asyncio.gather(*(cluster.kill(name) for name in names))
     await restarted(cluster, *names)
 

@@ -15,9 +15,7 @@ from leadline_common.zk.errors import ConnectionLoss
 from leadline_common.zk.ops import ANY_VERSION, MultiResults, Op
 from leadline_common.zk.session import ZkSession
 from leadline_controller.adapters.zk_store import ControllerZkStore
-from leadline_controller.domain.history import broken_chains
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import MortalStore, RunningController, read_state
+from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import (
     Followers,
     agenda_of,
@@ -28,7 +26,9 @@ from tests.support.reassigning import (
     post_reassignment,
     read_topic,
 )
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import MortalStore, RunningController, read_state
+from tests.support.services.zookeeper import until
 
 ORDERS = ("orders", 0)
 SLOWLY = {"reassignment_max_concurrent_replica_movements": 1}

@@ -9,8 +9,6 @@ import pytest
 
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RunningController
 from tests.support.reassigning import (
     Followers,
     agenda_of,
@@ -19,7 +17,9 @@ from tests.support.reassigning import (
     post_reassignment,
     read_topic,
 )
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RunningController
+from tests.support.services.zookeeper import until
 
 PARTITION_LIMIT, LEADER_LIMIT = 50, 10
 SETTINGS = {

@@ -18,8 +18,6 @@ from leadline_common.tasks import (
     task_path,
 )
 from leadline_common.zk.session import ZkSession
-from tests.support.controller_rig import Rig, create
-from tests.support.controllers import RecordingBroker, RunningController
 from tests.support.reassigning import (
     Followers,
     agenda_of,
@@ -28,7 +26,9 @@ from tests.support.reassigning import (
     post_reassignment,
     read_topic,
 )
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig, create
+from tests.support.services.controllers import RecordingBroker, RunningController
+from tests.support.services.zookeeper import until
 
 ORDERS = ("orders", 0)
 

@@ -14,14 +14,9 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from leadline_cli.embedded_zookeeper import (
-    EmbeddedEnsemble,
-    EmbeddedZooKeeper,
-    ZooKeeperDidNotStart,
-    server_mode,
-)
+from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java, package_directory
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -36,7 +31,12 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SEND_WINDOW, SessionState
-from tests.support.zookeeper import SESSION_TIMEOUT_MS, until
+from tests.support.embedded_zookeeper import (
+    EmbeddedEnsemble,
+    EmbeddedZooKeeper,
+    ZooKeeperDidNotStart,
+)
+from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, expire, until
 
 
 class Owner:
@@ -340,7 +340,7 @@ async def test_the_lease_ends_though_nobody_says_lost(own_server: EmbeddedZooKee
 async def test_a_lost_session_is_not_replaced(zk_chroot: str) -> None:
     async with owner_of(zk_chroot) as witness, owner_of(zk_chroot) as owner:
         await owner.session.create("/mine", ephemeral=True)
-        await asyncio.to_thread(_expire, owner.session, zk_chroot)
+        await expire(owner.session, zk_chroot)
         await until(lambda: SessionState.LOST in owner.states, "the loss is told")
         assert owner.states.count(SessionState.LOST) == 1
         assert owner.reconnects == 0
@@ -367,16 +367,6 @@ async def test_close_is_idempotent_and_ends_what_waits(own_server: EmbeddedZooKe
 def _freeze(server: EmbeddedZooKeeper) -> None:
     assert server.pid is not None
     os.kill(server.pid, signal.SIGSTOP)
-
-
-def _expire(session: ZkSession, hosts: str) -> None:
-    """End a session behind its owner's back: another connection takes it over and closes it."""
-    transport = session._transport
-    assert transport is not None
-    thief = KazooClient(hosts, client_id=transport._client.client_id)
-    thief.start_async().wait(10)
-    thief.stop()
-    thief.close()
 
 
 # -- the embedded server -------------------------------------------------------

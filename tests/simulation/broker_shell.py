@@ -77,7 +77,7 @@ class BrokerProcess(Process):
         self._look()
 
     def _expired(self) -> None:
-        """Step down from everything and begin anew as another incarnation."""
+        """Fence every replica and start again in a new incarnation."""
         self.world.reached("session of a live broker expired")
         self.granted = False
         self.incarnation = NO_INCARNATION
@@ -102,7 +102,7 @@ class BrokerProcess(Process):
             self._register(read, registered)
 
     def _register(self, read: Read, old: Znode | None) -> None:
-        """Register as a new incarnation, in place of an old session's registration (F18)."""
+        """Register as a new incarnation, in place of an old session's registration."""
         me, session = self.broker_id, self.session
         incarnation, ops = self._next_incarnation(read[broker_epoch_path(me)])
         if old is not None:
@@ -137,7 +137,7 @@ class BrokerProcess(Process):
         self.incarnation = incarnation
 
     def _resume(self, state: PartitionState, version: int) -> None:
-        """Take the old role from ZooKeeper at once, as seed 1 does and rule R9 forbids."""
+        """Take the old role from ZooKeeper at once, as Replication V3 does and rule R9 forbids."""
         self.granted = True
         row = PartitionRow(
             0,

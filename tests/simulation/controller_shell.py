@@ -223,8 +223,8 @@ class ControllerProcess(Process):
         gone: list[Change] = [BrokerDown(b) for b in image.brokers if b not in live]
         for broker, registration in live.items():
             node = read[broker_id_path(broker)]
-            told = self.rules.r9_incarnation and node is not None
-            gone.append(BrokerUp(registration, node.created if told and node else 0))
+            notified = self.rules.r9_incarnation and node is not None
+            gone.append(BrokerUp(registration, node.created if notified and node else 0))
         return gone
 
     def _met(self, image: ClusterImage, members: list[Change], intent: Znode | None) -> None:
@@ -320,7 +320,7 @@ class ControllerProcess(Process):
     def _settle(
         self, image: ClusterImage, decision: StateDecision, then: Callable[[], None]
     ) -> None:
-        """Read again after a conflict or an unknown outcome: mine, or decide anew (rule R7)."""
+        """After a conflict or an unknown outcome, read again and decide again (rule R7)."""
 
         def settled(read: Read | None) -> None:
             node = read[STATE] if read is not None else None

@@ -1,7 +1,7 @@
 """What goes wrong in a run: a plan made from the seed, with weights that differ per seed.
 
 A plan is a list of faults at times, so that a failing run can be cut down by
-leaving some out. `LEADER` and `FOLLOWER` as targets mean whoever leads, or
+leaving some out. `LEADER` and `FOLLOWER` as targets mean the current leader, or
 follows in sync, when the fault strikes.
 """
 
@@ -33,8 +33,8 @@ class Fault:
 
     def __str__(self) -> str:
         names = {LEADER: "leader", FOLLOWER: "follower"}
-        whom = " and ".join(names.get(t, str(t)) for t in self.targets)
-        return f"{self.time:8.1f}  {self.kind} {whom}, {self.until:.0f} ms"
+        targets = " and ".join(names.get(t, str(t)) for t in self.targets)
+        return f"{self.time:8.1f}  {self.kind} {targets}, {self.until:.0f} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ HORIZON_MS = 1500.0
 
 
 def make_plan(seed: int) -> Plan:
-    """Draw a plan: its weights first, so that each seed has a character of its own."""
+    """Draw a plan: its weights first, so that plans of different seeds differ in character."""
     random = Random(f"plan {seed}")
     replicas = 2 if random.random() < 0.15 else 3
     weights = [random.choice([0, 0, 1, 1, 3]) for _ in _KINDS]
@@ -324,9 +324,9 @@ def _reassignments(random: Random, replicas: int) -> tuple[int, list[Fault]]:
             moves.append(Fault(time + random.uniform(3, 120), "cancel reassignment"))
         for _ in range(random.choice([0, 1, 2])):
             kind = random.choice(["kill", "power", "pause", "expire", "lose orders", "late orders"])
-            whom = random.choice([LEADER, FOLLOWER, *target])
+            targets = random.choice([LEADER, FOLLOWER, *target])
             again = random.uniform(20, 400)
-            moves.append(Fault(time + random.uniform(3, 150), kind, (whom,), again))
+            moves.append(Fault(time + random.uniform(3, 150), kind, (targets,), again))
     return spares, moves
 
 
@@ -338,9 +338,9 @@ def _opening(random: Random, replicas: int) -> list[Fault]:
 
 
 def _double_move(random: Random, start: float, replicas: int) -> list[Fault]:
-    """Leadership moves away and back; its first holder never hears of it, the others late (F4).
+    """Leadership moves away and back; the first leader never learns of it, the others late.
 
-    The last replica hears of the move away just when it is over, and cuts its
+    The last replica learns of the first move just when it is over, and cuts its
     log to fit a leader that is none any more. Then the real one dies.
     """
     first, middle, last = 1, 2, replicas
@@ -357,7 +357,7 @@ def _double_move(random: Random, start: float, replicas: int) -> list[Fault]:
 
 
 def _move_and_kill(random: Random, start: float, replicas: int) -> list[Fault]:
-    """Leadership moves, and shortly after all but one replica die (F1)."""
+    """Leadership moves, and shortly after all but one replica die."""
     survivor = random.randrange(1, replicas + 1)
     others = tuple(b for b in range(1, replicas + 1) if b != survivor)
     delay = random.uniform(5, 40)
@@ -368,7 +368,7 @@ def _move_and_kill(random: Random, start: float, replicas: int) -> list[Fault]:
 
 
 def _fast_bounce(random: Random, start: float, _replicas: int) -> list[Fault]:
-    """The leader loses power and is back before its session expires (F17)."""
+    """The leader loses power and is back before its session expires."""
     down = random.uniform(1, 40)
     again = start + random.uniform(100, 300)
     return [
@@ -378,7 +378,7 @@ def _fast_bounce(random: Random, start: float, _replicas: int) -> list[Fault]:
 
 
 def _left_behind(random: Random, start: float, replicas: int) -> list[Fault]:
-    """A follower falls out of the ISR, leadership moves, the follower comes back (F8)."""
+    """A follower falls out of the ISR, leadership moves, the follower comes back."""
     late = replicas
     gone = random.uniform(120, 200)
     back = start + gone

@@ -42,7 +42,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """StopReplica for the one partition; without `delete` the log is set aside."""
+    """StopReplica for the one partition; without `delete` the log becomes a stray."""
 
     controller_epoch: int
     incarnation: int

@@ -1,6 +1,6 @@
 """Messages between processes: late, lost, twice, out of order; links that are cut or slow.
 
-A call has a request and an answer, each a message of its own. A request goes to
+A call has a request and an answer, as separate messages. A request goes to
 whichever process runs at the address when it arrives; an answer goes only to
 the very process that asked.
 """

@@ -12,9 +12,13 @@ from leadline_common.tasks import Intent, intent_path
 from leadline_common.znodes import CONTROLLER_EPOCH, topic_path
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicSet
 from leadline_controller.domain.failover import stale_finder
-from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait, next_action
+from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait, next_action
 from leadline_controller.domain.reassignment.publication import TopicChange, publish_actions
-from leadline_controller.domain.reassignment.queue import Due, Entry, gather_facts
+from leadline_controller.domain.reassignment.queue import (
+    DueAction,
+    QueuedReassignment,
+    collect_state,
+)
 from tests.simulation.messages import PARTITION, TOPIC
 from tests.simulation.replica_shell import STATE
 from tests.simulation.zookeeper import Check, Delete, Op, Set, Znode
@@ -63,24 +67,24 @@ def next_movement(image: ClusterImage, intent: Znode | None, rules: Rules) -> Mo
     """Decide what to write next for the partition's reassignment, if there is one."""
     if intent is None:
         return None
-    entry = Entry(NAME, intent.value, intent.version, 0)
-    facts = gather_facts(image, entry, image.electable, stale_finder(image), None)
-    if facts is None:
+    entry = QueuedReassignment(NAME, intent.value, intent.version, 0)
+    state = collect_state(image, entry, image.electable, stale_finder(image), None)
+    if state is None:
         return None
-    action = next_action(facts)
-    if isinstance(action, Wait) and facts.leader in facts.live and not rules.r13_reassignment:
-        facts = _hurried(facts)
-        action = next_action(facts)
+    action = next_action(state)
+    if isinstance(action, Wait) and state.leader in state.live and not rules.r13_reassignment:
+        state = _hurried(state)
+        action = next_action(state)
     if isinstance(action, Wait):
         return None
     topic = image.topics[TOPIC]
-    change = publish_actions(topic, [Due(NAME, facts, action)], image.controller_epoch)
+    change = publish_actions(topic, [DueAction(NAME, state, action)], image.controller_epoch)
     return Movement(type(action).__name__, change, topic.version, intent)
 
 
-def _hurried(facts: PartitionFacts) -> PartitionFacts:
+def _hurried(state: ReassignmentState) -> ReassignmentState:
     """Take every live replica for one in sync, instead of waiting until it is."""
-    return msgspec.structs.replace(facts, isr=facts.replicas, stale=frozenset())
+    return msgspec.structs.replace(state, isr=state.replicas, stale=frozenset())
 
 
 def asked(known: Znode | None, target: tuple[int, ...], start: tuple[int, ...], zxid: int) -> Znode:

@@ -91,7 +91,7 @@ class ReplicaShell:
     # -- effects -----------------------------------------------------------------
 
     def run(self, effects: list[Effect]) -> None:
-        """Carry out effects in their order."""
+        """Execute effects in order."""
         if effects:
             self.process.checks.on_replica(self.process, self.replica)
         for effect in effects:
@@ -186,11 +186,11 @@ class ReplicaShell:
         return code
 
     def stop(self, stop: Stop) -> int:
-        """Leave the role, and begin anew if there will be another; return the partition's code."""
+        """Leave the role, and start again if there will be another; return the partition's code."""
         if self.replica.state.leader_epoch > stop.leader_epoch:
             return FencedLeaderEpoch.code
         if self.replica.role is not Role.FENCED:
-            self.world.reached("replica deleted" if stop.delete else "replica set aside")
+            self.world.reached("replica deleted" if stop.delete else "replica made stray")
         self._stopped_in = max(self._stopped_in, stop.leader_epoch)
         self.fetch_leader = None
         self.step_down()

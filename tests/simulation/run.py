@@ -15,7 +15,7 @@ from tests.simulation.network import Weather
 from tests.simulation.workload import Producer
 from tests.simulation.world import World
 from tests.simulation.zookeeper import Trouble
-from tests.support.history import History, Read
+from tests.support.checks.history import History, Read
 
 HEALING_MS = 4000.0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.history import Anomaly, AnomalyKind, History, Read
+from tests.support.checks.history import Anomaly, AnomalyKind, History, Read
 
 TOPIC = ("orders", 0)
 GOOD = [(0, "a"), (1, "b"), (2, "c"), (3, "d")]

@@ -1,4 +1,4 @@
-"""Thousands of simulated clusters, each under faults of its own: nothing acknowledged is lost.
+"""Thousands of simulated clusters, each with other faults: nothing acknowledged is lost.
 
 A failing seed is printed with the smallest plan of faults that still fails, its
 trace, and the command that replays it.
@@ -59,7 +59,7 @@ MUST_HAPPEN = {
     "reassignment: Shrink",
     "reassignment cancelled",
     "replica deleted",
-    "replica set aside",
+    "replica made stray",
     "retargeted",
     "session of a live broker expired",
     "stale controller refused",

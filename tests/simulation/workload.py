@@ -9,7 +9,7 @@ from tests.simulation.broker_shell import BrokerProcess
 from tests.simulation.messages import PARTITION, TOPIC, ProduceReply
 from tests.simulation.network import Answer
 from tests.simulation.world import Process
-from tests.support.history import History
+from tests.support.checks.history import History
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -19,7 +19,7 @@ MAX_TRIES = 8
 
 
 class Producer(Process):
-    """Sends one value after the other to whoever it believes to lead."""
+    """Sends one value after the other to the broker that it regards as the leader."""
 
     def __init__(self, cluster: Cluster, number: int, history: History, pause_ms: float) -> None:
         super().__init__(cluster.world, f"producer {number}")

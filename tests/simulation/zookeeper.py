@@ -208,7 +208,7 @@ class Session:
         fate, self.next_fate = self.next_fate, ""
         lost = fate == "lost after" or world.chance(trouble.lost_after)
         if lost:
-            # The client may hear of the broken connection before the write takes effect.
+            # The client may notice the lost connection before the write takes effect.
             self._reply(Outcome(ZkError.CONNECTION_LOSS), answer, 0)
         slowly = 80.0 if fate == "slow answer" else 0.0
         world.schedule(self._slot(), None, self._write, ops, None if lost else answer, slowly)
@@ -288,7 +288,7 @@ class Session:
         self._store.world.schedule(SESSION_TIMEOUT_MS, None, self._time_out, self._breaks)
 
     def reconnect(self) -> None:
-        """Find a server again; an expired session is heard of only now."""
+        """Find a server again; only now does the client learn of an expired session."""
         if not self.connected and self._process.alive:
             self.connected = True
             self._breaks += 1
@@ -310,10 +310,10 @@ class Session:
             self._tell_expired()
 
     def _tell_expired(self) -> None:
-        """Let the client hear, once, that its session is over."""
-        told, self.on_expired = self.on_expired, None
-        if told is not None:
-            self._process.after(self._store.world.between(0, 20), told)
+        """Notify the client once that its session has expired."""
+        notify, self.on_expired = self.on_expired, None
+        if notify is not None:
+            self._process.after(self._store.world.between(0, 20), notify)
 
     def hint(self, changed: Read) -> None:
         """Run the watch for a change of the set of live processes, late, or never."""

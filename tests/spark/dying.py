@@ -12,9 +12,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from leadline_spark.source import LeadlineDataSource
-from leadline_spark.write.publishing import Written, publish_all
+from leadline_spark.write.publishing import WriteResult, publish_all
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.stream_writer import LeadlineStreamWriter
+from leadline_spark.write.writers import LeadlineStreamWriter
 from tests.spark.gates import until
 
 TASK = "a task that has staged"
@@ -82,9 +82,9 @@ class DyingWriter(LeadlineStreamWriter):
         """Nobody is left to tidy up."""
 
 
-def _first_place(messages: list[WriterCommitMessage | None]) -> Written:
+def _first_place(messages: list[WriterCommitMessage | None]) -> WriteResult:
     """Return what all tasks staged for one of the partitions."""
-    written = [message for message in messages if isinstance(message, Written)]
-    uploads = [upload for message in written for upload in message.uploads]
-    first = min(upload.place for upload in uploads)
-    return replace(written[0], uploads=tuple(one for one in uploads if one.place == first))
+    written = [message for message in messages if isinstance(message, WriteResult)]
+    uploads = [upload for message in written for upload in message.staged]
+    first = min(upload.topic_partition for upload in uploads)
+    return replace(written[0], staged=tuple(one for one in uploads if one.topic_partition == first))

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from leadline_spark.archive.sink import ArchiveSink, ArchiveWriter, Written
+from leadline_spark.archive.sink import ArchivedFiles, ArchiveSink, ArchiveWriter
 from leadline_spark.archive.storage import LocalStore
 from tests.spark.gates import until
 
@@ -42,7 +42,7 @@ class DyingWriter(ArchiveWriter):
         self._place = place
         self._folder = folder
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ArchivedFiles:
         reached = (self._folder / "batch-0").exists()
         if reached and self._place == RENAMING:
             pending = LocalStore(Path(self._location)).begin("topic=t/partition=0")

@@ -1,4 +1,4 @@
-"""A place in a running job where it waits for the test: tasks are other processes, files tell."""
+"""A point in a running job where it waits for the test: tasks are other processes, files tell."""
 
 from __future__ import annotations
 

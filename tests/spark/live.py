@@ -13,7 +13,7 @@ from leadline_client.client import AsyncLeadlineClient
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.producer import AsyncProducer, ProducerSettings
 from leadline_client.wire import NewTopic
-from tests.support.cluster import Cluster, wait_until
+from tests.support.services.cluster import Cluster, wait_until
 
 T = TypeVar("T")
 DEADLINE_S = 60.0
@@ -86,7 +86,7 @@ class Live:
             await wait_until(gone, f"{topic} is gone everywhere")
 
         async def gone() -> bool:
-            names = [broker.name for broker in self.cluster.supervisor.plan.brokers]
+            names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
             asked = [await self.cluster.get(name, "/v1/metadata", topics=topic) for name in names]
             return not any(answer.json()["topics"] for answer in asked)
 
@@ -106,7 +106,7 @@ class Live:
         """Return how many requests of these routes all brokers have answered."""
 
         async def count() -> int:
-            names = [broker.name for broker in self.cluster.supervisor.plan.brokers]
+            names = [broker.name for broker in self.cluster.supervisor.layout.brokers]
             texts = [(await self.cluster.get(name, "/metrics")).text for name in names]
             return sum(
                 int(float(line.rsplit(" ", 1)[1]))

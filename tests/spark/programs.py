@@ -2,7 +2,7 @@
 
 Usage: python -m tests.spark.programs BOOTSTRAP TOPIC FOLDER BATCH_TO_HOLD_IN ends|goes-on
 
-Each micro-batch becomes one file, `batch-N`, that is renamed into its place: the same batch again
+Each micro-batch becomes one file, `batch-N`, that is renamed into place: the same batch again
 is the same file, so that every record is in exactly one file only if batches are repeatable.
 """
 

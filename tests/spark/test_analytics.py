@@ -16,7 +16,7 @@ from leadline_spark.jobs.analytics import job
 from leadline_spark.jobs.analytics.brokers import broker_spans
 from leadline_spark.jobs.analytics.history import read_cluster, read_files, take_history
 from leadline_spark.jobs.analytics.partitions import partition_events
-from leadline_spark.jobs.analytics.tasks import partition_moves, task_figures
+from leadline_spark.jobs.analytics.tasks import partition_moves, task_stats
 from tests.spark import analytics_oracle
 from tests.spark.histories import START_MS, HandWritten, failures, ms, plans
 from tests.spark.live import Live
@@ -211,7 +211,7 @@ def test_moves_and_controllers_are_timed(planned: Any) -> None:
 def test_what_is_open_at_the_snapshot_is_cut_off_there(quick: SparkSession, tmp_path: Path) -> None:
     path = plans().write(tmp_path / "history.ndjson")
     history = take_history(read_files(quick, [str(path)]), ms(44))
-    (task,) = task_figures(history).collect()
+    (task,) = task_stats(history).collect()
     assert (task.censored, task.ended_at, task.bytes_per_s) == (True, ms(44), None)
     (move,) = partition_moves(history).collect()
     assert (move.censored, move.duration_ms, move.target) == (True, 4_000, [3, 2])

@@ -106,7 +106,15 @@ def test_a_compacted_archive_is_replayed_byte_for_byte_and_once(
     assert len(catalog.holdings(open_store(place))) == PARTITIONS
     assert verified(live, folder) == 0
 
-    words = [place, "--bootstrap", live.bootstrap, "--topic", "archived", "--into", "restored"]
+    words = [
+        place,
+        "--bootstrap",
+        live.bootstrap,
+        "--topic",
+        "archived",
+        "--into",
+        "restored",
+    ]
     assert replay.main(words) == 0
     assert replay.main(words) == 0
     for partition in range(PARTITIONS):

@@ -19,7 +19,7 @@ import pytest
 from leadline_client.payloads import OutgoingRecord
 from leadline_spark.archive import catalog
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.jobs import verify
 from tests.spark.gates import until
 from tests.spark.live import Live
@@ -74,7 +74,7 @@ def holds(place: Path, least: int) -> bool:
 
 
 def exists(live: Live, topic: str) -> bool:
-    cluster = Cluster(Connection(tuple(live.bootstrap.split(","))))
+    cluster = ClusterClient(Connection(tuple(live.bootstrap.split(","))))
     return topic in cluster.metadata([topic]).topics
 
 
@@ -117,7 +117,14 @@ def test_jobs_on_a_standalone_cluster(live: Live, topic: str, tmp_path: Path) ->
         settings = (f"spark.pyspark.python={sys.executable}", "spark.driver.host=127.0.0.1")
         words = (word for setting in settings for word in ("--conf", setting))
         there = ("--master", master, *words)
-        archiving = ("--topics", topic, "--to", str(place), "--max-offsets-per-trigger", "300")
+        archiving = (
+            "--topics",
+            topic,
+            "--to",
+            str(place),
+            "--max-offsets-per-trigger",
+            "300",
+        )
         assert finished("archive", *there, *cluster, *archiving) == 0
         assert finished("compact", *there, str(place)) == 0
         into = f"{topic}-restored"

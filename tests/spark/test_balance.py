@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
-from leadline_spark.cluster.cluster import Cluster
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.jobs import balance
-from leadline_spark.jobs.balancing.cluster_view import View
-from leadline_spark.jobs.balancing.cluster_view import look as really_look
+from leadline_spark.jobs.balancing.cluster_snapshot import ClusterSnapshot
+from leadline_spark.jobs.balancing.cluster_snapshot import cluster_snapshot as really_look
 from tests.spark.live import Live, live_cluster
-from tests.support.cluster import wait_until
+from tests.support.services.cluster import wait_until
 
 PARTITIONS = 3
 
@@ -66,15 +66,17 @@ def test_what_is_proposed_is_tried_and_only_applied_on_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "reassignment.json"
-    looks: list[View] = []
+    looks: list[ClusterSnapshot] = []
 
-    def look(cluster: Cluster) -> View:
+    def cluster_snapshot(cluster: ClusterClient) -> ClusterSnapshot:
         """Look, but see an old version when it first matters."""
         looks.append(really_look(cluster))
-        stale = View('"0"', *(getattr(looks[-1], name) for name in View.__slots__[1:]))
+        stale = ClusterSnapshot(
+            '"0"', *(getattr(looks[-1], name) for name in ClusterSnapshot.__slots__[1:])
+        )
         return stale if len(looks) == 2 else looks[-1]
 
-    monkeypatch.setattr(balance, "look", look)
+    monkeypatch.setattr(balance, "cluster_snapshot", cluster_snapshot)
     told = balanced(live, capsys, "--out", str(out))
     assert len(looks) >= 3, "once to measure, once in vain, once anew"
     assert told["skew"]["leader_bytes"]["after"] < told["skew"]["leader_bytes"]["before"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,11 +22,11 @@ from typing import Any
 import pyspark
 import pytest
 
-import leadline_spark
+from leadline_cli.spark_submit import write_package
 from leadline_client.payloads import OutgoingRecord
-from leadline_common.ports import free_port
+from leadline_common.tcp_ports import free_port
 from tests.spark.live import Live
-from tests.support.up import until
+from tests.support.services.up import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 PROGRAM = Path(__file__).with_name("submitted.py")
@@ -59,9 +58,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The package as a zip for `--py-files`."""
-    root = Path(leadline_spark.__file__).parent.parent
-    target = tmp_path_factory.mktemp("zip") / "leadline_spark"
-    return Path(shutil.make_archive(str(target), "zip", root, "leadline_spark"))
+    target = tmp_path_factory.mktemp("zip") / "leadline_spark.zip"
+    write_package(target)
+    return target
 
 
 @pytest.fixture

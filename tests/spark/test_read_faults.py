@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as every Spark program ha
 from leadline_client.payloads import OutgoingRecord
 from tests.spark.live import Live
 from tests.spark.programs import follow
-from tests.support.up import until
+from tests.support.services.up import until
 
 RECORDS = 12_000
 _PADDING = b"x" * 1_000

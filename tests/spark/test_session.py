@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from tests.spark.live import Live
 
 
@@ -15,9 +15,9 @@ def test_a_session_computes(spark: SparkSession) -> None:
 def test_the_connector_finds_the_leaders(live: Live, topic: str) -> None:
     live.topic(topic, partitions=2)
 
-    found = Cluster(Connection((live.bootstrap.split(",")[0],))).metadata([topic])
+    found = ClusterClient(Connection((live.bootstrap.split(",")[0],))).metadata([topic])
 
     assert set(found.topics) == {topic}
-    assert {leader.url for leader in found.topics[topic].partitions.values()} <= set(
+    assert {found.brokers[row.leader].url for row in found.topics[topic].partitions} <= set(
         live.bootstrap.split(",")
     )

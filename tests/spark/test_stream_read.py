@@ -16,9 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from leadline_client.payloads import OutgoingRecord
-from leadline_spark.read.lag import offsets_behind_latest
+from leadline_spark.read.progress import offsets_behind_latest
 from tests.spark.live import Live
-from tests.support.up import until
+from tests.support.services.up import until
 
 Row = tuple[int, int, int, str]
 """Batch, partition, offset, value."""

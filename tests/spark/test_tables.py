@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from tests.spark.live import Live
-from tests.support.up import until
+from tests.support.services.up import until
 
 
 def table(spark: SparkSession, live: Live, name: str, **options: str) -> DataFrame:

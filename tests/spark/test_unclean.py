@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from leadline_client.payloads import OutgoingRecord
 from leadline_client.wire import NewTopic
 from tests.spark.live import Live
-from tests.support.cluster import wait_until
+from tests.support.services.cluster import wait_until
 
 pytestmark = pytest.mark.soak
 LEADER, STALE = "broker-1", "broker-2"
@@ -104,6 +104,6 @@ def test_what_an_unclean_election_cut_off_is_a_loss(
             strict.collect()
         with pytest.raises(PySparkException, match=r"LEADLINE_DATA_LOSS.*beyond 10"):
             follow(spark, live, topic, tmp_path, "true")
-        # Nothing in the place of what is gone; and all that came after it.
+        # Nothing in place of what is gone; and all that came after it.
         assert numbers(lenient) == [*range(10)]
         assert follow(spark, live, topic, tmp_path, "false") == [*range(100, 140)]

@@ -16,13 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as every Spark program ha
 from pyspark.sql.datasource import WriterCommitMessage
 
 import leadline_spark
-from leadline_client.partitioner import partition_for_key
-from leadline_spark.cluster.transport import request
+from leadline_client.murmur2 import partition_for_key
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.source import LeadlineDataSource
-from leadline_spark.write.batch_writer import write_task
 from leadline_spark.write.sink_settings import SinkSettings
+from leadline_spark.write.write_task import write_task
 from tests.spark.gates import Gate, until
 from tests.spark.live import Live
 from tests.spark.logs import log_of, values_of
@@ -216,6 +216,7 @@ def test_every_task_returns_a_message_that_can_be_sent(live: Live, topic: str) -
 
 def staged(live: Live, broker: str) -> bool:
     """Tell whether anything is staged with a broker."""
-    page = request("GET", live.cluster.url(broker), "/metrics").body.decode()
+    url = live.cluster.url(broker)
+    page = ClusterClient(Connection((url,))).call("GET", url, "/metrics").body.decode()
     found = re.search(r"^leadline_\w*staged_bytes\S* (\S+)$", page, re.MULTILINE)
     return found is not None and float(found[1]) > 0

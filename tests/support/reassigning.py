@@ -21,9 +21,9 @@ from leadline_common.znodes import AuditEntry, StateChange, TopicAssignment
 from leadline_controller.domain.history import AuditRecord
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.runtime.engine.state_writer import audit_op
-from tests.support.controller_rig import Rig
-from tests.support.controllers import RunningController
-from tests.support.zookeeper import until
+from tests.support.services.controller_rig import Rig
+from tests.support.services.controllers import RunningController
+from tests.support.services.zookeeper import until
 
 
 async def post_reassignment(
@@ -135,7 +135,9 @@ class Followers:
         while True:
             for controller in self._rig.controllers:
                 if controller.is_active:
-                    names = [entry.name for entry in agenda_of(controller) if entry.is_running]
+                    names = [
+                        entry.topic_partition for entry in agenda_of(controller) if entry.is_running
+                    ]
                     await catch_up(self._rig, controller, self._session, names, but=self._but)
             await asyncio.sleep(0.005)
 

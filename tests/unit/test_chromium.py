@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import chromium
+from tests.support.browser import chromium
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from leadline_common.znodes import (
     TopicAssignment,
 )
 from leadline_controller.domain.history import AuditRecord
-from tests.support.invariants import stamped_wrongly
-from tests.support.load import Ack
-from tests.support.replica_files import Replica, differences, read_replica
-from tests.support.zk_history import ZkView
+from tests.support.checks.invariants import stamped_wrongly
+from tests.support.checks.replica_files import Replica, differences, read_replica
+from tests.support.checks.zk_history import ZkView
+from tests.support.faults.load import Ack
 
 KEY = ("t", 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from tests.support.group_log import (
+from tests.support.groups.log import (
     Event,
     EventReader,
     Freeze,

@@ -62,7 +62,8 @@ PLANTS = [
     Plant("pure", "leadline_controller.domain.planted_chance", "random"),
     Plant("pure", "leadline_controller.domain.planted_helper", "leadline_common.planted_impure"),
     Plant("thin-client", "leadline_client.planted_server", "msgspec"),
-    Plant("executors", "leadline_spark.planted_client", "leadline_client.wire"),
+    Plant("client-core", "leadline_client.errors.planted_library", "httpx"),
+    Plant("executors", "leadline_spark.read.planted_client", "leadline_client.client"),
     Plant("executors", "leadline_spark.codec.planted_library", "httpx"),
     Plant("kazoo", "leadline_controller.adapters.planted_session", "kazoo"),
     Plant("web-framework", "leadline_broker.runtime.planted_request", "fastapi"),
@@ -96,6 +97,29 @@ PLANTS = [
         "leadline_controller.runtime.topics.planted_upwards",
         "leadline_controller.runtime.active_controller",
     ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.cluster.planted_upwards",
+        "leadline_broker.runtime.replication.partition",
+    ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.replication.planted_upwards",
+        "leadline_broker.runtime.serving.serving",
+    ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.serving.planted_upwards",
+        "leadline_broker.runtime.staging.staging",
+    ),
+    Plant(
+        "broker-runtime",
+        "leadline_broker.runtime.planted_room",
+        "enum",
+        evidence="- leadline_broker.runtime.planted_room",
+    ),
+    Plant("spark-layers", "leadline_spark.cluster.planted_upwards", "leadline_spark.read.offsets"),
+    Plant("spark-layers", "leadline_spark.write.planted_sibling", "leadline_spark.read.offsets"),
 ]
 
 

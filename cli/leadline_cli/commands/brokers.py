@@ -1,4 +1,4 @@
-"""`leadline brokers`: list them, and take them out of service."""
+"""`leadline brokers|failed-brokers`: list brokers, drain them, and follow their failures."""
 
 from __future__ import annotations
 
@@ -6,119 +6,129 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from leadline_cli.commands.tasks import follow, show_task
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import EXIT_REFUSED, out, print_json, print_table, reported
+from leadline_cli.admin import AdminContext, admin_command
+from leadline_cli.arguments import shown
+from leadline_cli.commands.tasks import Watch, follow, show_task
+from leadline_cli.output import EXIT_REFUSED, print_line, print_table
 from leadline_client.wire import Metadata
 
 app = typer.Typer(
-    add_completion=False, help="List the brokers; see whether one may stop; empty it."
+    add_completion=False, help="List brokers, check whether one can stop, and drain it."
 )
 
 BrokerId = Annotated[int, typer.Argument(metavar="BROKER", help="The broker's id.")]
 
-_WORDS: Final = {
-    "no_successor": "would lose their leader: nobody else is in sync",
+_FAILED_BROKERS: Final = "/v1/failed-brokers"
+_RISKS: Final = {
+    "no_successor": "would lose their leader: no other replica is in sync",
     "offline": "have no leader, and wait for this broker",
-    "below_min_insync": "would refuse acks=all: too few would be in sync",
-    "under_replicated": "lack a replica already",
+    "below_min_insync": "would refuse acks=all: too few replicas would be in sync",
+    "under_replicated": "are under-replicated already",
 }
 
 
 @app.callback(invoke_without_command=True)
-def brokers(
-    context: typer.Context,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
-    """List the live brokers and what each leads and follows."""
+@admin_command
+def brokers(admin: AdminContext, context: typer.Context) -> None:
+    """List live brokers with the partitions that each leads and follows."""
     if context.invoked_subcommand is None:
-        list_brokers(bootstrap, data_dir, as_json)
+        _list(admin)
 
 
 @app.command("list")
-def list_brokers(
-    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
-) -> None:
-    """List the live brokers and what each leads and follows: as `leadline brokers` does."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        metadata = client.metadata()
-    rows = _broker_rows(metadata)
-    if as_json:
-        print_json({"brokers": rows})
-        return
-    columns = ("broker", "address", "rack", "incarnation", "leads", "replicas")
-    print_table("Brokers", columns, [tuple(row.values()) for row in rows])
+@admin_command
+def list_brokers(admin: AdminContext) -> None:
+    """List live brokers with what each leads and follows, as `leadline brokers` does."""
+    _list(admin)
 
 
 @app.command("can-stop")
-def can_stop(
-    broker: BrokerId,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
-    """Say whether a broker may stop now without harm; exit code 1 if not."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+@admin_command
+def can_stop(admin: AdminContext, broker: BrokerId) -> None:
+    """Check whether a broker can stop now without harm; exit with 1 if not."""
+    with admin.connect() as client:
         found = client.administer("GET", f"/v1/brokers/{broker}/can-stop")
-    if as_json:
-        print_json(found)
-    else:
-        _print_risks(broker, found)
+    admin.show(found, lambda document: _print_risks(broker, document))
     if not found["can_stop"]:
         raise typer.Exit(EXIT_REFUSED)
 
 
 @app.command()
+@admin_command
 def drain(
+    admin: AdminContext,
     broker: BrokerId,
     *,
     leaders_only: Annotated[
-        bool, typer.Option("--leaders-only", help="Until it is cancelled; replicas stay.")
+        bool,
+        typer.Option("--leaders-only", help="Move leaders until cancelled; replicas stay."),
     ] = False,
     throttle: Annotated[
         int | None, typer.Option(min=1, help="Bytes per second and broker for moving replicas.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan.")] = False,
-    watch: Annotated[
-        bool,
-        typer.Option("--watch", help="Follow it until it is over; exit code 1 if it was not done."),
-    ] = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
+    watch: Watch = False,
 ) -> None:
-    """Empty a broker: all leaders at once, then all replicas, as a task."""
+    """Drain a broker: move all its leaders at once, then all its replicas, as a task."""
     wanted = {"leaders_only": leaders_only, "throttle_bytes_per_s": throttle, "dry_run": dry_run}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         task = client.administer("POST", f"/v1/brokers/{broker}/drain", wanted, repeatable=dry_run)
         if watch and not dry_run:
             task = follow(client, task["id"])
-    show_task(task, as_json=as_json, over=watch and not dry_run)
-    if dry_run and not as_json:
+    show_task(task, as_json=admin.as_json, over=watch and not dry_run)
+    if dry_run and not admin.as_json:
         details = task["details"]
-        out.print(
+        print_line(
             f"  {details['leaders']} leaders would move, "
-            f"{details['leaders_that_stay']} only with their replicas",
-            markup=False,
+            f"{details['leaders_that_stay']} only with their replicas"
         )
+
+
+@admin_command
+def failed_brokers(
+    admin: AdminContext,
+    *,
+    history: Annotated[bool, typer.Option("--history", help="Show past failures too.")] = False,
+    broker: Annotated[
+        int | None, typer.Option(help="With --history: only failures of this broker.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="With --history: how many.")] = 50,
+) -> None:
+    """List failed brokers and their self-healing, or the history of failures."""
+    params = {"limit": str(limit)} | ({} if broker is None else {"broker": str(broker)})
+    with admin.connect() as client:
+        if history:
+            found = client.administer("GET", f"{_FAILED_BROKERS}/history", params=params)
+        else:
+            found = client.administer("GET", _FAILED_BROKERS)
+    admin.show(found, _print_history if history else _print_failed)
+
+
+def _list(admin: AdminContext) -> None:
+    with admin.connect() as client:
+        metadata = client.metadata()
+    admin.show({"brokers": _broker_rows(metadata)}, _print_brokers)
+
+
+def _print_brokers(document: dict[str, Any]) -> None:
+    columns = ("broker", "address", "rack", "incarnation", "leads", "replicas")
+    print_table("Brokers", columns, [tuple(row.values()) for row in document["brokers"]])
 
 
 def _print_risks(broker: int, found: dict[str, Any]) -> None:
     if found["can_stop"]:
-        out.print(f"broker {broker} may stop", markup=False)
+        print_line(f"broker {broker} may stop")
         return
-    out.print(f"broker {broker} should not stop now:", markup=False)
+    print_line(f"broker {broker} should not stop now:")
     for row in found["reasons"]:
-        names = [f"{one['topic']}-{one['partition']}" for one in row["partitions"]]
-        more = ", …" if row["total"] > len(names) else ""
-        out.print(f"  {row['total']} partitions {_WORDS[row['reason']]}", markup=False)
-        out.print(f"    {', '.join(names)}{more}", markup=False)
+        partitions = [f"{one['topic']}-{one['partition']}" for one in row["partitions"]]
+        more = ", …" if row["total"] > len(partitions) else ""
+        print_line(f"  {row['total']} partitions {_RISKS[row['reason']]}")
+        print_line(f"    {', '.join(partitions)}{more}")
 
 
-def _broker_rows(document: Metadata) -> list[dict[str, Any]]:
-    rows = [row for topic in document.topics.values() for row in topic.partitions]
+def _broker_rows(metadata: Metadata) -> list[dict[str, Any]]:
+    rows = [row for topic in metadata.topics.values() for row in topic.partitions]
     return [
         {
             "id": broker.id,
@@ -128,5 +138,63 @@ def _broker_rows(document: Metadata) -> list[dict[str, Any]]:
             "leads": sum(row.leader == broker.id for row in rows),
             "replicas": sum(broker.id in row.replicas for row in rows),
         }
-        for broker in sorted(document.brokers.values(), key=lambda one: one.id)
+        for broker in sorted(metadata.brokers.values(), key=lambda broker: broker.id)
     ]
+
+
+def _print_failed(found: dict[str, Any]) -> None:
+    columns = ("broker", "failed (UTC)", "heals from (UTC)", "partitions", "chunks left")
+    rows = [
+        (
+            row["id"],
+            _time(row["failed_at"]),
+            _time(row["due_at"]),
+            row["partitions"],
+            len(row["chunks"]),
+        )
+        for row in found["brokers"]
+    ]
+    print_table("Failed brokers", columns, rows)
+    if any(row["partitions"] and not row["chunks"] for row in found["brokers"]):
+        print_line("partitions without a chunk wait until healing is due, a leader is available to")
+        print_line("copy from, and there is a broker without a replica of them")
+    if found["suspended"]:
+        print_line("healing is suspended: more brokers are down than the budget allows")
+    if found["interval_ms"] < 0:
+        print_line("healing is switched off (failed.broker.interval.ms is -1)")
+
+
+def _print_history(found: dict[str, Any]) -> None:
+    columns = (
+        "broker",
+        "failed (UTC)",
+        "outcome",
+        "returned (UTC)",
+        "chunks",
+        "partitions",
+        "healing s",
+    )
+    rows = [
+        (
+            row["broker"],
+            _time(row["failed_at"]),
+            row["outcome"],
+            _time(row["returned_at"]),
+            _share(row, "chunks_over", "chunks"),
+            _share(row, "partitions_moved", "partitions"),
+            "" if row["healing_ms"] is None else f"{row['healing_ms'] / 1000:.1f}",
+        )
+        for row in found["failures"]
+    ]
+    print_table("Broker failures", columns, rows)
+
+
+def _share(row: dict[str, Any], done: str, total: str) -> str:
+    """Show what is done of the total, which is known once all partitions are queued."""
+    if row["queued_at"] is not None:
+        return f"{row[done]}/{row[total]}"
+    return f"{row[done]} so far" if row[done] else ""
+
+
+def _time(unix_ms: int | None) -> str:
+    return "" if unix_ms is None else shown(unix_ms)

@@ -7,30 +7,57 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import numbers, out, print_json, print_table, reported
+from leadline_cli.admin import AdminContext, admin_command
+from leadline_cli.arguments import topic_partition
+from leadline_cli.output import numbers, print_line, print_table
 from leadline_client.wire import NO_LEADER, Metadata
 
 
+@admin_command
 def metadata(
+    admin: AdminContext,
     topic: Annotated[list[str] | None, typer.Argument(help="Only these topics.")] = None,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Show what a broker tells its clients: one consistent snapshot."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    """Show the cluster metadata as one consistent snapshot."""
+    with admin.connect() as client:
         found = client.metadata(topic)
-    if as_json:
-        print_json(metadata_json(found))
-        return
+    admin.show(_metadata_json(found), lambda _: _print_metadata(found))
+
+
+@admin_command
+def elect(
+    admin: AdminContext,
+    kind: Annotated[
+        Literal["preferred", "unclean"],
+        typer.Argument(help="unclean may lose acknowledged records: it is audited."),
+    ],
+    partition: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TOPIC-PARTITION", help="Which; by default every partition that needs it."
+        ),
+    ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the new leaders and what may be lost.")
+    ] = False,
+) -> None:
+    """Elect leaders: the preferred replica, or with unclean any live one."""
+    rows = [topic_partition(text)._asdict() for text in partition or ()]
+    wanted = {"type": kind, "partitions": rows or None, "dry_run": dry_run}
+    with admin.connect() as client:
+        answer = client.administer("POST", "/v1/elections", wanted, repeatable=dry_run)
+    title = "Would be elected" if dry_run else "Elected"
+    admin.show(answer, lambda document: _print_elected(title, document))
+
+
+def _print_metadata(found: Metadata) -> None:
     active = found.controller
-    out.print(f"cluster {found.cluster_id}, version {found.version}", markup=False)
-    out.print(
+    print_line(f"cluster {found.cluster_id}, version {found.version}")
+    print_line(
         f"controller {active.id} at {active.url}, epoch {active.epoch}"
         if active
-        else "no controller",
-        markup=False,
+        else "no controller"
     )
     print_table(
         "Partitions",
@@ -39,47 +66,22 @@ def metadata(
             (
                 name,
                 row.partition,
-                "none" if row.leader == NO_LEADER else row.leader,
+                _leader(row.leader),
                 row.leader_epoch,
                 numbers(row.isr),
                 numbers(row.replicas),
             )
-            for name, one in sorted(found.topics.items())
-            for row in one.partitions
+            for name, topic in sorted(found.topics.items())
+            for row in topic.partitions
         ],
     )
 
 
-def elect(
-    kind: Annotated[
-        Literal["preferred", "unclean"],
-        typer.Argument(help="unclean may lose acknowledged records: it is audited."),
-    ],
-    partition: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TOPIC-PARTITION", help="Which; by default every one in need."),
-    ] = None,
-    *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say who would lead, and what may be lost.")
-    ] = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
-    """Elect leaders: the preferred replica, or (unclean) any live one."""
-    names = [topic_partition(text) for text in partition or ()]
-    rows = [{"topic": topic, "partition": number} for topic, number in names]
-    wanted = {"type": kind, "partitions": rows or None, "dry_run": dry_run}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        answer = client.administer("POST", "/v1/elections", wanted, repeatable=dry_run)
-    if as_json:
-        print_json(answer)
-        return
+def _print_elected(title: str, document: dict[str, Any]) -> None:
     print_table(
-        "Would be elected" if dry_run else "Elected",
+        title,
         ("topic", "partition", "leader", "epoch", "before", "why", "may lose what only these hold"),
-        [_elected_row(row) for row in answer["elected"]],
+        [_elected_row(row) for row in document["elected"]],
     )
 
 
@@ -89,13 +91,17 @@ def _elected_row(row: dict[str, Any]) -> tuple[object, ...]:
         row["partition"],
         row["leader"],
         row["leader_epoch"],
-        "none" if row["previous_leader"] == NO_LEADER else row["previous_leader"],
+        _leader(row["previous_leader"]),
         row["reason"],
         numbers(row["may_lose"]),
     )
 
 
-def metadata_json(document: Metadata) -> dict[str, Any]:
+def _leader(broker_id: int) -> int | str:
+    return "none" if broker_id == NO_LEADER else broker_id
+
+
+def _metadata_json(document: Metadata) -> dict[str, Any]:
     """Return a snapshot in the shape of `GET /v1/metadata`."""
     return {
         "cluster_id": document.cluster_id,
@@ -113,11 +119,3 @@ def metadata_json(document: Metadata) -> dict[str, Any]:
             for name, topic in document.topics.items()
         },
     }
-
-
-def topic_partition(text: str) -> tuple[str, int]:
-    """Parse a partition's name as people write it: `TOPIC-0`."""
-    topic, _, number = text.rpartition("-")
-    if not topic or not number.isdigit():
-        raise typer.BadParameter(f"a partition is written TOPIC-0, not {text!r}")
-    return topic, int(number)

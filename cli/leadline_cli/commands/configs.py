@@ -1,4 +1,4 @@
-"""`leadline configs`: show and change settings of the cluster, of a broker, of a topic."""
+"""`leadline configs`: show and change settings of the cluster, a broker or a topic."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from urllib.parse import quote
 
 import typer
 
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import err, out, print_json, print_table, reported
+from leadline_cli.admin import AdminContext, DryRun, admin_command
+from leadline_cli.arguments import name_value
+from leadline_cli.output import print_line, print_table, print_warning
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show and change settings of the cluster, of a broker, of a topic.",
+    help="Show and change settings of the cluster, a broker or a topic.",
 )
 
 Topic: TypeAlias = Annotated[str | None, typer.Option(help="Settings of this topic.")]
@@ -22,11 +23,12 @@ Broker: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Settings of 
 Cluster: TypeAlias = Annotated[
     bool, typer.Option("--cluster", help="Settings of the whole cluster (the default).")
 ]
-DryRun: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only check.")]
 
 
 @app.command()
+@admin_command
 def describe(
+    admin: AdminContext,
     names: Annotated[
         list[str] | None, typer.Argument(metavar="NAME", help="Only these settings.")
     ] = None,
@@ -35,72 +37,60 @@ def describe(
     broker: Broker = None,
     cluster: Cluster = False,
     changed: Annotated[
-        bool, typer.Option("--changed", help="Only what is not at its default.")
+        bool, typer.Option("--changed", help="Only settings that differ from their default.")
     ] = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Show settings: the value in force, where it comes from, and where it may be changed."""
+    """Show settings: the effective value, its source, and where it can be changed."""
     path = _path(topic, broker, cluster=cluster)
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         found = client.administer("GET", path)
     _check_names(names or [], found["configs"])
     found["configs"] = [row for row in found["configs"] if _is_wanted(row, names, changed=changed)]
-    if as_json:
-        print_json(found)
-        return
-    columns = ("setting", "value", "unit", "from", "scope", "default")
-    print_table(_title(found), columns, [_row(row) for row in found["configs"]])
-    for name, problem in found["problems"].items():
-        err.print(f"not obeyed: {name or 'all of it'}: {problem}", style="yellow", markup=False)
+    admin.show(found, _print_configs)
 
 
 @app.command("set")
+@admin_command
 def set_configs(
+    admin: AdminContext,
     settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE")],
     *,
     topic: Topic = None,
     broker: Broker = None,
     cluster: Cluster = False,
     dry_run: DryRun = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Set settings, all or none; they are in force within moments, without a restart."""
-    path = _path(topic, broker, cluster=cluster)
-    body = {"set": dict(map(_pair, settings)), "dry_run": dry_run}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
-        altered = client.administer("PATCH", path, body, repeatable=True)
-    _show(altered, as_json=as_json)
+    """Change settings, all or none; they take effect within moments, without a restart."""
+    changes = dict(name_value(text, "NAME=VALUE") for text in settings)
+    _alter(admin, _path(topic, broker, cluster=cluster), {"set": changes, "dry_run": dry_run})
 
 
 @app.command()
+@admin_command
 def unset(
+    admin: AdminContext,
     names: Annotated[list[str], typer.Argument(metavar="NAME")],
     *,
     topic: Topic = None,
     broker: Broker = None,
     cluster: Cluster = False,
     dry_run: DryRun = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Take settings away, all or none; the value behind each holds again."""
-    path = _path(topic, broker, cluster=cluster)
-    body = {"remove": names, "dry_run": dry_run}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    """Remove settings, all or none; the next weaker value of each takes effect."""
+    _alter(admin, _path(topic, broker, cluster=cluster), {"remove": names, "dry_run": dry_run})
+
+
+def _alter(admin: AdminContext, path: str, body: dict[str, Any]) -> None:
+    with admin.connect() as client:
         altered = client.administer("PATCH", path, body, repeatable=True)
-    _show(altered, as_json=as_json)
+    admin.show(altered, _print_altered)
 
 
 def _path(topic: str | None, broker: int | None, *, cluster: bool) -> str:
-    """Return the path of the settings that are meant.
+    """Return the path of the settings of a topic, a broker or the cluster.
 
     Raises:
-        typer.BadParameter: more than one level is.
+        typer.BadParameter: more than one of them is given.
 
     """
     if sum((topic is not None, broker is not None, cluster)) > 1:
@@ -110,18 +100,11 @@ def _path(topic: str | None, broker: int | None, *, cluster: bool) -> str:
     return "/v1/configs" if broker is None else f"/v1/brokers/{broker}/configs"
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise typer.BadParameter(f"takes name=value, not {text!r}", param_hint="NAME=VALUE")
-    return name.strip(), value.strip()
-
-
 def _check_names(names: list[str], rows: list[dict[str, Any]]) -> None:
     """Refuse names that no setting of this level has.
 
     Raises:
-        typer.BadParameter: one of them is not known here.
+        typer.BadParameter: one of them is unknown.
 
     """
     known = {name for row in rows for name in (row["name"], *row["aliases"])}
@@ -138,8 +121,12 @@ def _is_wanted(row: dict[str, Any], names: list[str] | None, *, changed: bool) -
     return not changed or row["source"] != "default"
 
 
-def _title(found: dict[str, Any]) -> str:
-    return f"Settings of {found['level']} {found['name']}".strip()
+def _print_configs(found: dict[str, Any]) -> None:
+    columns = ("setting", "value", "unit", "from", "scope", "default")
+    title = f"Settings of {found['level']} {found['name']}".strip()
+    print_table(title, columns, [_row(row) for row in found["configs"]])
+    for name, problem in found["problems"].items():
+        print_warning(f"ignored: {name or 'the whole node'}: {problem}")
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
@@ -154,16 +141,13 @@ def _row(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _show(altered: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(altered)
-        return
+def _print_altered(altered: dict[str, Any]) -> None:
     did = "would change" if altered["dry_run"] else "changed"
     if not altered["changed"]:
-        out.print("all is so already", markup=False)
+        print_line("nothing to change")
     for row in altered["changed"]:
         before, after = (_text(row[when]) or "not set" for when in ("before", "after"))
-        out.print(f"{did} {row['name']}: {before} -> {after}", markup=False)
+        print_line(f"{did} {row['name']}: {before} -> {after}")
 
 
 def _text(value: str | None) -> str:

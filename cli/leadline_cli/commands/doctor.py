@@ -17,29 +17,22 @@ import httpx
 import typer
 from rich.text import Text
 
+from leadline_cli.admin import AdminContext, admin_command, known_cluster
 from leadline_cli.cluster_file import ClusterFile
-from leadline_cli.connection import (
-    DEFAULT_DATA_DIR,
-    Bootstrap,
-    DataDir,
-    Json,
-    find_bootstrap,
-    known_cluster,
-)
 from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.java_runtime import find_java
-from leadline_cli.output import EXIT_REFUSED, print_json, print_table
-from leadline_cli.readiness import consult, why_not_ready
+from leadline_cli.output import EXIT_REFUSED, print_table
+from leadline_cli.readiness import find_coordinator, why_not_ready
 from leadline_client.wire import NO_LEADER, Metadata
 
-_LITTLE_DISK: Final = 1 << 30
+_MINIMUM_FREE_BYTES: Final = 1 << 30
 _CLOCK_SKEW_S: Final = 5.0
 _TIMEOUT_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check; `advice` is empty when all is well."""
+class CheckResult:
+    """The result of one check; `advice` is empty if the check passed."""
 
     check: str
     ok: bool
@@ -47,36 +40,32 @@ class Finding:
     advice: str = ""
 
 
-def doctor(
-    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
-) -> None:
-    """Check this machine and the cluster; exit with 1 when something is wrong."""
-    cluster = None if bootstrap else known_cluster(data_dir)
-    findings = [_python(), _java(), _disk(data_dir)]
+@admin_command
+def doctor(admin: AdminContext) -> None:
+    """Check this machine and the cluster; exit with 1 if something is wrong."""
+    cluster = None if admin.bootstrap else known_cluster(admin.data_dir)
+    results = [_python(), _java(), _disk(admin.data_dir)]
     if cluster is not None:
-        findings += _zookeeper(cluster)
-    if cluster is None and not bootstrap:
+        results += _zookeeper(cluster)
+    if cluster is None and not admin.bootstrap:
         advice = "start one with `leadline up`, or name one with --bootstrap or --data-dir"
-        findings.append(Finding("a cluster", False, f"none in {data_dir}", advice))
+        results.append(CheckResult("a cluster", False, f"none in {admin.data_dir}", advice))
     else:
-        urls = find_bootstrap(bootstrap, data_dir)
-        findings += asyncio.run(_cluster_checks(urls, cluster))
-    if as_json:
-        print_json({"ok": all(one.ok for one in findings), "findings": [*map(asdict, findings)]})
-    else:
-        rows = [(_mark(one), one.check, one.found, one.advice) for one in findings]
-        print_table("Doctor", ("", "check", "found", "what to do"), rows)
-    if not all(one.ok for one in findings):
+        results += asyncio.run(_cluster_checks(admin.urls, cluster))
+    ok = all(result.ok for result in results)
+    document = {"ok": ok, "findings": [asdict(result) for result in results]}
+    admin.show(document, lambda _: _print_results(results))
+    if not ok:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def check_partitions(metadata: Metadata) -> list[Finding]:
-    """Look for partitions without a leader or with lagging replicas."""
-    rows = [(name, row) for name, one in metadata.topics.items() for row in one.partitions]
+def _check_partitions(metadata: Metadata) -> list[CheckResult]:
+    """Check for partitions without a leader, and for under-replicated ones."""
+    rows = [(name, row) for name, topic in metadata.topics.items() for row in topic.partitions]
     offline = [f"{name}-{row.partition}" for name, row in rows if row.leader == NO_LEADER]
     under = [f"{name}-{row.partition}" for name, row in rows if len(row.isr) < len(row.replicas)]
     return [
-        Finding(
+        CheckResult(
             "partitions with a leader",
             not offline,
             f"{len(rows) - len(offline)} of {len(rows)}{_some(offline)}",
@@ -85,7 +74,7 @@ def check_partitions(metadata: Metadata) -> list[Finding]:
             if offline
             else "",
         ),
-        Finding(
+        CheckResult(
             "fully replicated partitions",
             not under,
             f"{len(rows) - len(under)} of {len(rows)}{_some(under)}",
@@ -94,52 +83,62 @@ def check_partitions(metadata: Metadata) -> list[Finding]:
     ]
 
 
-def _mark(finding: Finding) -> Text:
-    return Text("ok", "green") if finding.ok else Text("wrong", "red")
+def _print_results(results: list[CheckResult]) -> None:
+    rows = [(_mark(result), result.check, result.found, result.advice) for result in results]
+    print_table("Doctor", ("", "check", "found", "what to do"), rows)
+
+
+def _mark(result: CheckResult) -> Text:
+    return Text("ok", "green") if result.ok else Text("wrong", "red")
 
 
 def _some(names: list[str]) -> str:
     return f" (not {', '.join(names[:5])}{', …' if len(names) > 5 else ''})" if names else ""
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     ok = sys.version_info >= (3, 11)
-    return Finding("Python 3.11 or newer", ok, version, "" if ok else "install a newer Python")
+    return CheckResult("Python 3.11 or newer", ok, version, "" if ok else "install a newer Python")
 
 
-def _java() -> Finding:
+def _java() -> CheckResult:
     try:
-        return Finding("Java for the embedded ZooKeeper", True, str(find_java()))
+        return CheckResult("Java for the embedded ZooKeeper", True, str(find_java()))
     except (OSError, RuntimeError) as problem:
-        advice = "run `make setup`, which brings one, or set JAVA_HOME to a JDK 17 or newer"
-        return Finding("Java for the embedded ZooKeeper", False, str(problem), advice)
+        advice = "run `make setup`, which installs one, or set JAVA_HOME to a JDK 17 or newer"
+        return CheckResult("Java for the embedded ZooKeeper", False, str(problem), advice)
 
 
-def _disk(data_dir: Path) -> Finding:
-    place = next(
-        path for path in (data_dir.resolve(), *data_dir.resolve().parents) if path.exists()
-    )
-    free = shutil.disk_usage(place).free
-    ok = free > _LITTLE_DISK
-    advice = "" if ok else "make room: a broker with a full disk gives up its leadership"
-    return Finding("free disk space", ok, f"{free / (1 << 30):.1f} GiB in {place}", advice)
+def _disk(data_dir: Path) -> CheckResult:
+    parents = (data_dir.resolve(), *data_dir.resolve().parents)
+    directory = next(path for path in parents if path.exists())
+    free = shutil.disk_usage(directory).free
+    ok = free > _MINIMUM_FREE_BYTES
+    advice = "" if ok else "free some space: a broker with a full disk gives up its leadership"
+    return CheckResult("free disk space", ok, f"{free / (1 << 30):.1f} GiB in {directory}", advice)
 
 
-def _zookeeper(cluster: ClusterFile) -> Iterable[Finding]:
+def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
     for server in cluster.zookeeper_servers:
         port = urlsplit(server.url).port or 0
         mode = server_mode(port)
-        advice = "" if mode else "run `leadline up` again, or only this: " + " ".join(server.argv)
-        yield Finding(f"ZooKeeper {server.id}", mode is not None, mode or "does not serve", advice)
+        advice = (
+            ""
+            if mode
+            else "run `leadline up` again, or only this command: " + " ".join(server.argv)
+        )
+        yield CheckResult(
+            f"ZooKeeper {server.id}", mode is not None, mode or "does not serve", advice
+        )
 
 
-async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[Finding]:
+async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[CheckResult]:
     async with httpx.AsyncClient(trust_env=False, timeout=_TIMEOUT_S) as http:
         metadata = await _metadata(http, urls)
         if metadata is None:
             advice = "start the cluster (`leadline up`), or give the address of a live broker"
-            return [Finding("a broker answers", False, ", ".join(urls), advice)]
+            return [CheckResult("a broker answers", False, ", ".join(urls), advice)]
         expected = {broker.id: broker.url for broker in cluster.brokers} if cluster else {}
         expected |= {broker.id: broker.url for broker in metadata.brokers.values()}
         brokers = await asyncio.gather(
@@ -147,7 +146,7 @@ async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[
         )
         controller = await _controller(http, metadata)
         coordinators = await _coordinators(http, metadata, cluster)
-    return [controller, *coordinators, *brokers, *check_partitions(metadata)]
+    return [controller, *coordinators, *brokers, *_check_partitions(metadata)]
 
 
 async def _metadata(http: httpx.AsyncClient, urls: list[str]) -> Metadata | None:
@@ -161,56 +160,58 @@ async def _metadata(http: httpx.AsyncClient, urls: list[str]) -> Metadata | None
     return None
 
 
-async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> Finding:
+async def _controller(http: httpx.AsyncClient, metadata: Metadata) -> CheckResult:
     active = metadata.controller
     if active is None:
-        advice = "start a controller: without one no leader is elected"
-        return Finding("active controller", False, "none", advice)
+        advice = "start a controller: without one no leaders are elected"
+        return CheckResult("active controller", False, "none", advice)
     try:
         answer = await http.get(f"{active.url}/v1/controller")
         ok = answer.status_code == httpx.codes.OK and answer.json().get("active") is True
     except httpx.HTTPError:
         ok = False
     found = f"controller {active.id} at {active.url}, epoch {active.epoch}"
-    advice = "" if ok else "it does not answer as the active one: wait for the next, or start one"
-    return Finding("active controller", ok, found, advice)
+    advice = (
+        "" if ok else "it does not answer as the active one: wait for an election, or start one"
+    )
+    return CheckResult("active controller", ok, found, advice)
 
 
 async def _coordinators(
     http: httpx.AsyncClient, metadata: Metadata, cluster: ClusterFile | None
-) -> list[Finding]:
-    """Look whether brokers name a coordinator that serves; a cluster may do without any."""
-    named = [await consult(http, broker.url) for broker in metadata.brokers.values()]
+) -> list[CheckResult]:
+    """Check the coordinator that the brokers name; a cluster may run without coordinators."""
+    named = [await find_coordinator(http, broker.url) for broker in metadata.brokers.values()]
     active = max((one for one in named if one), key=lambda one: one["epoch"], default=None)
     if active is None:
         if cluster is not None and not cluster.coordinators:
             return []
-        advice = "start a coordinator: without one consumer groups stand still"
-        return [Finding("active coordinator", False, "none", advice)]
+        advice = "start a coordinator: without one consumer groups cannot rebalance or commit"
+        return [CheckResult("active coordinator", False, "none", advice)]
     try:
         answer = await http.get(f"{active['url']}/readyz")
         problem = "" if answer.status_code == httpx.codes.OK else why_not_ready(answer)
     except httpx.HTTPError:
         problem = "it does not answer"
     found = f"coordinator {active['id']} at {active['url']}, epoch {active['epoch']}"
-    advice = f"{problem}: wait for the next, or start one" if problem else ""
-    return [Finding("active coordinator", not problem, found, advice)]
+    advice = f"{problem}: wait for the next election, or start one" if problem else ""
+    return [CheckResult("active coordinator", not problem, found, advice)]
 
 
-async def _broker(http: httpx.AsyncClient, number: int, url: str) -> Finding:
+async def _broker(http: httpx.AsyncClient, number: int, url: str) -> CheckResult:
     check = f"broker {number} is live and granted"
     before = time.time()
     try:
         answer = await http.get(f"{url}/readyz")
     except httpx.HTTPError:
-        advice = "start it again, as `leadline up --restart` does by itself; its log may say why"
-        return Finding(check, False, f"{url} does not answer", advice)
+        advice = "start it again (`leadline up --restart` does so itself); its log may say why"
+        return CheckResult(check, False, f"{url} does not answer", advice)
     if answer.status_code != httpx.codes.OK:
-        return Finding(check, False, why_not_ready(answer), "wait a moment; then look into its log")
+        return CheckResult(check, False, why_not_ready(answer), "wait a moment, then read its log")
     skew = _skew(answer, before)
     if skew > _CLOCK_SKEW_S:
-        return Finding(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")
-    return Finding(check, True, url)
+        return CheckResult(check, False, f"its clock is {skew:.0f} s off", "synchronise the clocks")
+    return CheckResult(check, True, url)
 
 
 def _skew(answer: httpx.Response, before: float) -> float:

@@ -1,4 +1,4 @@
-"""`leadline reassign`: give partitions other replicas while they are in use."""
+"""`leadline plan|reassign`: plan new replica assignments, and carry them out during use."""
 
 from __future__ import annotations
 
@@ -10,21 +10,62 @@ from urllib.parse import quote
 
 import typer
 
+from leadline_cli.admin import AdminContext, DryRun, admin_command
+from leadline_cli.arguments import topic_partition
 from leadline_cli.commands import tasks
-from leadline_cli.commands.cluster import topic_partition
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import numbers, out, print_json, print_table, reported
-from leadline_common.reassignments import ReassignmentAlgorithm
+from leadline_cli.output import numbers, print_line, print_table
+from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
+
+_SHOWN_PARTITIONS = 20
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Start, list, follow, throttle, cancel reassignments.",
+    help="Start, list, follow, throttle and cancel reassignments.",
 )
 
 
+@admin_command
+def plan(
+    admin: AdminContext,
+    kind: PlanKind,
+    brokers: Annotated[
+        list[int] | None,
+        typer.Argument(
+            metavar="BROKER",
+            help="The brokers to balance over, to expand to, or to drain. By default all live "
+            "ones; for expand, those without replicas.",
+        ),
+    ] = None,
+    *,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeatable.")] = None,
+    exclude: Annotated[
+        list[int] | None, typer.Option(help="A broker that gets no replicas; repeatable.")
+    ] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="Carry out the plan.")] = False,
+    throttle: Annotated[
+        int | None, typer.Option(min=1, metavar="BYTES_PER_S", help="For --apply, per broker.")
+    ] = None,
+    algorithm: Annotated[
+        ReassignmentAlgorithm, typer.Option(help="For --apply.")
+    ] = ReassignmentAlgorithm.INCREMENTAL,
+) -> None:
+    """Plan to balance brokers, to expand to new ones, or to drain some."""
+    wanted = {"kind": kind.value, "brokers": brokers, "topics": topic, "exclude": exclude}
+    wanted = {name: value for name, value in wanted.items() if value}
+    how = {"algorithm": algorithm.value, "throttle_bytes_per_s": throttle}
+    with admin.connect() as client:
+        made = client.administer("POST", "/v1/plans", wanted)
+        task = None
+        if apply and made["partitions"]:
+            task = client.administer("POST", f"/v1/plans/{made['id']}/apply", how)
+    admin.show({"plan": made, "task": task}, _print_plan)
+
+
 @app.command()
+@admin_command
 def start(
+    admin: AdminContext,
     file: Annotated[
         Path | None,
         typer.Argument(metavar="FILE", help="Kafka's reassignment JSON; - is standard input."),
@@ -41,18 +82,15 @@ def start(
         int | None, typer.Option(min=1, metavar="BYTES_PER_S", help="Per broker and direction.")
     ] = None,
     retarget: Annotated[
-        bool, typer.Option("--retarget", help="Also those that are being reassigned already.")
+        bool, typer.Option("--retarget", help="Include partitions in reassignment already.")
     ] = False,
     same_count: Annotated[
         bool, typer.Option("--same-count", help="Refuse targets with more or fewer replicas.")
     ] = False,
     watch: tasks.Watch = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Start a reassignment; it is carried out whatever happens to this command."""
+    """Start a reassignment; it continues even if this command is interrupted."""
     body = {
         "partitions": _rows(file, partition),
         "algorithm": algorithm.value,
@@ -61,46 +99,37 @@ def start(
         "allow_replication_factor_change": not same_count,
         "dry_run": dry_run,
     }
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         task = client.administer("POST", "/v1/reassignments", body, repeatable=dry_run)
         if watch and not dry_run:
             task = tasks.follow(client, task["id"])
-    tasks.show_task(task, as_json=as_json, over=watch and not dry_run)
+    tasks.show_task(task, as_json=admin.as_json, over=watch and not dry_run)
 
 
 @app.command("list")
+@admin_command
 def list_reassignments(
-    topic: Annotated[str | None, typer.Option(help="Only those of this topic.")] = None,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
+    admin: AdminContext,
+    topic: Annotated[str | None, typer.Option(help="Only partitions of this topic.")] = None,
 ) -> None:
-    """List partitions that are on their way, and what they wait for."""
+    """List partitions in reassignment, and what each waits for."""
     params = {} if topic is None else {"topic": topic}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         found = client.administer("GET", "/v1/reassignments", params=params)
-    if as_json:
-        print_json(found)
-        return
-    columns = ("partition", "replicas", "adding", "removing", "target", "state", "waits for")
-    print_table("Reassignments", columns, [_row(row) for row in found["reassignments"]])
+    admin.show(found, _print_reassignments)
 
 
 @app.command("cancel-partition")
+@admin_command
 def cancel_partition(
+    admin: AdminContext,
     partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION")],
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Send one partition back to the replicas that it had; its task goes on with the others."""
+    """Return one partition to its original replicas; its task continues with the others."""
     topic, number = topic_partition(partition)
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         answer = client.administer("DELETE", f"/v1/reassignments/{quote(topic, safe='')}/{number}")
-    if as_json:
-        print_json(answer)
-    else:
-        out.print(f"{partition} goes back to {numbers(answer['start'])}", markup=False)
+    admin.show(answer, f"{partition} returns to {numbers(answer['start'])}")
 
 
 app.command("status")(tasks.status)
@@ -132,7 +161,12 @@ def _target(text: str) -> dict[str, Any]:
     return {"topic": topic, "partition": number, "replicas": brokers}
 
 
-def _row(row: dict[str, Any]) -> tuple[object, ...]:
+def _print_reassignments(found: dict[str, Any]) -> None:
+    columns = ("partition", "replicas", "adding", "removing", "target", "state", "waits for")
+    print_table("Reassignments", columns, map(_reassignment_row, found["reassignments"]))
+
+
+def _reassignment_row(row: dict[str, Any]) -> tuple[object, ...]:
     waits = numbers(row["waiting_for"])
     return (
         f"{row['topic']}-{row['partition']}",
@@ -143,3 +177,32 @@ def _row(row: dict[str, Any]) -> tuple[object, ...]:
         f"back: {row['state']}" if row["cancelled"] else row["state"],
         f"{row['reason'] or ''} {waits}".strip(),
     )
+
+
+def _print_plan(document: dict[str, Any]) -> None:
+    made, task = document["plan"], document["task"]
+    figures, partitions = made["figures"], made["partitions"]
+    columns = ("broker", "replicas", "after", "leaders", "after")
+    print_table(f"Plan {made['id']}", columns, [tuple(row.values()) for row in made["brokers"]])
+    rows = [
+        (f"{row['topic']}-{row['partition']}", numbers(row["current"]), numbers(row["replicas"]))
+        for row in partitions[:_SHOWN_PARTITIONS]
+    ]
+    if rows:
+        print_table("Partitions", ("partition", "replicas", "after"), rows)
+    if len(partitions) > _SHOWN_PARTITIONS:
+        print_line(f"… and {len(partitions) - _SHOWN_PARTITIONS} more: --json shows all")
+    print_line(
+        f"{figures['moves']} replicas move (the least possible is {figures['least_moves']}); "
+        f"{figures['leader_changes']} partitions get another preferred leader"
+    )
+    print_line(_next_step(task, partitions))
+
+
+def _next_step(task: dict[str, Any] | None, partitions: list[Any]) -> str:
+    if task is None:
+        return "no change made: repeat with --apply" if partitions else "nothing needs to move"
+    parts = task["details"].get("parts", 1)
+    if parts == 1:
+        return f"task {task['id']} carries it out"
+    return f"{parts} tasks carry it out, from {task['id']} on: see `leadline tasks list`"

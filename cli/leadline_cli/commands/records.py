@@ -14,22 +14,14 @@ from typing import Annotated, Any, Literal, cast
 
 import typer
 
-from leadline_cli.connection import (
-    DEFAULT_DATA_DIR,
-    PATIENCE,
-    Bootstrap,
-    DataDir,
-    Json,
-    connect,
-    find_bootstrap,
-)
+from leadline_cli.admin import RETRY_POLICY, AdminContext, admin_command
 from leadline_cli.line_input import lines_of
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
-    err,
     print_error,
     print_json,
+    print_note,
     reported,
 )
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
@@ -37,98 +29,95 @@ from leadline_client.consumer import AsyncConsumer
 from leadline_client.consumer_settings import ConsumerSettings
 from leadline_client.errors import LeadlineError, OutcomeUnknown
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.membership import TopicPartition
-from leadline_client.producer import AsyncProducer, ProducerSettings, RecordPlace
+from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
 from leadline_client.reading import Start
+from leadline_client.wire import TopicPartition
 
 _STDIN = cast("typer.FileBinaryRead", "-")
-"""What the command line's parser opens as standard input."""
+"""Typer opens this default as standard input."""
 
 
+@admin_command
 def produce(
+    admin: AdminContext,
     topic: str,
     file: Annotated[
         typer.FileBinaryRead, typer.Argument(metavar="FILE|-", help="Lines to send; - is stdin.")
     ] = _STDIN,
     key_separator: Annotated[
-        str | None, typer.Option(help="What comes before it in a line is the key.")
+        str | None, typer.Option(help="The text before it in a line is the key.")
     ] = None,
     acks: Annotated[
         Literal["all", "1", "0"], typer.Option(help="When a record counts as acknowledged.")
     ] = "all",
-    partition: Annotated[int | None, typer.Option(min=0, help="Send everything there.")] = None,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="Send all records to this partition.")
+    ] = None,
 ) -> None:
-    """Send each line as a record, as it comes. With acks=all none is in the log twice.
+    """Send each line as a record as it arrives; with acks=all no record is stored twice.
 
-    Ctrl-C ends the input: what was read is still delivered.
+    Ctrl-C ends the input: lines that were read are still delivered.
     """
-    urls = find_bootstrap(bootstrap, data_dir)
     settings = ProducerSettings(acks=acks, delivery_timeout_s=30.0)
-    with reported(as_json=as_json):
+    urls = admin.urls
+    with reported(as_json=admin.as_json):
         records = (_split(line, key_separator) async for line in lines_of(file))
-        tally = asyncio.run(_send_all(urls, settings, topic, partition, records))
-    _report(tally, as_json=as_json)
+        counter = asyncio.run(_send_all(urls, settings, topic, partition, records))
+    _report(counter, as_json=admin.as_json)
 
 
+@admin_command
 def consume(
+    admin: AdminContext,
     topic: str,
     *,
     group: Annotated[
         str | None,
-        typer.Option(help="Share the partitions with this group's members, and commit."),
+        typer.Option(help="Join this group: share its partitions, and commit offsets."),
     ] = None,
     start: Annotated[
-        str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to begin.")
+        str, typer.Option("--from", metavar="earliest|latest|OFFSET", help="Where to start.")
     ] = "earliest",
-    partition: Annotated[int | None, typer.Option(min=0, help="Only this one.")] = None,
+    partition: Annotated[int | None, typer.Option(min=0, help="Only this partition.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--max", min=1, help="End after so many records.")
+        int | None, typer.Option("--max", min=1, help="Stop after this many records.")
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Wait for more at the end.")] = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Wait for more records at the end.")
+    ] = False,
 ) -> None:
-    """Print records: each partition in order, up to the present end unless --follow.
+    """Print records, each partition in order, up to the current end unless --follow.
 
-    In a group, --from says where to begin without a committed offset; what is printed
-    counts as consumed.
+    In a group, --from applies to partitions without a committed offset, and printed records
+    count as consumed.
     """
     begin = _parse_start(start)
     if group is not None and (partition is not None or isinstance(begin, int)):
         raise typer.BadParameter("the group chooses partitions and offsets", param_hint="--group")
-    with reported(as_json=as_json):
-        with connect(bootstrap, data_dir) as client:
-            ends = _end_offsets(client, topic, partition)
-        urls = find_bootstrap(bootstrap, data_dir)
-        try:
-            if group is None:
-                printing = _print_all(urls, ends, begin, limit, follow=follow, as_json=as_json)
-            else:
-                settings = ConsumerSettings("latest" if begin == "latest" else "earliest")
-                printing = _print_shared(
-                    urls, group, settings, ends, limit, follow=follow, as_json=as_json
-                )
-            asyncio.run(printing)
-        except KeyboardInterrupt:
-            return
-        except BrokenPipeError:
-            # The reader of the pipe has had enough; nothing more is to be written at exit either.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with admin.connect() as client:
+        ends = _end_offsets(client, topic, partition)
+    try:
+        with reported(as_json=admin.as_json):
+            asyncio.run(_print_records(admin, group, ends, begin, limit, follow=follow))
+    except KeyboardInterrupt:
+        return
+    except BrokenPipeError:
+        # The reader of the pipe has gone. Python would fail at exit if it had text to flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Tally:
-    """How many lines were acknowledged, refused, or are of unknown fate, and the first failure."""
+class RecordCounter:
+    """How many records were acknowledged, refused, or have an unknown outcome.
+
+    `failure` is the first error.
+    """
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.failure: LeadlineError | None = None
 
-    def count(self, done: asyncio.Future[RecordPlace]) -> None:
-        """Take note of one line's end."""
+    def count(self, done: asyncio.Future[RecordMetadata]) -> None:
+        """Count the outcome of one record."""
         failure = asyncio.CancelledError() if done.cancelled() else done.exception()
         if failure is None:
             self.counts["acknowledged"] += 1
@@ -145,9 +134,9 @@ async def _send_all(
     topic: str,
     partition: int | None,
     records: AsyncIterator[tuple[bytes | None, bytes]],
-) -> Tally:
-    tally = Tally()
-    policy = replace(PATIENCE, timeout_s=settings.delivery_timeout_s)
+) -> RecordCounter:
+    counter = RecordCounter()
+    policy = replace(RETRY_POLICY, timeout_s=settings.delivery_timeout_s)
     async with (
         AsyncLeadlineClient(urls, policy=policy) as client,
         AsyncProducer(client, settings) as producer,
@@ -155,22 +144,22 @@ async def _send_all(
         try:
             async for key, value in records:
                 future = await producer.send(topic, value, key=key, partition=partition)
-                future.add_done_callback(tally.count)
+                future.add_done_callback(counter.count)
         except asyncio.CancelledError:
-            # Ctrl-C is the end of the input: what was read is delivered, and told of. Another
-            # one ends the command at once.
+            # Ctrl-C ends the input: the producer still delivers what was read. A second Ctrl-C
+            # ends the command at once.
             pass
-    return tally
+    return counter
 
 
-def _report(tally: Tally, *, as_json: bool) -> None:
-    summary = {name: tally.counts[name] for name in ("acknowledged", "refused", "unknown")}
+def _report(counter: RecordCounter, *, as_json: bool) -> None:
+    summary = {name: counter.counts[name] for name in ("acknowledged", "refused", "unknown")}
     if as_json:
         print_json(summary)
     else:
-        err.print(", ".join(f"{count} {name}" for name, count in summary.items()))
-    if tally.failure is not None:
-        print_error(tally.failure, as_json=as_json)
+        print_note(", ".join(f"{count} {name}" for name, count in summary.items()))
+    if counter.failure is not None:
+        print_error(counter.failure, as_json=as_json)
     if summary["unknown"]:
         raise typer.Exit(EXIT_UNKNOWN)
     if summary["refused"]:
@@ -198,78 +187,97 @@ def _parse_start(text: str) -> Start:
 
 def _end_offsets(
     client: LeadlineClient, topic: str, partition: int | None
-) -> dict[tuple[str, int], int]:
+) -> dict[TopicPartition, int]:
     found = client.describe(topic)
     chosen = range(len(found.partitions)) if partition is None else (partition,)
-    return {(topic, number): client.offsets(topic, number).high_watermark for number in chosen}
+    return {
+        TopicPartition(topic, number): client.offsets(topic, number).high_watermark
+        for number in chosen
+    }
+
+
+async def _print_records(
+    admin: AdminContext,
+    group: str | None,
+    ends: dict[TopicPartition, int],
+    start: Start,
+    limit: int | None,
+    *,
+    follow: bool,
+) -> None:
+    async with AsyncLeadlineClient(admin.urls) as client:
+        if group is None:
+            await _print_all(client, ends, start, limit, follow=follow, as_json=admin.as_json)
+            return
+        settings = ConsumerSettings("latest" if start == "latest" else "earliest")
+        consumer = AsyncConsumer(client, group, settings=settings)
+        await _print_owned(consumer, ends, limit, follow=follow, as_json=admin.as_json)
 
 
 async def _print_all(
-    urls: list[str],
-    ends: dict[tuple[str, int], int],
+    client: AsyncLeadlineClient,
+    ends: dict[TopicPartition, int],
     start: Start,
     limit: int | None,
     *,
     follow: bool,
     as_json: bool,
 ) -> None:
+    """Print the records of the partitions in `ends`."""
     printed = 0
-    async with AsyncLeadlineClient(urls) as client, AsyncConsumer(client) as consumer:
+    async with AsyncConsumer(client) as consumer:
         await consumer.assign(list(ends), start)
         while await _unfinished(consumer, ends, follow=follow):
-            for one in await consumer.poll():
-                if not follow and one.record.offset >= ends[one.topic, one.partition]:
+            for consumed in await consumer.poll():
+                topic_partition = TopicPartition(consumed.topic, consumed.partition)
+                if not follow and consumed.record.offset >= ends[topic_partition]:
                     continue
-                _print_record(one, as_json=as_json)
+                _print_record(consumed, as_json=as_json)
                 printed += 1
                 if printed == limit:
                     return
 
 
-async def _print_shared(
-    urls: list[str],
-    group: str,
-    settings: ConsumerSettings,
+async def _print_owned(
+    consumer: AsyncConsumer,
     ends: dict[TopicPartition, int],
     limit: int | None,
     *,
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Print what a group leaves to this member."""
+    """Print the records of the partitions that the group assigns to this consumer."""
     printed = 0
-    async with AsyncLeadlineClient(urls) as client:
-        consumer = AsyncConsumer(client, group, settings=settings)
-        await consumer.subscribe([topic for topic, _ in ends][:1])
-        complete = False
-        try:
-            while (limit is None or printed < limit) and not complete:
-                most = None if limit is None else limit - printed
-                for one in await consumer.poll(max_records=most):
-                    _print_record(one, as_json=as_json)
-                    printed += 1
-                complete = not follow and await _at_the_end(consumer, ends)
-        except asyncio.CancelledError:
-            # Ctrl-C ends a poll, and everything that the poll before it gave is printed.
-            await consumer.aclose()
-            raise
-        except BaseException:
-            await consumer.aclose(consumed=False)
-            raise
+    await consumer.subscribe([topic for topic, _ in ends][:1])
+    complete = False
+    try:
+        while (limit is None or printed < limit) and not complete:
+            most = None if limit is None else limit - printed
+            for consumed in await consumer.poll(max_records=most):
+                _print_record(consumed, as_json=as_json)
+                printed += 1
+            complete = not follow and await _at_the_end(consumer, ends)
+    except asyncio.CancelledError:
+        # Ctrl-C interrupts a poll; all records of the previous poll are printed.
         await consumer.aclose()
+        raise
+    except BaseException:
+        await consumer.aclose(consumed=False)
+        raise
+    await consumer.aclose()
 
 
 async def _at_the_end(consumer: AsyncConsumer, ends: dict[TopicPartition, int]) -> bool:
-    """Tell whether everything that this member owns was read to what was its end."""
+    """Tell whether this consumer has read each partition that it owns to the offset in `ends`."""
     owned = consumer.assignment
-    positions = [await consumer.position(one) >= ends.get(one, 0) for one in owned]
-    return bool(owned) and all(positions)
+    at_end = [await consumer.position(key) >= ends.get(key, 0) for key in owned]
+    return bool(owned) and all(at_end)
 
 
 async def _unfinished(
-    consumer: AsyncConsumer, ends: dict[tuple[str, int], int], *, follow: bool
+    consumer: AsyncConsumer, ends: dict[TopicPartition, int], *, follow: bool
 ) -> bool:
-    """Leave the partitions that were read to their ends; tell whether any is left."""
+    """Unassign the partitions that are read to their ends; tell whether any remain."""
     if follow:
         return True
     left = [key for key in consumer.assignment if await consumer.position(key) < ends[key]]
@@ -277,15 +285,15 @@ async def _unfinished(
     return bool(left)
 
 
-def _print_record(one: ConsumedRecord, *, as_json: bool) -> None:
-    record = one.record
+def _print_record(consumed: ConsumedRecord, *, as_json: bool) -> None:
+    record = consumed.record
     if not as_json:
         sys.stdout.buffer.write((record.value or b"") + b"\n")
         sys.stdout.buffer.flush()
         return
     line: dict[str, Any] = {
-        "topic": one.topic,
-        "partition": one.partition,
+        "topic": consumed.topic,
+        "partition": consumed.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
         **_text_or_base64("key", record.key),
@@ -300,7 +308,7 @@ def _print_record(one: ConsumedRecord, *, as_json: bool) -> None:
 
 
 def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
-    """Return bytes as text; those that are none as base64, under a name that says so."""
+    """Return bytes as text, or as base64 under another name if they are not UTF-8."""
     if data is None:
         return {name: None}
     try:

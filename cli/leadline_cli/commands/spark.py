@@ -1,4 +1,4 @@
-"""`leadline spark …`: the jobs that run on Spark, here or on a cluster."""
+"""`leadline spark`: run jobs on Spark, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, find_bootstrap
-from leadline_cli.output import out
+from leadline_cli.admin import Bootstrap, DataDir, find_bootstrap
+from leadline_cli.cluster_file import DEFAULT_DATA_DIR
+from leadline_cli.output import print_line
 from leadline_cli.spark_submit import (
     LOCAL,
     ZIP_NAME,
@@ -25,10 +26,10 @@ from leadline_cli.spark_submit import (
 
 
 class Job(NamedTuple):
-    """A job: its module, what it does, and which of its options say where its input is.
+    """A job: its module, its help, and the options that name its input.
 
-    Where none of `inputs` is given, the cluster is found as all commands find it. `bare` jobs do
-    without Spark.
+    If none of `inputs` is given, the job gets the addresses of the cluster that all commands find.
+    `bare` jobs need no Spark.
     """
 
     module: str
@@ -44,16 +45,16 @@ JOBS: Final = {
     "verify": Job("leadline_spark.jobs.verify", "Check an archive; needs no Spark.", bare=True),
     "compact": Job("leadline_spark.jobs.compact", "Merge an archive's small files."),
     "replay": Job(
-        "leadline_spark.jobs.replay", "Put an archive back into a topic.", ("--bootstrap",)
+        "leadline_spark.jobs.replay", "Write an archive back into a topic.", ("--bootstrap",)
     ),
     "analytics": Job(
         "leadline_spark.jobs.analytics.job",
-        "Draw figures and a report from the audit history.",
+        "Compute statistics and a report from the audit history.",
         ("--bootstrap", "--history"),
     ),
     "balance": Job(
         "leadline_spark.jobs.balance",
-        "Even out what brokers lead and hold; a dry run unless --apply.",
+        "Balance leaders and replicas by load; a dry run unless --apply.",
         ("--bootstrap",),
     ),
 }
@@ -61,15 +62,15 @@ JOBS: Final = {
 _LAUNCHING: Final = """
 launching (options of the command, before or after those of the job):
   --master URL          a Spark cluster's (spark://…, k8s://…, yarn), or local[N]; default local[*]
-  --conf NAME=VALUE     a setting of Spark; may be repeated
+  --conf NAME=VALUE     a setting of Spark; repeatable
   --print-command       only print the commands that submit the job
-  --data-dir DIR        find the addresses of the brokers there, in place of --bootstrap
+  --data-dir DIR        read the brokers' addresses from its cluster.json, in place of --bootstrap
 """
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Run jobs on Spark: on this machine, or on a cluster (--master).",
+    help="Run Spark jobs on this machine or on a cluster (--master).",
 )
 
 
@@ -77,13 +78,13 @@ app = typer.Typer(
 def package(
     path: Annotated[Path, typer.Argument(help="The zip to write.")] = Path(ZIP_NAME),
 ) -> None:
-    """Write what executors need of Leadline, for `spark-submit --py-files`."""
+    """Write the zip that executors need, for `spark-submit --py-files`."""
     write_package(path)
-    out.print(str(path), markup=False)
+    print_line(str(path))
 
 
 def _command(job: Job) -> Callable[..., None]:
-    """Return the command that runs a job; what it does not know itself are the job's arguments."""
+    """Return the command that runs a job; it passes options that it does not know on to the job."""
 
     def run(
         context: typer.Context,
@@ -99,7 +100,7 @@ def _command(job: Job) -> Callable[..., None]:
         arguments = [*context.args, *_input(job, context.args, bootstrap, data_dir)]
         if print_command:
             words = submit_command(job.module, arguments, master, conf or [], Path(ZIP_NAME))
-            out.print(f"leadline spark package {ZIP_NAME}\n{shlex.join(words)}", markup=False)
+            print_line(f"leadline spark package {ZIP_NAME}\n{shlex.join(words)}")
         elif job.bare:
             raise typer.Exit(import_module(job.module).main(arguments))
         elif master.startswith("local"):
@@ -111,7 +112,7 @@ def _command(job: Job) -> Callable[..., None]:
 
 
 def _input(job: Job, given: list[str], bootstrap: str | None, data_dir: Path) -> list[str]:
-    """Return the option that names the cluster, where the job needs one and has no other input."""
+    """Return the option that names the cluster, unless the job has another input."""
     names = {word.partition("=")[0] for word in given}
     if bootstrap is None and (not job.inputs or names & set(job.inputs)):
         return []

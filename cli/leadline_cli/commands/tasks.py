@@ -1,149 +1,147 @@
-"""`leadline tasks`: long work, how far it is, how fast it may be, and how to stop it."""
+"""`leadline tasks`: long-running work, its progress, its throttle and its cancellation."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
+from leadline_cli.admin import AdminContext, admin_command
 from leadline_cli.output import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
-    err,
-    out,
+    console,
     print_json,
+    print_line,
+    print_note,
     print_table,
-    reported,
 )
-from leadline_client.client import LeadlineClient
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from leadline_client.client import LeadlineClient
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="List, follow, throttle, cancel long work."
+    add_completion=False,
+    no_args_is_help=True,
+    help="List, follow, throttle and cancel long-running tasks.",
 )
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 Watch = Annotated[
     bool,
-    typer.Option("--watch", help="Follow it until it is over; exit code 1 if it was not done."),
+    typer.Option("--watch", help="Follow the task to its end; exit with 1 unless it is done."),
 ]
 _OPEN: Final = ("preparing", "accepted", "running", "cancelling")
 _POLL_S: Final = 0.5
 
 
 @app.command("list")
-def list_tasks(
-    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
-) -> None:
-    """List tasks that are under way, and the latest of those that are over."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+@admin_command
+def list_tasks(admin: AdminContext) -> None:
+    """List open tasks, and the latest finished ones."""
+    with admin.connect() as client:
         found = client.administer("GET", "/v1/tasks")
-    if as_json:
-        print_json(found)
-        return
-    columns = ("task", "kind", "state", "done", "left", "rate", "throttle", "ETA")
-    print_table("Tasks", columns, [_row(task) for task in found["tasks"]])
+    admin.show(found, _print_tasks)
 
 
 @app.command()
-def status(
-    task: TaskId,
-    *,
-    watch: Watch = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
-    """Show how far a task is."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+@admin_command
+def status(admin: AdminContext, task: TaskId, *, watch: Watch = False) -> None:
+    """Show the progress of a task."""
+    with admin.connect() as client:
         found = follow(client, task) if watch else _read(client, task)
-    show_task(found, as_json=as_json, over=watch)
+    show_task(found, as_json=admin.as_json, over=watch)
 
 
 @app.command()
-def cancel(
-    task: TaskId,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
-    """Send back what a task has half-way moved, and begin nothing more of it."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+@admin_command
+def cancel(admin: AdminContext, task: TaskId) -> None:
+    """Cancel a task: partitions in the middle of a move return to their original replicas."""
+    with admin.connect() as client:
         found = client.administer("DELETE", _path(task))
-    show_task(found, as_json=as_json)
+    show_task(found, as_json=admin.as_json)
 
 
 @app.command()
+@admin_command
 def throttle(
+    admin: AdminContext,
     task: TaskId,
     bytes_per_s: Annotated[
         str, typer.Argument(metavar="BYTES_PER_S|none", help="What each broker may move.")
     ],
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Change or lift a task's throttle while it runs."""
+    """Change or remove the throttle of a running task."""
     if bytes_per_s != "none" and not bytes_per_s.isdecimal():
         raise typer.BadParameter(f"takes a number of bytes, or none; not {bytes_per_s!r}")
     change = {"throttle_bytes_per_s": None if bytes_per_s == "none" else int(bytes_per_s)}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         found = client.administer("PATCH", _path(task), change, repeatable=True)
-    show_task(found, as_json=as_json)
+    show_task(found, as_json=admin.as_json)
 
 
 def follow(client: LeadlineClient, task_id: str) -> dict[str, Any]:
-    """Show a task's progress until it is over, and return it, or its last one, as it then is.
+    """Show a task's progress until it is over, and return it.
+
+    A task that continues in another one is followed to the last of them.
 
     Raises:
-        typer.Exit: with 130 on Ctrl-C, after saying that the task goes on.
+        typer.Exit: with 130 on Ctrl-C, after saying that the task continues.
 
     """
     try:
-        return _followed(client, task_id)
+        with _progress() as progress:
+            return _followed(client, task_id, progress)
     except KeyboardInterrupt:
-        err.print(f"the task goes on: `leadline tasks status {task_id} --watch`", markup=False)
+        print_note(f"the task continues: `leadline tasks status {task_id} --watch`")
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _followed(client: LeadlineClient, task_id: str) -> dict[str, Any]:
-    with Progress(
-        TextColumn("task {task.fields[name]}: {task.fields[state]}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} partitions"),
-        TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-        console=err,
+def _progress() -> Progress:
+    rich = import_module("rich.progress")
+    made: Progress = rich.Progress(
+        rich.TextColumn("task {task.fields[name]}: {task.fields[state]}"),
+        rich.BarColumn(),
+        rich.TextColumn("{task.completed:.0f}/{task.total:.0f} partitions"),
+        rich.TextColumn("{task.fields[speed]}"),
+        rich.TimeElapsedColumn(),
+        console=console(stderr=True),
         transient=True,
-    ) as progress:
-        bar = progress.add_task("", total=1, name=task_id, state="", speed="")
-        while True:
-            task = _read(client, task_id)
-            partitions = task["partitions"]
-            progress.update(
-                bar,
-                name=task_id,
-                total=partitions["total"],
-                completed=partitions["done"] + partitions["failed"],
-                state=task["state"],
-                speed=_speed(task),
-            )
-            if task["state"] not in _OPEN and not _has_more(task):
-                return task
-            # What one task could not hold goes on with another, once that is accepted.
-            if "continued" in task["details"]:
-                task_id = task["details"]["continued"]
-            time.sleep(_POLL_S)
+    )
+    return made
+
+
+def _followed(client: LeadlineClient, task_id: str, progress: Progress) -> dict[str, Any]:
+    bar = progress.add_task("", total=1, name=task_id, state="", speed="")
+    while True:
+        task = _read(client, task_id)
+        partitions = task["partitions"]
+        progress.update(
+            bar,
+            name=task_id,
+            total=partitions["total"],
+            completed=partitions["done"] + partitions["failed"],
+            state=task["state"],
+            speed=_speed(task),
+        )
+        if task["state"] not in _OPEN and not _has_more(task):
+            return task
+        # A task that is too large for one node continues in another, once that is accepted.
+        if "continued" in task["details"]:
+            task_id = task["details"]["continued"]
+        time.sleep(_POLL_S)
 
 
 def show_task(task: dict[str, Any], *, as_json: bool, over: bool = False) -> None:
     """Print a task: one line of JSON, or a few for people.
 
     Raises:
-        typer.Exit: with 1 where it was followed until it was `over`, and it was not done.
+        typer.Exit: with 1 if the task is `over` and not done.
 
     """
     if as_json:
@@ -156,26 +154,25 @@ def show_task(task: dict[str, Any], *, as_json: bool, over: bool = False) -> Non
 
 def _print_task(task: dict[str, Any]) -> None:
     counts = task["partitions"]
-    name = "dry run: nothing is begun" if task["dry_run"] else f"task {task['id']}"
-    out.print(f"{name} ({task['kind']}): {task['state']}", markup=False)
-    out.print(
+    name = "dry run: no change made" if task["dry_run"] else f"task {task['id']}"
+    print_line(f"{name} ({task['kind']}): {task['state']}")
+    print_line(
         f"  {counts['done']} of {counts['total']} partitions done, {counts['moving']} moving, "
-        f"{counts['waiting']} waiting, {counts['failed']} failed",
-        markup=False,
+        f"{counts['waiting']} waiting, {counts['failed']} failed"
     )
     if task["state"] in _OPEN and not task["dry_run"]:
-        out.print(f"  {_speed(task)}", markup=False)
+        print_line(f"  {_speed(task)}")
     if task["reason"]:
-        out.print(f"  {task['reason']}", markup=False)
+        print_line(f"  {task['reason']}")
     if task["details"].get("more"):
         following = task["details"].get("continued", "another task, after this one")
-        out.print(f"  too large for one task: goes on with {following}", markup=False)
+        print_line(f"  too large for one task: continues with {following}")
     if task["state"] == "preparing" and "waits_for" in task["details"]:
-        out.print(f"  waits: {task['details']['waits_for']}", markup=False)
+        print_line(f"  waits: {task['details']['waits_for']}")
 
 
 def _has_more(task: dict[str, Any]) -> bool:
-    """Tell whether another task takes what this one has left over, as with large drains."""
+    """Tell whether another task continues this one, as in a large drain."""
     return task["state"] == "done" and bool(task["details"].get("more"))
 
 
@@ -185,6 +182,11 @@ def _read(client: LeadlineClient, task_id: str) -> dict[str, Any]:
 
 def _path(task_id: str) -> str:
     return f"/v1/tasks/{quote(task_id, safe='')}"
+
+
+def _print_tasks(found: dict[str, Any]) -> None:
+    columns = ("task", "kind", "state", "done", "left", "rate", "throttle", "ETA")
+    print_table("Tasks", columns, map(_row, found["tasks"]))
 
 
 def _row(task: dict[str, Any]) -> tuple[object, ...]:

@@ -6,53 +6,38 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline_cli.connection import DEFAULT_DATA_DIR, Bootstrap, DataDir, Json, connect
-from leadline_cli.output import Yes, confirmed, numbers, out, print_json, print_table, reported
-from leadline_cli.times import TIME_HELP, unix_ms
+from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command
+from leadline_cli.arguments import TIME_HELP, name_value, replica_lists, unix_ms
+from leadline_cli.output import confirmed, numbers, print_table
 from leadline_client.wire import NO_LEADER, NewTopic, PartitionInfo, TopicInfo
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="List, create, describe, delete topics."
+    add_completion=False, no_args_is_help=True, help="List, create, describe and delete topics."
 )
 
 
 @app.command("list")
-def list_topics(
-    bootstrap: Bootstrap = None, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False
-) -> None:
-    """List the topics: partitions, replicas, and how many partitions lack something."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+@admin_command
+def list_topics(admin: AdminContext) -> None:
+    """List topics with their partitions, replicas, and offline or under-replicated partitions."""
+    with admin.connect() as client:
         topics = client.list_topics()
-    rows = [_summary(topic) for topic in topics]
-    if as_json:
-        print_json({"topics": rows})
-        return
-    columns = ("topic", "partitions", "replicas", "offline", "under-replicated")
-    print_table("Topics", columns, [tuple(row.values()) for row in rows])
+    admin.show({"topics": [_summary(topic) for topic in topics]}, _print_topics)
 
 
 @app.command()
-def describe(
-    topic: str,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@admin_command
+def describe(admin: AdminContext, topic: str) -> None:
     """Show each partition: leader, leader epoch, in-sync and assigned replicas."""
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         found = client.describe(topic)
-    if as_json:
-        print_json(_topic_json(found))
-        return
-    print_table(
-        f"{found.name} ({found.topic_id})",
-        ("partition", "leader", "epoch", "in sync", "replicas", "out of sync"),
-        [_partition_row(row) for row in found.partitions],
-    )
+    admin.show(_topic_json(found), lambda _: _print_topic(found))
 
 
 @app.command()
+@admin_command
 def create(
+    admin: AdminContext,
     topic: str,
     *,
     partitions: Annotated[
@@ -71,43 +56,33 @@ def create(
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A topic config; repeatable.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
+    dry_run: DryRun = False,
 ) -> None:
-    """Create a topic; done when every partition has a leader and the brokers know it."""
-    wanted = NewTopic(
-        topic, partitions, replication_factor, _parse_assignment(assignment), _parse_configs(config)
+    """Create a topic; wait until every partition has a leader and the brokers know it."""
+    replicas = (
+        None if assignment is None else dict(enumerate(map(tuple, replica_lists(assignment))))
     )
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    configs = dict(name_value(pair, "--config") for pair in config or ())
+    wanted = NewTopic(topic, partitions, replication_factor, replicas, configs)
+    with admin.connect() as client:
         answer = client.create_topic(wanted, dry_run=dry_run)
-    if as_json:
-        print_json(answer)
-    else:
-        out.print(f"{'would create' if dry_run else 'created'} {topic}", markup=False)
+    admin.show(answer, f"{'would create' if dry_run else 'created'} {topic}")
 
 
 @app.command()
-def delete(
-    topic: str,
-    yes: Yes = False,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@admin_command
+def delete(admin: AdminContext, topic: str, yes: Yes = False) -> None:
     """Delete a topic with all its records."""
     confirmed(f"Delete topic {topic} with all its records?", yes=yes)
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         answer = client.delete_topic(topic)
-    if as_json:
-        print_json(answer)
-    else:
-        out.print(f"deleted {topic}", markup=False)
+    admin.show(answer, f"deleted {topic}")
 
 
 @app.command()
+@admin_command
 def offsets(
+    admin: AdminContext,
     topics: Annotated[list[str], typer.Argument(help="One or more topics")],
     *,
     at: Annotated[
@@ -115,58 +90,47 @@ def offsets(
         typer.Option(
             parser=unix_ms,
             metavar="TIME",
-            help=f"Also the first offset of then or later: {TIME_HELP}.",
+            help=f"Also show the first offset at or after this time: {TIME_HELP}.",
         ),
     ] = None,
-    bootstrap: Bootstrap = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
-    """Show where each partition begins and ends, as its leader knows it."""
+    """Show the first and the end offset of each partition, as its leader knows them."""
     question = {"topics": topics, "timestamp": at}
-    with reported(as_json=as_json), connect(bootstrap, data_dir) as client:
+    with admin.connect() as client:
         found = client.administer("POST", "/v1/offsets", question, repeatable=True)
-    if as_json:
-        print_json(found)
-        return
+    admin.show(found, lambda document: _print_offsets(document, searched=at is not None))
+
+
+def _print_topics(document: dict[str, Any]) -> None:
+    columns = ("topic", "partitions", "replicas", "offline", "under-replicated")
+    print_table("Topics", columns, [tuple(row.values()) for row in document["topics"]])
+
+
+def _print_topic(topic: TopicInfo) -> None:
+    print_table(
+        f"{topic.name} ({topic.topic_id})",
+        ("partition", "leader", "epoch", "in sync", "replicas", "out of sync"),
+        [_partition_row(row) for row in topic.partitions],
+    )
+
+
+def _print_offsets(document: dict[str, Any], *, searched: bool) -> None:
     print_table(
         "Offsets",
         ("topic", "partition", "start", "end", "records", "at that time", "leader"),
-        [_offsets_row(row, searched=at is not None) for row in found["partitions"]],
+        [_offsets_row(row, searched=searched) for row in document["partitions"]],
     )
 
 
 def _offsets_row(row: dict[str, Any], *, searched: bool) -> tuple[object, ...]:
-    """Return a row; `end` is the high watermark, as readers see it."""
-    name = row["topic"], row["partition"]
-    ends = row["offsets"]
-    if ends is None:
-        return *name, "-", "-", "-", "-", row["message"]
-    start, end = ends["log_start_offset"], ends["high_watermark"]
-    then = "none yet" if ends["offset"] is None else ends["offset"]
-    return *name, start, end, end - start, then if searched else "-", row["leader"]["id"]
-
-
-def _parse_assignment(text: str | None) -> dict[int, tuple[int, ...]] | None:
-    if text is None:
-        return None
-    try:
-        rows = [tuple(int(broker) for broker in row.split(":")) for row in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(
-            f"an assignment looks like 1:2:3,2:3:1, not {text!r}", param_hint="--assignment"
-        ) from None
-    return dict(enumerate(rows))
-
-
-def _parse_configs(pairs: list[str] | None) -> dict[str, str]:
-    configs = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"takes name=value, not {pair!r}", param_hint="--config")
-        configs[name] = value
-    return configs
+    """Return a row; `end` is the high watermark, where consumers stop reading."""
+    topic_partition = row["topic"], row["partition"]
+    offsets = row["offsets"]
+    if offsets is None:
+        return *topic_partition, "-", "-", "-", "-", row["message"]
+    start, end = offsets["log_start_offset"], offsets["high_watermark"]
+    then = "none yet" if offsets["offset"] is None else offsets["offset"]
+    return *topic_partition, start, end, end - start, then if searched else "-", row["leader"]["id"]
 
 
 def _summary(topic: TopicInfo) -> dict[str, Any]:

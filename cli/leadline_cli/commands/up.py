@@ -8,9 +8,19 @@ from typing import Annotated, Final
 
 import typer
 
-from leadline_cli.connection import DEFAULT_DATA_DIR, DataDir
-from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, err, out, print_json, print_table
-from leadline_cli.plan import ClusterOptions
+from leadline_cli.admin import DataDir
+from leadline_cli.cluster_file import DEFAULT_DATA_DIR
+from leadline_cli.cluster_layout import ClusterOptions
+from leadline_cli.output import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    print_json,
+    print_line,
+    print_note,
+    print_problem,
+    print_table,
+    print_warning,
+)
 from leadline_cli.service import split_pairs
 from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_common.settings import (
@@ -21,55 +31,58 @@ from leadline_common.settings import (
     load_settings,
 )
 
-_EACH_ITS_OWN: Final = "each service gets its own (see cluster.json); run one by itself to choose"
-_DECIDED: Final = {
+_ONE_EACH: Final = (
+    "each service gets its own (see cluster.json); to choose it, run the service alone"
+)
+_FIXED: Final = {
     "zookeeper.connect": "use --zookeeper",
-    "listen.host": "what runs here listens on 127.0.0.1",
-    "listen.port": _EACH_ITS_OWN,
-    "log.dir": "each broker gets a directory of its own below --data-dir",
-    "broker.id": _EACH_ITS_OWN,
-    "controller.id": _EACH_ITS_OWN,
-    "coordinator.id": _EACH_ITS_OWN,
-    "advertised.url": _EACH_ITS_OWN,
+    "listen.host": "`leadline up` listens on 127.0.0.1",
+    "listen.port": _ONE_EACH,
+    "log.dir": "each broker gets its own directory below --data-dir",
+    "broker.id": _ONE_EACH,
+    "controller.id": _ONE_EACH,
+    "coordinator.id": _ONE_EACH,
+    "advertised.url": _ONE_EACH,
 }
-"""Settings that differ from service to service, and why they cannot be the same for all."""
+"""Settings that `--set` cannot change, and why."""
 
 
 def up(
     *,
     brokers: Annotated[
-        int | None, typer.Option(min=1, help="How many; by default as before, or 3.")
+        int | None, typer.Option(min=1, help="How many; by default as many as before, or 3.")
     ] = None,
     controllers: Annotated[
-        int | None, typer.Option(min=1, help="How many; by default as before, or 2.")
+        int | None, typer.Option(min=1, help="How many; by default as many as before, or 2.")
     ] = None,
     coordinators: Annotated[
-        int | None, typer.Option(min=0, help="How many; by default as before, or 2.")
+        int | None, typer.Option(min=0, help="How many; by default as many as before, or 2.")
     ] = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     zookeeper: Annotated[
-        str | None, typer.Option(metavar="HOSTS", help="Use this ZooKeeper; else one is started.")
+        str | None, typer.Option(metavar="HOSTS", help="Use this ZooKeeper; by default, start one.")
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of every service."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of every service; repeatable."),
     ] = None,
     rack: Annotated[
-        list[str] | None, typer.Option(help="A rack; racks are dealt out to brokers in turn.")
+        list[str] | None,
+        typer.Option(help="A rack, repeatable; brokers are assigned to racks in turn."),
     ] = None,
     restart: Annotated[
-        bool, typer.Option("--restart", help="Start a process again when it dies.")
+        bool, typer.Option("--restart", help="Restart a process that ends.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one line of JSON when ready.")
     ] = False,
 ) -> None:
-    """Run a cluster until Ctrl-C; again with the same directory, it is the same cluster."""
+    """Run a cluster until Ctrl-C; the same directory resumes the same cluster."""
     try:
         settings = split_pairs(pairs or ())
         _check_names(settings)
     except SettingsError as problem:
-        err.print(str(problem), style="red", markup=False)
+        print_problem(str(problem))
         raise typer.Exit(EXIT_USAGE) from None
     options = ClusterOptions(
         data_dir,
@@ -83,15 +96,15 @@ def up(
     try:
         asyncio.run(_run(options, restart=restart, as_json=as_json))
     except ClusterProblem as problem:
-        err.print(str(problem), style="red", markup=False)
+        print_problem(str(problem))
         raise typer.Exit(EXIT_REFUSED) from None
 
 
 def _check_names(settings: dict[str, str]) -> None:
-    """Say what is wrong with a setting before any process is started with it."""
+    """Check the settings before any process is started with them."""
     for name in settings:
-        if name in _DECIDED:
-            raise SettingsError(f"{name} is not for --set: {_DECIDED[name]}")
+        if name in _FIXED:
+            raise SettingsError(f"{name} is not for --set: {_FIXED[name]}")
     identity = {"broker.id": "0", "log.dir": "x"}
     load_settings(BrokerSettings, flags=identity | settings, environment={})
     load_settings(ControllerSettings, flags={"controller.id": "0"} | settings, environment={})
@@ -109,22 +122,22 @@ async def _run(options: ClusterOptions, *, restart: bool, as_json: bool) -> None
         if missing is None:
             return
         _announce(supervisor, missing, as_json=as_json)
-        await supervisor.watch(stop, restart=restart, report=err.print)
+        await supervisor.watch(stop, restart=restart, report=print_note)
     finally:
         await supervisor.stop()
 
 
 def _end(supervisor: Supervisor, stop: asyncio.Event) -> None:
-    """Have the cluster stopped in good order, and at the second signal at once."""
+    """Stop the cluster in order at the first signal, and at once at the second."""
     if stop.is_set():
         supervisor.kill()
         return
     stop.set()
-    err.print("stopping: brokers hand over first; Ctrl-C again ends them at once", markup=False)
+    print_note("stopping: brokers hand over leadership first; Ctrl-C again kills everything")
 
 
 async def _unless_stopped(supervisor: Supervisor, stop: asyncio.Event) -> list[str] | None:
-    """Start the cluster; None when it was told to stop before it was ready."""
+    """Start the cluster; return None if it was stopped before it was ready."""
     starting = asyncio.create_task(supervisor.start())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -139,18 +152,18 @@ async def _unless_stopped(supervisor: Supervisor, stop: asyncio.Event) -> list[s
 def _announce(supervisor: Supervisor, missing: list[str], *, as_json: bool) -> None:
     document = supervisor.document()
     for problem in missing:
-        err.print(f"warning: {problem}", style="yellow", markup=False)
+        print_warning(f"warning: {problem}")
     if as_json:
         print_json(document.to_json())
         return
     rows = [
         (service.name, service.url, f"{service.url}/docs", supervisor.children[service.name].pid)
-        for service in supervisor.plan.services
+        for service in supervisor.layout.services
     ]
     print_table(
-        f"Cluster {document.cluster_id} in {supervisor.plan.data_dir}",
+        f"Cluster {document.cluster_id} in {supervisor.layout.data_dir}",
         ("service", "address", "Swagger UI", "pid"),
         rows,
     )
-    out.print(f"ZooKeeper {document.zookeeper}; logs in {supervisor.plan.logs}")
-    out.print("Ready. Ctrl-C stops it; the data stays.")
+    print_line(f"ZooKeeper {document.zookeeper}; logs in {supervisor.layout.logs}")
+    print_line("Ready. Ctrl-C stops the cluster and keeps its data.")

@@ -1,1 +1,1 @@
-"""`leadline demo`: a cluster loses its leaders under load, and not one acknowledged line."""
+"""`leadline demo`: kill the leaders of a cluster under load, and check every acknowledged line."""

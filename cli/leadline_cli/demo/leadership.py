@@ -1,15 +1,20 @@
-"""Who leads what, as it changes: snapshots in, sentences out. Pure."""
+"""Follows leadership through metadata snapshots, and describes each change. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from leadline_cli.output import numbers
 from leadline_client.wire import NO_LEADER, Metadata, PartitionInfo
 
 
 @dataclass(slots=True)
-class Leadership:
-    """What is known of a topic's leaders and the controller; `killed_at` in seconds by broker."""
+class LeadershipTracker:
+    """The leaders of a topic's partitions, and the active controller as (id, epoch).
+
+    `killed_at` has the time in seconds at which a broker was killed, by broker id. `moves` and
+    `controller_moves` count changes of leader and of controller.
+    """
 
     topic: str
     killed_at: dict[int, float] = field(default_factory=dict)
@@ -23,7 +28,7 @@ class Leadership:
         return [row.partition for row in self.partitions if row.leader == broker]
 
     def busiest(self) -> int:
-        """Return the broker that leads the most partitions (the lowest id among equals)."""
+        """Return the broker that leads the most partitions; of several, the lowest id."""
         leaders = sorted({row.leader for row in self.partitions} - {NO_LEADER})
         return max(leaders, key=lambda broker: len(self.led_by(broker)))
 
@@ -34,21 +39,21 @@ class Leadership:
         )
 
     def update(self, snapshot: Metadata, now_s: float) -> list[str]:
-        """Take a snapshot; return what changed and why, a sentence for each change."""
-        said = self._controller_change(snapshot)
+        """Apply a snapshot; return a sentence for each change, with its reason."""
+        changes = self._controller_change(snapshot)
         topic = snapshot.topics.get(self.topic)
         if topic is None:
-            return said
+            return changes
         before = {row.partition: row for row in self.partitions}
         self.partitions = topic.partitions
         for row in topic.partitions:
             old = before.get(row.partition)
             if old is not None and old.leader != row.leader:
                 self.moves += 1
-                said.append(self._move(old, row, now_s))
+                changes.append(self._move(old, row, now_s))
             elif old is not None and old.isr != row.isr:
-                said.append(_isr_change(old, row))
-        return said
+                changes.append(_isr_change(old, row))
+        return changes
 
     def _controller_change(self, snapshot: Metadata) -> list[str]:
         if snapshot.controller is None:
@@ -65,30 +70,12 @@ class Leadership:
         epochs = f"epoch {old.leader_epoch} → {row.leader_epoch}"
         if row.leader == NO_LEADER:
             return f"partition {row.partition}: leader {old.leader} → none, {epochs}"
-        why = f"first live replica of the ISR ({_ids(old.isr)})"
+        why = f"first live replica of the ISR ({numbers(old.isr)})"
         killed_s = self.killed_at.get(old.leader)
         if killed_s is not None:
             why = f"broker {old.leader} dead, {why}, {now_s - killed_s:.1f} s after the kill"
         return f"partition {row.partition}: leader {old.leader} → {row.leader}, {epochs}: {why}"
 
 
-def rows_for_people(leadership: Leadership) -> list[tuple[str, ...]]:
-    """Return a row for each partition: number, leader, epoch, ISR, replicas."""
-    return [
-        (
-            str(row.partition),
-            "none" if row.leader == NO_LEADER else str(row.leader),
-            str(row.leader_epoch),
-            _ids(row.isr),
-            _ids(row.replicas),
-        )
-        for row in leadership.partitions
-    ]
-
-
 def _isr_change(old: PartitionInfo, row: PartitionInfo) -> str:
-    return f"partition {row.partition}: in sync {_ids(old.isr)} → {_ids(row.isr)}"
-
-
-def _ids(brokers: tuple[int, ...]) -> str:
-    return " ".join(map(str, brokers))
+    return f"partition {row.partition}: in sync {numbers(old.isr)} → {numbers(row.isr)}"

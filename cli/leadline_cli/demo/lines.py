@@ -10,24 +10,24 @@ from typing import Final
 from leadline_cli.java_runtime import package_directory
 
 DEFAULT_PACKAGE: Final = "pyspark"
-MOST_LINES: Final = 60_000
+MAX_LINES: Final = 60_000
 
 
 def read_lines(file: Path | None) -> tuple[str, list[bytes]]:
-    """Return what the input is, in words, and its lines, at most MOST_LINES of them.
+    """Return a description of the input, and its lines, at most MAX_LINES of them.
 
-    Without a file: the Python sources of an installed package, one after another.
+    Without a file, the lines are those of an installed package's Python sources.
 
     Raises:
         OSError: the file cannot be read.
 
     """
     if file is not None:
-        lines = list(islice(_lines_of(file), MOST_LINES))
+        lines = list(islice(_lines_of(file), MAX_LINES))
         return str(file), lines
     sources = sorted(package_directory(DEFAULT_PACKAGE).rglob("*.py"))
     every = (line for source in sources for line in _lines_of(source))
-    return f"the sources of {DEFAULT_PACKAGE}", list(islice(every, MOST_LINES))
+    return f"the sources of {DEFAULT_PACKAGE}", list(islice(every, MAX_LINES))
 
 
 def _lines_of(file: Path) -> Iterator[bytes]:

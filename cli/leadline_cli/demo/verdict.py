@@ -1,7 +1,7 @@
-"""What became of every line: lost, duplicated, reordered, altered. Pure.
+"""Compares every line with what was sent: lost, duplicated, reordered, altered. Pure.
 
-Line i goes to partition i mod the number of partitions, and carries i in a
-header, so that equal lines (there are many empty ones) can be told apart.
+Line i goes to partition i modulo the number of partitions, with i in a header, because many lines
+(the empty ones) are equal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ReadBack = Mapping[int, Sequence[tuple[int, bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts of lines. `lost` are acknowledged ones that nobody can read."""
+    """Counts of lines. A `lost` line was acknowledged and cannot be read."""
 
     sent: int
     acknowledged: int
@@ -26,13 +26,13 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every line was acknowledged and is there once, in order, unchanged."""
+        """Whether every line was acknowledged and can be read once, in order, unchanged."""
         wrong = self.lost or self.duplicated or self.reordered or self.altered
         return self.acknowledged == self.sent and not wrong
 
 
 def judge(lines: Sequence[bytes], acknowledged: Collection[int], read: ReadBack) -> Verdict:
-    """Compare what was read back with the input, line by line."""
+    """Compare the lines that were read back with the input."""
     numbers = [number for rows in read.values() for number, _ in rows]
     seen = set(numbers)
     return Verdict(
@@ -50,7 +50,7 @@ def judge(lines: Sequence[bytes], acknowledged: Collection[int], read: ReadBack)
 
 
 def _out_of_order(numbers: Sequence[int]) -> int:
-    """Count the numbers that come after a greater one."""
+    """Count the numbers that follow a greater one."""
     highest = -1
     late = 0
     for number in numbers:

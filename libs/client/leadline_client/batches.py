@@ -1,9 +1,8 @@
-"""Record batches in Kafka's RecordBatch v2 format: build, read, stamp, check.
+"""Record batches in Kafka's RecordBatch v2 format: encode, decode, stamp, validate.
 
-Records are encoded and decoded by aiokafka's codec. The 61-byte header is also
-read in place, because a broker moves batches without opening them: the base
-offset and the leader epoch lie before the CRC's range, so that a leader stamps
-both without touching the records.
+aiokafka's codec encodes and decodes the records. The 61-byte header is also read in
+place, because a broker moves batches without decoding them. The CRC does not cover
+the base offset and the leader epoch, so a leader writes both without a new CRC.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch, and where the batch lies in its buffer (bytes)."""
+    """The header of one batch, and the position and size of the batch in its buffer (bytes)."""
 
     position: int
     size: int
@@ -71,7 +70,7 @@ class BatchHeader(NamedTuple):
 
 
 class SupportsRecord(Protocol):
-    """What `encode` needs of a record; offsets are assigned by the leader."""
+    """The attributes that `encode` reads; the leader assigns offsets."""
 
     @property
     def timestamp(self) -> int | None:
@@ -94,7 +93,7 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header of the batch at `position`.
 
     Raises:
-        CorruptBatch: fewer bytes than a batch needs, or not a v2 batch.
+        CorruptBatch: the batch is truncated, or not in the v2 format.
 
     """
     left = len(buffer) - position
@@ -113,7 +112,7 @@ def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:
     """Yield the header of every batch in `buffer`, which must hold whole batches.
 
     Raises:
-        CorruptBatch: the buffer does not end where a batch ends, or see `header_at`.
+        CorruptBatch: the buffer does not end at the end of a batch; see also `header_at`.
 
     """
     position = 0
@@ -124,7 +123,7 @@ def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 
 
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
-    """Tell whether the CRC32C of the batch is right."""
+    """Tell whether the CRC32C in the header matches the batch."""
     body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
     return bool(google_crc32c.value(bytes(body)) == header.crc)
 
@@ -142,7 +141,7 @@ def stamp_producer(
     producer_epoch: int,
     base_sequence: int,
 ) -> None:
-    """Write the producer fields into the batch, and the CRC that they change."""
+    """Write the producer fields into the batch, and a new CRC, which covers them."""
     fields = producer_id, producer_epoch, base_sequence
     _STAMP_PRODUCER.pack_into(buffer, header.position + _PRODUCER_POSITION, *fields)
     body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
@@ -177,10 +176,10 @@ def encode(
 
 
 def decode(buffer: Buffer) -> Iterator[Record]:
-    """Yield the records of every batch in `buffer`, CRC checked.
+    """Yield the records of every batch in `buffer`, and check each CRC.
 
     Raises:
-        CorruptBatch: a header, a CRC or a record does not hold.
+        CorruptBatch: a header, a CRC or a record is invalid.
 
     """
     for header in parse_headers(buffer):
@@ -205,11 +204,11 @@ def decode(buffer: Buffer) -> Iterator[Record]:
 def validate(buffer: Buffer) -> list[BatchHeader]:
     """Check batches as a producer sent them and return their headers.
 
-    Beyond the CRC, every batch must hold records numbered from its base without
-    a gap, so that offsets can be assigned by the header alone.
+    Besides a valid CRC, every batch must have records with consecutive offsets, so that
+    the leader can assign offsets by the header alone.
 
     Raises:
-        CorruptBatch: says what does not hold.
+        CorruptBatch: the message says what is invalid.
 
     """
     headers = list(parse_headers(buffer))

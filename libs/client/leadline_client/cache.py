@@ -1,8 +1,7 @@
-"""What a client knows of the cluster, and never un-knows (rule R15).
+"""The client's cache of cluster metadata, which never goes back to an older leader (rule R15).
 
-Metadata comes from any broker, also from one that lags; hints come with
-refusals. For each partition the knowledge with the highest leader epoch stays:
-a client never goes back to a leader that was succeeded. Pure: no IO.
+Metadata may come from a broker that lags, and refusals carry leader hints. For each
+partition the cache keeps the information with the highest leader epoch. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from leadline_client.wire import (
     Metadata,
     PartitionInfo,
     TopicInfo,
+    TopicPartition,
 )
 
 
@@ -30,30 +30,30 @@ class MetadataCache:
         self._controller: ControllerInfo | None = None
         self._brokers: dict[int, BrokerInfo] = {}
         self._topics: dict[str, TopicInfo] = {}
-        self._hints: dict[tuple[str, int], LeaderHint] = {}
+        self._hints: dict[TopicPartition, LeaderHint] = {}
 
     @property
     def controller(self) -> ControllerInfo | None:
-        """The active controller with the highest epoch heard of."""
+        """The controller with the highest known epoch."""
         return self._controller
 
     @property
     def broker_urls(self) -> tuple[str, ...]:
-        """The addresses of the live brokers, as of the newest metadata."""
+        """The addresses of the live brokers in the newest metadata."""
         return tuple(broker.url for broker in self._brokers.values())
 
     def topic(self, name: str) -> TopicInfo | None:
-        """Return what is known of a topic."""
+        """Return a topic, or None if it is not known."""
         return self._topics.get(name)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
-        """Return what is known of a partition."""
+        """Return a partition, or None if it is not known."""
         known = self._topics.get(topic)
         return None if known is None else _row(known, partition)
 
     def leader_url(self, topic: str, partition: int) -> str | None:
-        """Return where the leader is, or None where no leader is known."""
-        hint = self._hints.get((topic, partition))
+        """Return the leader's address, or None if no leader is known."""
+        hint = self._hints.get(TopicPartition(topic, partition))
         if hint is not None:
             return hint.url
         row = self.partition(topic, partition)
@@ -61,17 +61,17 @@ class MetadataCache:
         return None if broker is None else broker.url
 
     def leader_epoch(self, topic: str, partition: int) -> int | None:
-        """Return the highest leader epoch heard of."""
+        """Return the highest known leader epoch, or None."""
         row = self.partition(topic, partition)
-        hint = self._hints.get((topic, partition))
+        hint = self._hints.get(TopicPartition(topic, partition))
         epochs = [] if row is None else [row.leader_epoch]
         return max([*epochs, hint.epoch] if hint else epochs, default=None)
 
-    def learn(self, topic: str, partition: int, hint: LeaderHint) -> bool:
-        """Take the hint of a refusal; return whether it named a newer leader.
+    def apply_hint(self, topic: str, partition: int, hint: LeaderHint) -> bool:
+        """Apply the leader hint of a refusal; return whether it names a newer leader.
 
-        An older hint comes from a broker that lags, an equal one says nothing
-        new: in both cases the caller should wait rather than run in circles.
+        If not, the hint is known already or comes from a broker that lags, and the
+        caller should wait before it asks again.
         """
         known = self.leader_epoch(topic, partition)
         epoch = -1 if known is None else known
@@ -79,11 +79,11 @@ class MetadataCache:
             return False
         if hint.epoch == epoch and self.leader_url(topic, partition) is not None:
             return False
-        self._hints[topic, partition] = hint
+        self._hints[TopicPartition(topic, partition)] = hint
         return True
 
     def update(self, document: Metadata, asked: Collection[str] | None = None) -> None:
-        """Merge a metadata document; `asked` names the topics that it was limited to."""
+        """Merge a metadata document; `asked` names the topics that it is limited to."""
         newer = document.version >= self._version
         if newer:
             self._version = document.version
@@ -96,7 +96,7 @@ class MetadataCache:
             self._drop_old_hints(self._topics[name])
 
     def snapshot(self, document: Metadata) -> Metadata:
-        """Return `document` with brokers and topics as this cache knows them, never older."""
+        """Return `document` with newer brokers and topics of this cache in place of older ones."""
         topics = {name: self._topics[name] for name in document.topics if name in self._topics}
         return replace(
             document,
@@ -115,33 +115,36 @@ class MetadataCache:
         candidates = list(self._topics) if asked is None else list(asked)
         for name in candidates:
             if name not in document.topics and self._topics.pop(name, None) is not None:
-                self._hints = {key: hint for key, hint in self._hints.items() if key[0] != name}
+                self._hints = {key: hint for key, hint in self._hints.items() if key.topic != name}
 
     def _merged(self, known: TopicInfo | None, fresh: TopicInfo, *, newer: bool) -> TopicInfo:
         if known is None:
             return fresh
         if known.topic_id != fresh.topic_id:
-            # Deleted and created again: leader epochs start anew, so only the version decides.
+            # Leader epochs of a recreated topic start from 0, so only the version can decide.
             if newer:
-                self._hints = {k: h for k, h in self._hints.items() if k[0] != fresh.name}
+                self._hints = {
+                    key: hint for key, hint in self._hints.items() if key.topic != fresh.name
+                }
             return fresh if newer else known
         rows = {row.partition: row for row in known.partitions}
-        if newer:  # What it does not name has been removed; an older one may not know it yet.
-            for gone in rows.keys() - {row.partition for row in fresh.partitions}:
-                del rows[gone]
-                self._hints.pop((fresh.name, gone), None)
+        if newer:  # An older document may just not know a partition yet.
+            for removed in rows.keys() - {row.partition for row in fresh.partitions}:
+                del rows[removed]
+                self._hints.pop(TopicPartition(fresh.name, removed), None)
         for row in fresh.partitions:
             old = rows.get(row.partition)
-            # Within one epoch only the ISR changes, and the newer document knows it better.
+            # Within one leader epoch only the ISR changes; the newer document has the newer ISR.
             if old is None or row.leader_epoch >= old.leader_epoch + (not newer):
                 rows[row.partition] = row
         return replace(fresh, partitions=tuple(rows[number] for number in sorted(rows)))
 
     def _drop_old_hints(self, topic: TopicInfo) -> None:
         for row in topic.partitions:
-            hint = self._hints.get((topic.name, row.partition))
+            topic_partition = TopicPartition(topic.name, row.partition)
+            hint = self._hints.get(topic_partition)
             if hint is not None and row.leader_epoch >= hint.epoch:
-                del self._hints[topic.name, row.partition]
+                del self._hints[topic_partition]
 
 
 def _row(topic: TopicInfo, partition: int) -> PartitionInfo | None:

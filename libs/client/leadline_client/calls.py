@@ -1,6 +1,6 @@
-"""One call, sent until it is answered: whom to ask, whom next, and when to give up.
+"""Calls: requests that are sent to a target until it answers, refuses, or the time is up.
 
-Flows without any IO of their own, as everything that `ClientCore` returns.
+All functions return flows and do no IO.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from leadline_client.errors import LeadlineError, Unreachable, error_from_body
-from leadline_client.flows import Flow, exchange, pause
+from leadline_client.flows import Flow, delay, exchange
 from leadline_client.payloads import maybe_json
 from leadline_client.retry import Attempts, RetryPolicy
-from leadline_client.targets import Brokers, Target
+from leadline_client.targets import AnyBroker, Target
 from leadline_client.transport import Request, Response
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What to ask, before it is known whom.
+    """A request whose receiver is not known yet.
 
-    `repeatable`: doing it twice does no harm. `server_wait_s`: how long the
-    server may hold the answer back by its own word.
+    `repeatable`: carrying it out twice does no harm. `server_wait_s`: how long the
+    request allows the server to wait before it answers.
     """
 
     method: str
@@ -35,27 +35,27 @@ class Call:
 
 
 class Caller:
-    """Sends calls for one client, and knows whether its cluster has ever answered."""
+    """Sends the calls of one client; `random` returns numbers in [0, 1)."""
 
     def __init__(
         self,
-        brokers: Brokers,
+        any_broker: AnyBroker,
         policy: RetryPolicy,
         *,
         clock: Callable[[], float],
-        chance: Callable[[], float],
+        random: Callable[[], float],
     ) -> None:
-        self._brokers = brokers
+        self._any_broker = any_broker
         self._policy = policy
         self._clock = clock
-        self._chance = chance
-        self._met = False
+        self._random = random
+        self._answered = False
 
     def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
-        """Send `call` to `target` until it is answered, refused for good, or out of time.
+        """Send `call` to `target` until it answers, refuses for good, or the time is up.
 
         Raises:
-            Refused: definite; nothing was or will be changed.
+            Refused: nothing was or will be changed.
             OutcomeUnknown: the call may or may not have taken effect.
 
         """
@@ -71,59 +71,59 @@ class Caller:
                     error,
                     repeatable=call.repeatable,
                     now_s=self._clock(),
-                    chance=self._chance(),
-                    met=self._met,
+                    random=self._random(),
+                    answered=self._answered,
                 )
-                if target.learn(error):
+                if target.on_error(error):
                     continue
-            yield from pause(pause_s)
+            yield from delay(pause_s)
             yield from self.refresh(target)
 
     def refresh(self, target: Target) -> Flow[None]:
-        """Ask brokers for the whereabouts of `target` until one answers; at most once round."""
-        inquiry = target.inquiry()
-        if inquiry is None:
+        """Look `target` up at one broker after the other, until one answers."""
+        lookup = target.lookup()
+        if lookup is None:
             return
         limit_s = self._policy.metadata_timeout_s
-        for address in self._brokers.addresses():
-            url = address + inquiry.path
-            request = Request(inquiry.method, url, inquiry.params, timeout_s=limit_s)
+        for address in self._any_broker.addresses():
+            url = address + lookup.path
+            request = Request(lookup.method, url, lookup.params, timeout_s=limit_s)
             try:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
-                self._brokers.learn(error)
+                self._any_broker.on_error(error)
                 continue
             if response.status == 200:
-                target.found(json.loads(response.body))
+                target.apply_lookup(json.loads(response.body))
                 if target.address() is None:
-                    self._brokers.pass_on()  # this one may be cut off, and know nothing new
+                    self._any_broker.rotate()  # This one may be cut off and have old metadata.
                 return
-        target.found(None)
+        target.apply_lookup(None)
 
     def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
-        if target is self._brokers:
+        if target is self._any_broker:
             return (yield from self._ask_any(call, attempts))
         address = target.address()
         if address is None:
             yield from self.refresh(target)
             address = target.address()
         if address is None:
-            raise target.missing()
+            raise target.unavailable()
         limit_s = self._policy.request_timeout_s
         return (yield from self._ask(address, call, target.params(), limit_s, attempts))
 
     def _ask_any(self, call: Call, attempts: Attempts) -> Flow[Response]:
-        """Ask the broker whose turn it is, or the next that can be reached."""
+        """Ask the current broker, or the next one that can be reached."""
         policy = self._policy
         limit_s = policy.request_timeout_s if call.server_wait_s else policy.metadata_timeout_s
         last: Unreachable | None = None
-        for address in self._brokers.addresses():
+        for address in self._any_broker.addresses():
             try:
                 return (yield from self._ask(address, call, {}, limit_s, attempts))
             except Unreachable as failure:
-                self._brokers.pass_on()
+                self._any_broker.rotate()
                 last = failure
-        raise self._brokers.missing() from last
+        raise self._any_broker.unavailable() from last
 
     def _ask(
         self,
@@ -133,7 +133,7 @@ class Caller:
         limit_s: float,
         attempts: Attempts,
     ) -> Flow[Response]:
-        patience_s = min(limit_s, max(attempts.left_s(self._clock()), 0.1))
+        timeout_s = min(limit_s, max(attempts.left_s(self._clock()), 0.1))
         response = yield from self._exchange(
             Request(
                 call.method,
@@ -141,7 +141,7 @@ class Caller:
                 {**call.params, **params},
                 call.headers,
                 call.body,
-                timeout_s=patience_s + call.server_wait_s,
+                timeout_s=timeout_s + call.server_wait_s,
             )
         )
         if response.status < 400:
@@ -150,5 +150,5 @@ class Caller:
 
     def _exchange(self, request: Request) -> Flow[Response]:
         response = yield from exchange(request)
-        self._met = True
+        self._answered = True
         return response

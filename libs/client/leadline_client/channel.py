@@ -1,40 +1,41 @@
-"""The frames of a consumer's channel to the coordinator (seed 3; rule R16).
+"""The frames between a consumer and the coordinator (Consumer Coordinator design; rule R16).
 
 The channel is the WebSocket `/v1/groups/{group}/channel`. Each frame is one text
-message, a JSON object whose `type` names it. The consumer speaks first (`Hello`),
-and then only answers: `Ping` with `Pong`, `Stop` with `Stopped`, `Start` with
-`Started`. After `Welcome` the coordinator sends those three, or `Error` and then
-the end of the channel.
+message, a JSON object whose `type` names it. The consumer sends the first frame
+(`Hello`), and then only answers: `Ping` with `Pong`, `Stop` with `Stopped`, `Start`
+with `Started`. After `Welcome` the coordinator sends those three. It sends `Error`
+last, and closes the channel.
 
 Order. Every frame after `Welcome` carries (coordinator epoch, generation, attempt),
-compared in this order; both sides ignore a frame whose numbers are lower than what
-they have seen. `id` rises by one over Ping, Stop and Start of one channel, from 1;
-0 stands for the Hello. Each answer echoes the id and the numbers of what it answers.
+compared in this order. Both sides ignore a frame whose numbers are lower than the
+highest that they have seen. `id` rises by one over the Ping, Stop and Start frames of
+one channel, from 1; 0 stands for the Hello. Each answer repeats the id and the numbers
+of the frame that it answers.
 
-Lease. No partition ever has two owners, although frames and whole connections get
-lost without a word. `Ping.acknowledged` is the highest id whose answer the
-coordinator has counted; the Welcome acknowledges 0. A member may consume until
+Lease. No partition ever has two owners, even if frames or connections are lost without
+notice. `Ping.acknowledged` is the highest id whose answer the coordinator has counted;
+the Welcome acknowledges 0. A member may consume until
 
     (its own monotonic time at which it SENT the answer to `acknowledged`) + stop_limit_ms
 
-and then stops by itself. The coordinator hands nothing of it on before the evict
-limit, which is longer, has passed since it RECEIVED that answer. A Stop that awaits
-its answer holds `acknowledged` back, so that who cannot answer it is stopped by its
-own clock when the coordinator gives up waiting. A later acknowledgement may extend a
-lease that ran out, as long as the channel stands.
+and then stops by itself. The coordinator assigns none of its partitions to others before
+the evict limit, which is longer, has passed since it RECEIVED that answer. `acknowledged`
+does not rise while a Stop waits for its answer, so a member that cannot answer is stopped
+by its own clock when the coordinator stops waiting. A later acknowledgement may extend
+a lease that ran out, as long as the channel is open.
 
-A member that sees its channel end stops consuming at once. It keeps what it owned
-as a claim, connects again, and says so in `Hello.owned`; it consumes again after the
-next Start on the new channel. A `Welcome.member` other than the one that Hello named
-means that the coordinator had given it up: everything that it owned is lost. What it
-claims, and the next Start does not give it, is lost too.
+A member whose channel ends stops consuming at once. It keeps its partitions as claims,
+connects again, and lists them in `Hello.owned`; it consumes again after the next Start
+on the new channel. If `Welcome.member` is not the member that the Hello named, the
+coordinator had evicted that member, and all its partitions are lost. Claims that the
+next Start does not assign are lost too.
 
-`Start.assignment` is the whole part of the member; what it owned and the Start does
-not name was taken away. `Start.offsets` are those of partitions that the member did
-not own on this channel before: where to begin, unless it claimed them.
+`Start.assignment` is the member's whole assignment; owned partitions that the Start does
+not list were revoked. `Start.offsets` lists the partitions that the member did not own on
+this channel before, with the offset to begin at, unless the member claimed them.
 
-This module is the whole contract between consumer and coordinator; it is plain
-standard library, and pure.
+This module is the whole protocol between consumer and coordinator. It needs only the
+standard library, and it is pure.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from leadline_client.errors import ERRORS_BY_CODE, InvalidRequest, LeadlineError, error_from_body
+from leadline_client.wire import TopicPartition
 
 CHANNEL_PATH: Final = "/v1/groups/{group}/channel"
 
@@ -54,7 +56,7 @@ Partitions: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
 """Partitions by topic: `[["orders", [0, 3]], …]`, both in order."""
 
 StartOffset: TypeAlias = tuple[str, int, int | None, int | None]
-"""Topic, partition, committed offset, leader epoch of the record before it; null is none."""
+"""Topic, partition, committed offset, leader epoch of the record before it; null if unknown."""
 
 Assignor: TypeAlias = Literal["range", "roundrobin", "sticky"]
 Protocol: TypeAlias = Literal["eager", "cooperative"]
@@ -62,7 +64,7 @@ Protocol: TypeAlias = Literal["eager", "cooperative"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A consumer joins, or comes back: `member`, `owned` and the numbers are what it had.
+    """A consumer joins or rejoins; `member`, `owned`, epoch and generation are its last ones.
 
     Exactly one of `topics` and `pattern` (RE2, matched against whole names) is given.
     """
@@ -95,7 +97,7 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping:
-    """Are you there? `acknowledged` extends the lease (see above)."""
+    """Asks whether the member is alive; `acknowledged` extends its lease (see above)."""
 
     type: ClassVar[str] = "ping"
     id: int
@@ -116,7 +118,7 @@ class Pong:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Give these partitions up: stop, commit, answer. The others go on. `reason` is for people."""
+    """Revokes partitions: stop, commit, answer. Others are not affected; `reason` is for logs."""
 
     type: ClassVar[str] = "stop"
     id: int
@@ -129,7 +131,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """The partitions of the Stop are no longer consumed, and what is to be committed is."""
+    """The member has stopped consuming the partitions of the Stop, and committed offsets."""
 
     type: ClassVar[str] = "stopped"
     id: int
@@ -141,9 +143,9 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The member's whole part from now on, and where to begin with what is new.
+    """The member's whole assignment from now on, and where to begin with new partitions.
 
-    `threads` splits the assignment over the member's threads, where it has more than one.
+    `threads` divides the assignment among the member's threads, if it has more than one.
     """
 
     type: ClassVar[str] = "start"
@@ -158,7 +160,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The member consumes what the Start gave it."""
+    """The member consumes what the Start assigned."""
 
     type: ClassVar[str] = "started"
     id: int
@@ -169,7 +171,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Error:
-    """Why the channel ends now, in the codes of the error tree."""
+    """Why the coordinator closes the channel, as a code of the error tree."""
 
     type: ClassVar[str] = "error"
     error_code: int
@@ -203,17 +205,17 @@ _KINDS: Final[dict[str, type[Frame]]] = {
 _encode_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def group_partitions(names: Iterable[tuple[str, int]]) -> Partitions:
+def group_partitions(partitions: Iterable[tuple[str, int]]) -> Partitions:
     """Group (topic, partition) pairs by topic, in order."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in names:
+    for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
     return tuple((topic, tuple(sorted(topics[topic]))) for topic in sorted(topics))
 
 
-def partition_pairs(partitions: Partitions) -> Iterator[tuple[str, int]]:
-    """Return the (topic, partition) pairs of grouped partitions, in order."""
-    return ((topic, number) for topic, numbers in partitions for number in numbers)
+def partition_pairs(partitions: Partitions) -> Iterator[TopicPartition]:
+    """Return the partitions of a grouped list one by one, in order."""
+    return (TopicPartition(topic, number) for topic, numbers in partitions for number in numbers)
 
 
 def encode(frame: Frame) -> str:
@@ -223,10 +225,10 @@ def encode(frame: Frame) -> str:
 
 
 def decode(text: str | bytes) -> Frame:
-    """Read one message; members that this release does not know are passed over.
+    """Read one message; members that this release does not know are ignored.
 
     Raises:
-        InvalidRequest: it is no frame; the message names the member that is amiss.
+        InvalidRequest: it is not a frame; the message names the invalid member.
 
     """
     try:
@@ -237,7 +239,7 @@ def decode(text: str | bytes) -> Frame:
         raise InvalidRequest("the frame is not a JSON object")
     kind = members.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidRequest(f"type: {kind!r} is no frame of this channel")
+        raise InvalidRequest(f"type: {kind!r} is not a frame of this channel")
     known: dict[str, Any] = {}
     for name, read in _READERS[kind].items():
         if name in members:
@@ -252,7 +254,7 @@ def decode(text: str | bytes) -> Frame:
         raise InvalidRequest(f"{kind} lacks {', '.join(missing)}") from None
 
 
-# -- reading by type hints ---------------------------------------------------------
+# -- Readers for the type hints of frames --------------------------------------------
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
@@ -277,7 +279,7 @@ def _optional(inner: Callable[[Any], Any], value: Any) -> Any:
 
 def _one_of(options: tuple[str, ...], value: Any) -> Any:
     if value not in options:
-        raise ValueError(f"{value!r} is none of {', '.join(options)}")
+        raise ValueError(f"{value!r} is not one of {', '.join(options)}")
     return value
 
 
@@ -287,12 +289,12 @@ def _list_of(inner: Callable[[Any], Any], value: Any) -> Any:
 
 def _row_of(readers: tuple[Callable[[Any], Any], ...], value: Any) -> Any:
     if len(_plain(list, value)) != len(readers):
-        raise ValueError(f"a row of {len(readers)} was expected")
+        raise ValueError(f"expected a row of {len(readers)}")
     return tuple(read(one) for read, one in zip(readers, value, strict=True))
 
 
 def _plain(kind: type[Any], value: Any) -> Any:
-    if type(value) is not kind:  # not isinstance: true is no integer here
+    if type(value) is not kind:  # Not isinstance: in JSON, true is not an integer.
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
 

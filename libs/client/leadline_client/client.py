@@ -1,7 +1,7 @@
 """The two clients: `LeadlineClient` blocks, `AsyncLeadlineClient` awaits.
 
-Both drive the flows of `ClientCore`; a method of theirs is such a flow and the
-way it is driven, so there is one copy of everything, docstrings included.
+Both run the flows of `ClientCore`. Each of their methods is made from one flow, so
+code and docstrings exist once.
 
     with LeadlineClient("http://127.0.0.1:8081") as client:
         client.create_topic(NewTopic("lines", partitions=6, replication_factor=3))
@@ -20,8 +20,9 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from leadline_client import groups
 from leadline_client.core import ClientCore
 from leadline_client.flows import Flow, drive, drive_async
-from leadline_client.http import AsyncHttpxTransport, HttpxTransport
+from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.retry import RetryPolicy
+from leadline_client.stdlib_transport import StdlibTransport
 from leadline_client.transport import AsyncTransport, Transport
 
 P = ParamSpec("P")
@@ -32,7 +33,7 @@ def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientC
     urls = bootstrap.split(",") if isinstance(bootstrap, str) else bootstrap
     addresses = [url.strip() for url in urls if url.strip()]
     return ClientCore(
-        addresses, policy or RetryPolicy(), clock=time.monotonic, chance=random.random
+        addresses, policy or RetryPolicy(), clock=time.monotonic, random=random.random
     )
 
 
@@ -60,7 +61,7 @@ class LeadlineClient:
     """A blocking client of one cluster. Not for use by several threads at once.
 
     `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
-    or separated by commas; the others are found from there.
+    or separated by commas. The client finds the other brokers from there.
     """
 
     def __init__(
@@ -71,10 +72,10 @@ class LeadlineClient:
         transport: Transport | None = None,
     ) -> None:
         self.core = _core(bootstrap, policy)
-        self.transport: Transport = transport or HttpxTransport()
+        self.transport: Transport = transport or StdlibTransport()
 
     def run(self, flow: Flow[T]) -> T:
-        """Drive a flow of this client's core."""
+        """Run a flow of this client's core."""
         return drive(flow, self.transport, time.sleep)
 
     def close(self) -> None:
@@ -96,7 +97,7 @@ class LeadlineClient:
     controller = _blocking(ClientCore.controller)
     elect = _blocking(ClientCore.elect)
     administer = _blocking(ClientCore.administer)
-    consult = _blocking(ClientCore.consult)
+    find_coordinator = _blocking(ClientCore.find_coordinator)
     offsets = _blocking(ClientCore.offsets)
     offset_for_timestamp = _blocking(ClientCore.offset_for_timestamp)
     new_producer_id = _blocking(ClientCore.new_producer_id)
@@ -116,7 +117,7 @@ class LeadlineClient:
 
 
 class AsyncLeadlineClient:
-    """A client of one cluster for use on an event loop, by any number of its tasks."""
+    """A client of one cluster for an event loop; any number of tasks may share it."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class AsyncLeadlineClient:
         self.transport: AsyncTransport = transport or AsyncHttpxTransport()
 
     async def run(self, flow: Flow[T]) -> T:
-        """Drive a flow of this client's core."""
+        """Run a flow of this client's core."""
         return await drive_async(flow, self.transport, asyncio.sleep)
 
     async def aclose(self) -> None:
@@ -151,7 +152,7 @@ class AsyncLeadlineClient:
     controller = _awaiting(ClientCore.controller)
     elect = _awaiting(ClientCore.elect)
     administer = _awaiting(ClientCore.administer)
-    consult = _awaiting(ClientCore.consult)
+    find_coordinator = _awaiting(ClientCore.find_coordinator)
     offsets = _awaiting(ClientCore.offsets)
     offset_for_timestamp = _awaiting(ClientCore.offset_for_timestamp)
     new_producer_id = _awaiting(ClientCore.new_producer_id)

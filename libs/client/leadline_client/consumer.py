@@ -1,13 +1,14 @@
-"""Consumers: several partitions side by side, chosen by hand or shared out within a group.
+"""Consumers of several partitions, which the application or a group's coordinator assigns.
 
-`AsyncConsumer` runs on an event loop; `Consumer` is the same one on a thread of its
-own. With a group, `subscribe` joins it; the coordinator says which partitions are
-this consumer's, and committed offsets say where to go on.
+`AsyncConsumer` runs on an event loop; `Consumer` runs one on a thread of its own. With a
+group, `subscribe` joins it: the coordinator assigns partitions to the consumer, which
+begins at their committed offsets. Methods take partitions as plain (topic, partition)
+tuples or as `TopicPartition`.
 
     with Consumer("http://127.0.0.1:9091", "billing") as consumer:
         consumer.subscribe(["orders"])
-        for one in consumer:
-            print(one.topic, one.partition, one.record.value)
+        for consumed in consumer:
+            print(consumed.topic, consumed.partition, consumed.record.value)
 """
 
 from __future__ import annotations
@@ -15,15 +16,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
+from itertools import starmap
 from typing import Self
 
 from leadline_client.client import AsyncLeadlineClient
@@ -37,20 +32,19 @@ from leadline_client.consumer_settings import (
 from leadline_client.errors import InvalidRequest, LeadlineError
 from leadline_client.event_loop_thread import EventLoopThread
 from leadline_client.fetching import ConsumedRecord, Fetcher
-from leadline_client.groups import committed
-from leadline_client.membership import TopicPartition
+from leadline_client.groups import PartitionOffsetMap, committed
 from leadline_client.reading import ReadLimits, Start
+from leadline_client.wire import TopicPartition
 
 _LIMITS = ReadLimits()
-
 _DEFAULTS = ConsumerSettings()
-_NOBODY = RebalanceListener()
+_NO_CALLBACKS = RebalanceListener()
 
 
 class AsyncConsumer:
-    """A consumer on the running event loop; one task at a time may poll it.
+    """A consumer on the running event loop; only one task at a time may poll it.
 
-    `group` is needed for `subscribe` and `commit`, not for `assign`.
+    `subscribe` and `commit` need a `group`, `assign` does not.
     """
 
     def __init__(
@@ -59,7 +53,7 @@ class AsyncConsumer:
         group: str | None = None,
         *,
         settings: ConsumerSettings = _DEFAULTS,
-        listener: RebalanceListener = _NOBODY,
+        listener: RebalanceListener = _NO_CALLBACKS,
         limits: ReadLimits = _LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -68,22 +62,24 @@ class AsyncConsumer:
         self._settings = settings
         self._listener = listener
         self._fetcher = Fetcher(client, limits, self._recover)
-        self._part: ConsumerCoordinator | None = None
+        self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
 
     @property
     def assignment(self) -> Partitions:
-        """The partitions that are read: of a group, those that the application was told of."""
-        return self._fetcher.partitions if self._part is None else self._part.assignment
+        """The assigned partitions; with a group, those of which the listener has been called."""
+        return (
+            self._fetcher.partitions if self._coordinator is None else self._coordinator.assignment
+        )
 
     @property
     def threads(self) -> tuple[Partitions, ...]:
-        """The assignment by thread, for a consumer that asked for several."""
-        return () if self._part is None else self._part.threads
+        """The assignment by thread, if the settings ask for several threads."""
+        return () if self._coordinator is None else self._coordinator.threads
 
     @property
     def paused(self) -> Partitions:
-        """The partitions that give nothing until they are resumed."""
+        """The paused partitions."""
         return self._fetcher.paused()
 
     async def subscribe(
@@ -91,101 +87,109 @@ class AsyncConsumer:
     ) -> None:
         """Join the group for these topics, or for all whose whole name matches `pattern` (RE2).
 
-        Returns at once: `poll` raises what goes wrong. Called again, it changes what
-        is asked for.
+        Returns at once; later errors are raised by `poll`. Another call changes the
+        subscription.
         """
         if (topics is None) == (pattern is None):
-            raise InvalidRequest("subscribe takes topics, or else a pattern")
-        if self._part is None and self._fetcher.partitions:
-            raise InvalidRequest("partitions were assigned by hand: subscribe with a new consumer")
-        if self._part is None:
-            self._part = self._participation(self._named_group())
-        await self._part.subscribe(self._settings.subscription(topics, pattern))
+            raise InvalidRequest("subscribe takes either topics or a pattern")
+        if self._coordinator is None and self._fetcher.partitions:
+            raise InvalidRequest("assign was called: subscribe with a new consumer")
+        if self._coordinator is None:
+            self._coordinator = self._new_coordinator(self._named_group())
+        await self._coordinator.subscribe(self._settings.subscription(topics, pattern))
 
-    async def assign(self, partitions: Sequence[TopicPartition], start: Start = "earliest") -> None:
-        """Read exactly `partitions` from now on; those read already keep their place."""
-        if self._part is not None:
-            raise InvalidRequest("the group assigns the partitions of a consumer that subscribed")
-        self._fetcher.remove([one for one in self._fetcher.partitions if one not in partitions])
-        for partition in partitions:
-            self._fetcher.add(partition, start)
+    async def assign(
+        self, partitions: Iterable[tuple[str, int]], start: Start = "earliest"
+    ) -> None:
+        """Read exactly `partitions` from now on; those read already keep their positions."""
+        if self._coordinator is not None:
+            raise InvalidRequest(
+                "the group assigns the partitions of a consumer that has subscribed"
+            )
+        assigned = [TopicPartition(*partition) for partition in partitions]
+        self._fetcher.remove(set(self._fetcher.partitions).difference(assigned))
+        for topic_partition in assigned:
+            self._fetcher.add(topic_partition, start)
 
-    async def seek(self, partition: TopicPartition, start: Start) -> None:
-        """Read on from elsewhere; what was fetched and not delivered is dropped."""
-        self._fetcher.seek(partition, start)
-        if self._part is not None:
-            self._part.sought(partition)
+    async def seek(self, partition: tuple[str, int], start: Start) -> None:
+        """Continue at `start`; records that were fetched but not delivered are dropped."""
+        topic_partition = TopicPartition(*partition)
+        self._fetcher.seek(topic_partition, start)
+        if self._coordinator is not None:
+            self._coordinator.mark_sought(topic_partition)
 
-    async def seek_to_time(self, partition: TopicPartition, timestamp: int) -> int:
-        """Read on from the first record of `timestamp` (Unix ms) or later."""
-        offset = await self._fetcher.seek_to_time(partition, timestamp)
-        if self._part is not None:
-            self._part.sought(partition)
+    async def seek_to_time(self, partition: tuple[str, int], timestamp: int) -> int:
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
+        topic_partition = TopicPartition(*partition)
+        offset = await self._fetcher.seek_to_time(topic_partition, timestamp)
+        if self._coordinator is not None:
+            self._coordinator.mark_sought(topic_partition)
         return offset
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give nothing of these; they stay this consumer's, and keep their place."""
-        self._fetcher.pause(partitions, paused=True)
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Deliver no records of these; they stay assigned and keep their positions."""
+        self._fetcher.pause(starmap(TopicPartition, partitions), paused=True)
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give records of these again."""
-        self._fetcher.pause(partitions, paused=False)
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Deliver records of these again."""
+        self._fetcher.pause(starmap(TopicPartition, partitions), paused=False)
 
-    async def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to be delivered.
+    async def position(self, partition: tuple[str, int]) -> int:
+        """Return the offset of the next record to deliver.
 
-        Reading ahead is not counted: only `poll` moves it.
+        Only `poll` moves it, not reading ahead.
         """
-        return await self._fetcher.position(partition)
+        return await self._fetcher.position(TopicPartition(*partition))
 
     async def committed(self) -> dict[TopicPartition, int]:
         """Return the committed offsets of the group."""
         return await self._client.run(committed(self._client.core, self._named_group()))
 
     async def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_s: float = 30.0
+        self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0
     ) -> None:
-        """Commit `offsets`, or else the position of every partition: all that was delivered.
+        """Commit `offsets`, or else the position of every partition: all delivered records.
 
         Raises:
-            LeadlineError: nothing is committed; StaleGeneration, PartitionNotOwned and
-                UnknownMember mean that a partition is somebody else's now.
+            LeadlineError: nothing was committed; StaleGeneration, PartitionNotOwned and
+                UnknownMember mean that another member may own a partition now.
 
         """
-        part = self._part or self._participation(self._named_group())
+        coordinator = self._coordinator or self._new_coordinator(self._named_group())
         if offsets is None:
             known = ((one, self._fetcher.known_position(one)) for one in self.assignment)
             offsets = {one: offset for one, offset in known if offset >= 0}
-        await part.commit(offsets, timeout_s)
+        named = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
+        await coordinator.commit(named, timeout_s)
 
     async def poll(
         self, timeout_s: float = 1.0, max_records: int | None = None
     ) -> list[ConsumedRecord]:
-        """Return what has come for any partition; empty after `timeout_s` without anything.
+        """Return new records of any partitions; none if none came within `timeout_s`.
 
-        Calling it says that the records of the last poll are consumed. It calls the
-        listener when partitions come or go. Raises whatever a partition's read
-        raises, the others are not disturbed; and why the group cannot be joined.
+        A call declares the records of the previous poll consumed. It calls the listener
+        when the assignment changes. It raises the error of a failed read, which does not
+        affect other partitions, and the error that keeps the consumer out of its group.
         """
         deadline_s = self._clock() + timeout_s
-        while isinstance(turn := await self.turn(deadline_s, max_records), Notice):
-            await self._tell(turn)
-        return turn
+        while isinstance(step := await self.poll_step(deadline_s, max_records), Notice):
+            await self._call_listener(step)
+        return step
 
-    async def turn(
+    async def poll_step(
         self, deadline_s: float, max_records: int | None = None
     ) -> Notice | list[ConsumedRecord]:
-        """Go on until there are records, or a change that the application is to be told of.
+        """Wait until there are records, or a notice for which the listener must be called.
 
-        Who calls this instead of `poll` passes each notice to `told` when it was.
+        A caller of this instead of `poll` passes each notice to `notice_handled` afterwards.
         """
         limit = max_records or self._settings.max_poll_records
-        if self._part is not None:
-            self._part.come_back()
-        await asyncio.sleep(0)  # whoever polls without a pause must not keep pings unanswered
+        if self._coordinator is not None:
+            self._coordinator.mark_consumed()
+        await asyncio.sleep(0)  # Polls without a pause must not delay answers to pings.
         while True:
             self._fetcher.news.clear()
-            if self._part is not None and (notice := await self._part.next_notice()):
+            if self._coordinator is not None and (notice := await self._coordinator.next_notice()):
                 return notice
             records = self._take(limit)
             left_s = deadline_s - self._clock()
@@ -196,40 +200,40 @@ class AsyncConsumer:
             except TimeoutError:
                 return self._take(limit)
 
-    def told(self, notice: Notice) -> None:
-        """Take note that the application was told of a change."""
-        if self._part is not None:
-            self._part.done(notice)
+    def notice_handled(self, notice: Notice) -> None:
+        """Note that the listener has returned."""
+        if self._coordinator is not None:
+            self._coordinator.notice_handled(notice)
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        """Give record after record; each is consumed when the next is asked for."""
+        """Yield record after record; asking for the next one declares a record consumed."""
         while True:
             for record in await self.poll(max_records=1):
                 yield record
 
     async def aclose(self, *, consumed: bool = True) -> None:
-        """Commit, tell the listener, leave the group, stop reading. The client stays open.
+        """Commit, call the listener, leave the group, stop reading. The client stays open.
 
-        `consumed`: whether what the last poll gave counts as consumed. A static member
-        does not leave: it has until its grace time is over to come back.
+        `consumed`: whether the records of the last poll count as consumed. A static member
+        does not leave: it keeps its partitions if it returns within its grace time.
         """
         try:
-            while (notice := await self.last_notice(consumed=consumed)) is not None:
-                await self._tell(notice)
-        finally:  # a member that consumes nothing would keep its partitions from the others
-            if self._part is not None:
-                await self._part.leave(quietly=self._settings.instance_id is not None)
-                self._part = None
+            while (notice := await self.closing_notice(consumed=consumed)) is not None:
+                await self._call_listener(notice)
+        finally:  # A member that does not leave would keep its partitions without reading them.
+            if self._coordinator is not None:
+                await self._coordinator.leave(quietly=self._settings.instance_id is not None)
+                self._coordinator = None
             await self._fetcher.aclose()
 
-    async def last_notice(self, *, consumed: bool) -> Notice | None:
-        """Return what the application is still to be told of at the close."""
-        if self._part is None:
+    async def closing_notice(self, *, consumed: bool) -> Notice | None:
+        """Return the next notice for which the listener must be called at the close."""
+        if self._coordinator is None:
             return None
         if consumed:
-            self._part.come_back()
-        self._part.give_all_up()
-        return await self._part.next_notice()
+            self._coordinator.mark_consumed()
+        self._coordinator.revoke_all()
+        return await self._coordinator.next_notice()
 
     async def __aenter__(self) -> Self:
         return self
@@ -238,44 +242,45 @@ class AsyncConsumer:
         await self.aclose(consumed=kind is None)
 
     def _take(self, limit: int) -> list[ConsumedRecord]:
-        part = self._part
-        if part is None:
+        coordinator = self._coordinator
+        if coordinator is None:
             self._fetcher.start_reads()
             return self._fetcher.take(limit)
-        part.check()
+        coordinator.check()
         self._fetcher.start_reads()
-        if not part.may_give():
+        if not coordinator.may_deliver():
             return []
         records = self._fetcher.take(limit)
-        part.gave(records)
+        coordinator.mark_delivered(records)
         return records
 
-    async def _tell(self, notice: Notice) -> None:
+    async def _call_listener(self, notice: Notice) -> None:
         try:
             waiting = self._listener.call(notice)
             if inspect.isawaitable(waiting):
                 await waiting
-        finally:  # the coordinator, and so the whole group, waits for it
-            self.told(notice)
+        finally:  # The coordinator, and with it the whole group, waits for this.
+            self.notice_handled(notice)
 
-    def _recover(self, partition: TopicPartition, error: LeadlineError) -> bool:
-        return self._part is not None and self._part.recover(partition, error)
+    def _recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
+        coordinator = self._coordinator
+        return coordinator is not None and coordinator.recover(topic_partition, error)
 
     def _named_group(self) -> str:
         if self._group is None:
             raise InvalidRequest("the consumer has no group")
         return self._group
 
-    def _participation(self, group: str) -> ConsumerCoordinator:
+    def _new_coordinator(self, group: str) -> ConsumerCoordinator:
         return ConsumerCoordinator(
             self._client, group, self._fetcher, self._settings, clock=self._clock
         )
 
 
 class Consumer:
-    """A consumer for code without an event loop; the listener is called on the polling thread.
+    """A consumer for code without an event loop; it calls the listener on the polling thread.
 
-    One thread at a time may poll it; any thread may `close` it after that.
+    Only one thread at a time may poll it; after that any thread may `close` it.
     """
 
     def __init__(
@@ -284,7 +289,7 @@ class Consumer:
         group: str | None = None,
         *,
         settings: ConsumerSettings = _DEFAULTS,
-        listener: RebalanceListener = _NOBODY,
+        listener: RebalanceListener = _NO_CALLBACKS,
         limits: ReadLimits = _LIMITS,
     ) -> None:
         self._thread = EventLoopThread("leadline-consumer")
@@ -294,82 +299,80 @@ class Consumer:
 
     @property
     def assignment(self) -> Partitions:
-        """The partitions that are read: of a group, those that the application was told of."""
+        """The assigned partitions; with a group, those of which the listener has been called."""
         return self._consumer.assignment
 
     @property
     def threads(self) -> tuple[Partitions, ...]:
-        """The assignment by thread, for a consumer that asked for several."""
+        """The assignment by thread, if the settings ask for several threads."""
         return self._consumer.threads
 
     @property
     def paused(self) -> Partitions:
-        """The partitions that give nothing until they are resumed."""
+        """The paused partitions."""
         return self._consumer.paused
 
     def subscribe(self, topics: Sequence[str] | None = None, *, pattern: str | None = None) -> None:
         """Join the group; see `AsyncConsumer.subscribe`."""
         self._thread.run(self._consumer.subscribe(topics, pattern=pattern))
 
-    def assign(self, partitions: Sequence[TopicPartition], start: Start = "earliest") -> None:
-        """Read exactly `partitions` from now on; those read already keep their place."""
+    def assign(self, partitions: Iterable[tuple[str, int]], start: Start = "earliest") -> None:
+        """Read exactly `partitions` from now on; those read already keep their positions."""
         self._thread.run(self._consumer.assign(partitions, start))
 
-    def seek(self, partition: TopicPartition, start: Start) -> None:
-        """Read on from elsewhere."""
+    def seek(self, partition: tuple[str, int], start: Start) -> None:
+        """Continue at `start`; see `AsyncConsumer.seek`."""
         self._thread.run(self._consumer.seek(partition, start))
 
-    def seek_to_time(self, partition: TopicPartition, timestamp: int) -> int:
-        """Read on from the first record of `timestamp` (Unix ms) or later."""
+    def seek_to_time(self, partition: tuple[str, int], timestamp: int) -> int:
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
         return self._thread.run(self._consumer.seek_to_time(partition, timestamp))
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give nothing of these; they stay this consumer's, and keep their place."""
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Deliver no records of these; they stay assigned and keep their positions."""
         self._thread.call(lambda: self._consumer.pause(partitions))
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Give records of these again."""
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Deliver records of these again."""
         self._thread.call(lambda: self._consumer.resume(partitions))
 
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to be delivered."""
+    def position(self, partition: tuple[str, int]) -> int:
+        """Return the offset of the next record to deliver."""
         return self._thread.run(self._consumer.position(partition))
 
     def committed(self) -> dict[TopicPartition, int]:
         """Return the committed offsets of the group."""
         return self._thread.run(self._consumer.committed())
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_s: float = 30.0
-    ) -> None:
-        """Commit `offsets`, or else all that was delivered; see `AsyncConsumer.commit`."""
+    def commit(self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0) -> None:
+        """Commit `offsets`, or else all delivered records; see `AsyncConsumer.commit`."""
         self._thread.run(self._consumer.commit(offsets, timeout_s=timeout_s))
 
     def commit_async(
-        self, offsets: Mapping[TopicPartition, int] | None = None, *, timeout_s: float = 30.0
+        self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0
     ) -> ThreadFuture[None]:
-        """Commit without waiting; the future raises what `commit` would."""
+        """Commit without waiting; the future raises the errors of `commit`."""
         return self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
 
     def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumedRecord]:
-        """Return what has come for any partition; see `AsyncConsumer.poll`."""
+        """Return new records of any partitions; see `AsyncConsumer.poll`."""
         deadline_s = time.monotonic() + timeout_s
         while True:
-            turn = self._thread.run(self._consumer.turn(deadline_s, max_records))
-            if not isinstance(turn, Notice):
-                return turn
-            self._tell(turn)
+            step = self._thread.run(self._consumer.poll_step(deadline_s, max_records))
+            if not isinstance(step, Notice):
+                return step
+            self._call_listener(step)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Give record after record; each is consumed when the next is asked for."""
+        """Yield record after record; asking for the next one declares a record consumed."""
         while True:
             yield from self.poll(max_records=1)
 
     def close(self, *, consumed: bool = True) -> None:
         """Leave the group, stop reading, close the connections; see `AsyncConsumer.aclose`."""
         try:
-            while notice := self._thread.run(self._consumer.last_notice(consumed=consumed)):
-                self._tell(notice)
+            while notice := self._thread.run(self._consumer.closing_notice(consumed=consumed)):
+                self._call_listener(notice)
         finally:
             self._end(consumed=consumed)
 
@@ -379,11 +382,11 @@ class Consumer:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(consumed=kind is None)
 
-    def _tell(self, notice: Notice) -> None:
+    def _call_listener(self, notice: Notice) -> None:
         try:
             self._listener.call(notice)
         finally:
-            self._thread.call(lambda: self._consumer.told(notice))
+            self._thread.call(lambda: self._consumer.notice_handled(notice))
 
     def _end(self, *, consumed: bool) -> None:
         try:

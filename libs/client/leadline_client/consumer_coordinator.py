@@ -1,18 +1,17 @@
-"""Between a group session and an application: what to tell it, what to commit for it.
+"""The consumer's side of its group: rebalance notices, and commits of offsets.
 
-The application hears of changes only when it polls, so that nothing is taken from
-under its hands: a Stop waits for it, as long as the coordinator can wait.
+The application learns of a rebalance only when it polls, so no partition is taken away while it
+processes records of it: a Stop waits for the next poll, as long as the coordinator can wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from leadline_client.client import AsyncLeadlineClient
-from leadline_client.commit_tracker import Progress
 from leadline_client.consumer_settings import ConsumerSettings, Notice
 from leadline_client.errors import (
     CoordinatorNotAvailable,
@@ -28,13 +27,68 @@ from leadline_client.errors import (
 from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.group_session import Clock, GroupSession
 from leadline_client.groups import commit_offsets
-from leadline_client.membership import Subscription, Take, TopicPartition
+from leadline_client.membership import AssignPartitions, ConsumerSubscription
+from leadline_client.wire import TopicPartition
 
-_QUICK_S: Final = 0.2
+_RETRY_PAUSE_S: Final = 0.2
+
+
+class CommitTracker:
+    """Knows of each partition the offsets of the next record: consumed, and committed.
+
+    Records count as consumed when the application polls again, or when it is asked to give up
+    their partition and agrees: not when `poll` returns them, and never before.
+    """
+
+    def __init__(self) -> None:
+        self._delivered: set[TopicPartition] = set()
+        self._consumed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, int] = {}
+
+    def add(self, topic_partition: TopicPartition, committed: int | None) -> None:
+        """Track a new partition, from its committed offset on.
+
+        Its first position counts as delivered, so that it is committed even without a record: after
+        a restart the consumer should begin there again.
+        """
+        self.remove([topic_partition])
+        self._delivered.add(topic_partition)
+        if committed is not None:
+            self._committed[topic_partition] = committed
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Stop tracking partitions."""
+        for topic_partition in topic_partitions:
+            self._delivered.discard(topic_partition)
+            self._consumed.pop(topic_partition, None)
+            self._committed.pop(topic_partition, None)
+
+    def mark_delivered(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Note that the application has got records of these partitions, or a new position."""
+        self._delivered.update(topic_partitions)
+
+    def mark_consumed(self, position: Callable[[TopicPartition], int]) -> None:
+        """Count all delivered records as consumed; `position` returns the next offset, or -1."""
+        positions = {one: position(one) for one in self._delivered}
+        self._consumed |= {one: offset for one, offset in positions.items() if offset >= 0}
+        self._delivered = {one for one, offset in positions.items() if offset < 0}
+
+    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Note offsets that the coordinator has committed."""
+        self._committed.update(offsets)
+
+    def uncommitted(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the consumed offsets of these partitions that are not committed yet."""
+        consumed = ((one, self._consumed.get(one)) for one in topic_partitions)
+        return {
+            one: offset
+            for one, offset in consumed
+            if offset is not None and offset != self._committed.get(one)
+        }
 
 
 class ConsumerCoordinator:
-    """One consumer's part in its group; the session's `Application`."""
+    """One consumer's part in its group; it is the `SessionListener` of its session."""
 
     def __init__(
         self,
@@ -51,11 +105,11 @@ class ConsumerCoordinator:
         self._offset_reset = settings.offset_reset
         self._clock = clock
         self._session: GroupSession | None = None
-        self._told: set[TopicPartition] = set()
+        self._assigned: set[TopicPartition] = set()
         self._notices: deque[Notice] = deque()
-        self._going: set[TopicPartition] = set()
+        self._revoking: set[TopicPartition] = set()
         self._closing = False
-        self._progress = Progress()
+        self._commits = CommitTracker()
         self._committing = asyncio.Lock()
         self._auto_commit_ms = settings.auto_commit_ms
         self._committer: asyncio.Task[None] | None = None
@@ -63,18 +117,18 @@ class ConsumerCoordinator:
 
     @property
     def session(self) -> GroupSession:
-        """The membership, as long as there is one."""
+        """The session of a consumer that has subscribed."""
         if self._session is None:
             raise RuntimeError("the consumer has not subscribed")
         return self._session
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """What the application was told that it has."""
-        return tuple(sorted(self._told))
+        """The partitions of which the application knows that they are assigned to it."""
+        return tuple(sorted(self._assigned))
 
-    async def subscribe(self, subscription: Subscription) -> None:
-        """Join, or ask for something else."""
+    async def subscribe(self, subscription: ConsumerSubscription) -> None:
+        """Join the group, or change the subscription."""
         if self._session is not None:
             await self._session.resubscribe(subscription)
             return
@@ -82,124 +136,124 @@ class ConsumerCoordinator:
             self._client, self._group, subscription, self, clock=self._clock
         )
         if self._auto_commit_ms is not None:
-            committing = self._commit_now_and_then(self._auto_commit_ms / 1000)
+            committing = self._commit_periodically(self._auto_commit_ms / 1000)
             self._committer = asyncio.create_task(committing)
 
-    # -- what the session says ------------------------------------------------
+    # -- Called by the session -------------------------------------------------
 
-    def take(self, taken: Take) -> None:
-        """Begin to read what was added, and have the application told of it."""
+    def on_assigned(self, assigned: AssignPartitions) -> None:
+        """Begin to read new partitions, and queue a notice for the application."""
         if self._closing:
             return
-        for partition, offset in taken.added:
-            self._progress.begin(partition, offset)
-            self._begin(partition, offset)
-        self.threads = taken.threads
-        assigned = (*(one for one, _ in taken.added), *self._keep())
-        if assigned:
-            self._notices.append(Notice("assigned", assigned))
+        for topic_partition, offset in assigned.added:
+            self._commits.add(topic_partition, offset)
+            self._start_reading(topic_partition, offset)
+        self.threads = assigned.threads
+        new = (*(one for one, _ in assigned.added), *self._keep_revoked())
+        if new:
+            self._notices.append(Notice("assigned", new))
 
-    def give_up(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """Ask the application to come back; give up at once what it was not told of yet."""
-        asked = self._asked()
+    def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Ask the application to give up partitions; drop at once those that it does not know."""
+        revoked = self._revoked()
         known = self._known()
-        untold = [one for one in partitions if one not in known]
-        told = tuple(one for one in partitions if one in known - asked)
-        self._drop(untold)
-        if told:
-            self._notices.append(Notice("revoked", told))
-        self.session.given_up(untold)
+        unknown = [one for one in partitions if one not in known]
+        to_revoke = tuple(one for one in partitions if one in known - revoked)
+        self._drop(unknown)
+        if to_revoke:
+            self._notices.append(Notice("revoked", to_revoke))
+        self.session.confirm_revoked(unknown)
 
-    def lose(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """Stop reading at once; the application hears of it when it comes back."""
-        known = self._known() - self._going
-        told = tuple(one for one in partitions if one in known)
-        self._going.difference_update(partitions)
+    def on_lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Stop reading at once; the application learns of it at its next poll."""
+        known = self._known() - self._revoking
+        lost = tuple(one for one in partitions if one in known)
+        self._revoking.difference_update(partitions)
         self._drop(partitions)
-        if told:
-            self._notices.append(Notice("lost", told))
+        if lost:
+            self._notices.append(Notice("lost", lost))
 
-    def wake(self) -> None:
-        """Have a waiting poll look again."""
+    def on_change(self) -> None:
+        """Have a waiting poll check again."""
         self._fetcher.news.set()
 
-    # -- what the application does --------------------------------------------
+    # -- Called by the consumer ------------------------------------------------
 
-    def come_back(self) -> None:
-        """Take note that the application has done with what it was given."""
-        self._progress.come_back(self._fetcher.known_position)
+    def mark_consumed(self) -> None:
+        """Note that the application has processed all records that it got."""
+        self._commits.mark_consumed(self._fetcher.known_position)
 
-    def gave(self, records: Iterable[ConsumedRecord]) -> None:
-        """Take note of what the application has in its hands."""
-        self._progress.give({(one.topic, one.partition) for one in records})
+    def mark_delivered(self, records: Iterable[ConsumedRecord]) -> None:
+        """Note records that the application gets."""
+        self._commits.mark_delivered({consumed.topic_partition for consumed in records})
 
-    def sought(self, partition: TopicPartition) -> None:
-        """Take note that the application has chosen another place."""
-        self._progress.give([partition])
+    def mark_sought(self, topic_partition: TopicPartition) -> None:
+        """Note that the application has chosen another position."""
+        self._commits.mark_delivered([topic_partition])
 
     def check(self) -> None:
-        """Raise what has put an end to the membership for good."""
+        """Raise the error that has ended the membership, if any."""
         if self.session.error is not None:
             raise self.session.error
 
-    def may_give(self) -> bool:
-        """Tell whether records may be given out at this moment."""
+    def may_deliver(self) -> bool:
+        """Tell whether the application may get records now."""
         return not self._notices and self.session.may_consume()
 
     async def next_notice(self) -> Notice | None:
-        """Return what the application is to be told next; call `done` when it was.
+        """Return the next notice for the application; call `notice_handled` after its listener.
 
-        What it has consumed of revoked partitions is committed before.
+        Before a notice of revoked partitions, their consumed offsets are committed.
         """
         if not self._notices:
             return None
         notice = self._notices.popleft()
         if notice.kind == "assigned":
-            self._told.update(notice.partitions)
+            self._assigned.update(notice.partitions)
         elif notice.kind == "revoked":
-            self._going.update(notice.partitions)
+            self._revoking.update(notice.partitions)
             await self._auto_commit(self.session.answer_within_s)
         return notice
 
-    def done(self, notice: Notice) -> None:
-        """Take note that the application was told."""
+    def notice_handled(self, notice: Notice) -> None:
+        """Note that the application's listener has returned."""
         if notice.kind == "assigned":
             return
-        self._told.difference_update(notice.partitions)
-        # What was lost while the application was giving it up may have been taken anew already.
-        given_up = self._going.intersection(notice.partitions)
-        self._going -= given_up
-        self._fetcher.remove(given_up)
-        self._progress.forget(given_up)
-        self.session.given_up(given_up)
+        self._assigned.difference_update(notice.partitions)
+        # While the listener ran, a partition may have been lost and assigned again.
+        revoked = self._revoking.intersection(notice.partitions)
+        self._revoking -= revoked
+        self._fetcher.remove(revoked)
+        self._commits.remove(revoked)
+        self.session.confirm_revoked(revoked)
 
-    def give_all_up(self) -> None:
-        """Ask the application to give up everything, and take nothing more: it is closing."""
+    def revoke_all(self) -> None:
+        """Revoke all partitions, and accept no more of them, because the consumer closes."""
         self._closing = True
-        self.give_up(tuple(sorted(self.session.owned)))
+        self.on_revoked(tuple(sorted(self.session.owned)))
 
     async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Commit offsets of owned partitions, waiting out a rebalance or a new coordinator.
+        """Commit offsets of owned partitions; wait for a rebalance or a new coordinator.
 
         Raises:
             LeadlineError: not committed: PartitionNotOwned, UnknownMember, StaleGeneration, …
 
         """
-        give_up_s = self._clock() + timeout_s
+        deadline_s = self._clock() + timeout_s
         async with self._committing:
             while offsets:
-                left_s = give_up_s - self._clock()
+                left_s = deadline_s - self._clock()
                 try:
                     await self._commit_once(offsets, left_s)
                 except (StaleGeneration, RebalanceInProgress, CoordinatorNotAvailable):
-                    if not await self._may_try_again(left_s):
+                    if not await self._may_retry(left_s):
                         raise
                 else:
-                    self._progress.commit(offsets)
+                    self._commits.mark_committed(offsets)
                     return
 
     async def leave(self, *, quietly: bool) -> None:
-        """Leave the group, when everything is given up."""
+        """Leave the group, once the application has given up all partitions."""
         if self._session is None:
             return
         if self._committer is not None:
@@ -208,99 +262,98 @@ class ConsumerCoordinator:
         await self._session.leave(quietly=quietly)
         self._session = None
 
-    # -- inside ----------------------------------------------------------------
+    def recover(self, topic_partition: TopicPartition, error: LeadlineError) -> bool:
+        """Handle a failed read; see `fetching.Recover`."""
+        if isinstance(error, UnknownTopic | UnknownPartition):
+            return True  # The partition was deleted: the coordinator will revoke it.
+        if isinstance(error, OffsetOutOfRange | TopicIdMismatch) and self._offset_reset != "error":
+            self._fetcher.restart(topic_partition, self._offset_reset)
+            self._commits.add(topic_partition, None)  # Consumed offsets belong to another log.
+            return True
+        return False
+
+    # -- Internal ---------------------------------------------------------------
 
     def _known(self) -> set[TopicPartition]:
-        """Return what the application has and may keep, as far as it was told."""
-        return self._told - self._queued("lost")
+        """Return the partitions that the application knows of and has not lost."""
+        return self._assigned - self._queued("lost")
 
-    def _asked(self) -> set[TopicPartition]:
-        """Return what the application is giving up, or will when it comes back."""
-        return self._going | self._queued("revoked")
+    def _revoked(self) -> set[TopicPartition]:
+        """Return the partitions that the application is giving up, or will at its next poll."""
+        return self._revoking | self._queued("revoked")
 
     def _queued(self, kind: str) -> set[TopicPartition]:
         return {one for notice in self._notices if notice.kind == kind for one in notice.partitions}
 
-    def _begin(self, partition: TopicPartition, offset: int | None) -> None:
+    def _start_reading(self, topic_partition: TopicPartition, offset: int | None) -> None:
         if offset is not None:
-            self._fetcher.add(partition, offset)
+            self._fetcher.add(topic_partition, offset)
         elif self._offset_reset == "error":
-            problem = f"{partition[0]}-{partition[1]} has no committed offset to begin at"
-            self._fetcher.add_stuck(partition, OffsetOutOfRange(problem))
+            problem = f"{topic_partition} has no committed offset to begin at"
+            self._fetcher.add_stuck(topic_partition, OffsetOutOfRange(problem))
         else:
-            self._fetcher.add(partition, self._offset_reset)
+            self._fetcher.add(topic_partition, self._offset_reset)
 
-    def recover(self, partition: TopicPartition, error: LeadlineError) -> bool:
-        """Deal with a read that failed; see `fetching.Recover`."""
-        if isinstance(error, UnknownTopic | UnknownPartition):
-            return True  # deleted: the coordinator takes it away soon
-        if isinstance(error, OffsetOutOfRange | TopicIdMismatch) and self._offset_reset != "error":
-            self._fetcher.restart(partition, self._offset_reset)
-            self._progress.begin(partition, None)  # what was consumed was of another log
-            return True
-        return False
+    def _keep_revoked(self) -> tuple[TopicPartition, ...]:
+        """Keep revoked partitions that a Start has assigned to this consumer again.
 
-    def _keep(self) -> tuple[TopicPartition, ...]:
-        """Keep what the application is still being asked for, and a Start has left here.
-
-        It was asked over a channel that has ended since. What it is told at this moment
-        to be revoked is returned: that is to be assigned to it anew.
+        Their Stop came over a channel that has ended. Partitions whose revocation the application
+        is handling now are returned: they need a new notice of assignment.
         """
-        kept = self._asked() & self.session.owned
-        self._withdraw(kept)
-        revoked = tuple(sorted(self._going & kept))
-        self._going.difference_update(revoked)
-        return revoked
+        kept = self._revoked() & self.session.owned
+        self._withdraw_notices(kept)
+        revoking = tuple(sorted(self._revoking & kept))
+        self._revoking.difference_update(revoking)
+        return revoking
 
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these no longer, and take back notices of them that nobody saw."""
-        gone = frozenset(partitions)
-        self._fetcher.remove(gone)
-        self._progress.forget(gone)
-        self._withdraw(gone)
+    def _drop(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Stop reading these, and withdraw their queued notices."""
+        dropped = frozenset(topic_partitions)
+        self._fetcher.remove(dropped)
+        self._commits.remove(dropped)
+        self._withdraw_notices(dropped)
 
-    def _withdraw(self, partitions: Collection[TopicPartition]) -> None:
-        """Take back what of these the application was still to be told, but for losses."""
-        self._notices = deque(
-            kept for notice in self._notices if (kept := _without(notice, partitions)).partitions
-        )
+    def _withdraw_notices(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Remove these partitions from the queued notices, except from notices of losses."""
+        notices = (_without(notice, topic_partitions) for notice in self._notices)
+        self._notices = deque(notice for notice in notices if notice.partitions)
 
     async def _commit_once(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        standing = None if self._session is None else self._session.standing
-        if self._session is not None and standing is None:
-            raise UnknownMember("the consumer is no member of its group at present")
-        flow = commit_offsets(
-            self._client.core, self._group, offsets, standing, timeout_s=max(timeout_s, _QUICK_S)
-        )
+        metadata = None if self._session is None else self._session.group_metadata
+        if self._session is not None and metadata is None:
+            raise UnknownMember("the consumer is not a member of its group now")
+        limit_s = max(timeout_s, _RETRY_PAUSE_S)
+        flow = commit_offsets(self._client.core, self._group, offsets, metadata, timeout_s=limit_s)
         await self._client.run(flow)
 
-    async def _may_try_again(self, left_s: float) -> bool:
-        """Wait for the next Start; not while the application itself is being waited for."""
-        if self._session is None or self._asked() or left_s <= 0:
+    async def _may_retry(self, left_s: float) -> bool:
+        """Wait for the next Start, unless that Start waits for the application."""
+        if self._session is None or self._revoked() or left_s <= 0:
             return False
-        await asyncio.sleep(_QUICK_S)
+        await asyncio.sleep(_RETRY_PAUSE_S)
         return await self._session.until_settled(left_s)
 
-    async def _commit_now_and_then(self, interval_s: float) -> None:
+    async def _commit_periodically(self, interval_s: float) -> None:
         while True:
             await asyncio.sleep(interval_s)
             await self._auto_commit(interval_s)
 
     async def _auto_commit(self, timeout_s: float) -> None:
-        """Commit what is consumed; what fails is due again, here or at the next owner."""
+        """Commit consumed offsets; after a failure this consumer or the next owner retries."""
         if self._auto_commit_ms is None:
             return
         try:
             async with self._committing:
-                due = self._progress.due(self.session.owned)
-                if due:
-                    await self._commit_once(due, timeout_s)
-                    self._progress.commit(due)
+                offsets = self._commits.uncommitted(self.session.owned)
+                if offsets:
+                    await self._commit_once(offsets, timeout_s)
+                    self._commits.mark_committed(offsets)
         except LeadlineError:
             return
 
 
-def _without(notice: Notice, gone: Collection[TopicPartition]) -> Notice:
+def _without(notice: Notice, topic_partitions: Collection[TopicPartition]) -> Notice:
     if notice.kind == "lost":
         return notice
-    return Notice(notice.kind, tuple(one for one in notice.partitions if one not in gone))
+    left = tuple(one for one in notice.partitions if one not in topic_partitions)
+    return Notice(notice.kind, left)

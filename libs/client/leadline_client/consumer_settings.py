@@ -1,4 +1,4 @@
-"""How a consumer takes part in its group, and what it calls when partitions come and go."""
+"""Settings of a consumer, and the listener that it calls during a rebalance."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from leadline_client.channel import Assignor, Protocol
-from leadline_client.membership import Subscription, TopicPartition
+from leadline_client.membership import ConsumerSubscription
+from leadline_client.wire import TopicPartition
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "error"]
 Partitions: TypeAlias = tuple[TopicPartition, ...]
@@ -15,13 +16,14 @@ Partitions: TypeAlias = tuple[TopicPartition, ...]
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """How a consumer takes part in its group.
+    """Settings of a consumer.
 
-    `offset_reset`: where to begin without a committed offset, or when it is out of
-    range; "error" raises OffsetOutOfRange until a seek. `auto_commit_ms`: how often to
-    commit what is consumed, and also when partitions are given up and at the close;
-    None leaves it to `commit`. `max_poll_records`: the most that one poll gives.
-    `instance_id`: a static member, which keeps its partitions over a quick restart.
+    `offset_reset`: where to begin if there is no committed offset or it is out of range;
+    with "error", polls raise OffsetOutOfRange until a seek. `auto_commit_ms`: the interval
+    for commits of consumed offsets, which also happen when partitions are revoked and at
+    the close; None leaves commits to the application. `max_poll_records`: the limit of one
+    poll. `instance_id`: makes a static member, which keeps its partitions over a quick
+    restart.
     """
 
     offset_reset: OffsetReset = "earliest"
@@ -33,9 +35,11 @@ class ConsumerSettings:
     instance_id: str | None = None
     client_id: str = ""
 
-    def subscription(self, topics: Sequence[str] | None, pattern: str | None) -> Subscription:
-        """Return what a consumer with these settings asks of its group."""
-        return Subscription(
+    def subscription(
+        self, topics: Sequence[str] | None, pattern: str | None
+    ) -> ConsumerSubscription:
+        """Return the subscription of a consumer with these settings."""
+        return ConsumerSubscription(
             None if topics is None else tuple(topics),
             pattern,
             self.threads,
@@ -48,7 +52,7 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A change that the application is told of before it gets any more records."""
+    """A change of the assignment; the listener is called before `poll` returns more records."""
 
     kind: Literal["assigned", "revoked", "lost"]
     partitions: Partitions
@@ -56,11 +60,11 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class RebalanceListener:
-    """What to call when partitions come and go, always within a poll or the close.
+    """Callbacks for changes of the assignment, called within `poll` or `close`.
 
-    `on_assigned` comes before their first record. `on_revoked` may still commit.
-    `on_lost`: they are gone, and others may have them already. Each may be a
-    coroutine function where the consumer is asynchronous.
+    `on_assigned` is called before the first record of the partitions. `on_revoked` may
+    still commit. `on_lost`: other members may own the partitions already. With an
+    asynchronous consumer, each may be a coroutine function.
     """
 
     on_assigned: Callable[[Partitions], Awaitable[None] | None] | None = None
@@ -68,10 +72,10 @@ class RebalanceListener:
     on_lost: Callable[[Partitions], Awaitable[None] | None] | None = None
 
     def call(self, notice: Notice) -> Awaitable[None] | None:
-        """Tell the application."""
-        listener = {
+        """Call the callback for a notice; return what it returns."""
+        callback = {
             "assigned": self.on_assigned,
             "revoked": self.on_revoked,
             "lost": self.on_lost,
         }[notice.kind]
-        return None if listener is None else listener(notice.partitions)
+        return None if callback is None else callback(notice.partitions)

@@ -1,7 +1,7 @@
-"""Everything a client does, as flows: routing, retries, deadlines, decoding.
+"""The operations of a client as flows: routing, retries, deadlines, decoding.
 
-`ClientCore` does no IO. The blocking and the asynchronous client are two ways
-to drive the flows that its methods return.
+`ClientCore` does no IO. The blocking and the asynchronous client run the flows
+that its methods return.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from leadline_client.payloads import (
     record_json,
 )
 from leadline_client.retry import RetryPolicy
-from leadline_client.targets import Brokers, Coordinator, Leader, Target
+from leadline_client.targets import AnyBroker, GroupCoordinator, PartitionLeader, Target
 from leadline_client.transport import JSON, OCTETS, Response
 from leadline_client.wire import (
     Acks,
@@ -48,9 +48,9 @@ _COMMAND_WAIT_S = 30.0
 
 
 class ClientCore:
-    """The decisions of a client of one cluster.
+    """The operations of a client of one cluster.
 
-    `clock` counts seconds (monotonic), `chance` gives numbers in [0, 1).
+    `clock` counts seconds (monotonic), `random` returns numbers in [0, 1).
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class ClientCore:
         policy: RetryPolicy,
         *,
         clock: Callable[[], float],
-        chance: Callable[[], float],
+        random: Callable[[], float],
     ) -> None:
         self.policy = policy
         self.cache = MetadataCache()
-        self.coordinator = Coordinator()
-        self._brokers = Brokers(bootstrap, self.cache)
-        self._caller = Caller(self._brokers, policy, clock=clock, chance=chance)
+        self.coordinator = GroupCoordinator()
+        self._any_broker = AnyBroker(bootstrap, self.cache)
+        self._caller = Caller(self._any_broker, policy, clock=clock, random=random)
 
     def metadata(self, topics: Collection[str] | None = None) -> Flow[Metadata]:
-        """Return one snapshot: brokers, controller, leaders of `topics` (None: of all).
+        """Return one snapshot: brokers, controller, and `topics` (None: all) with their leaders.
 
-        A topic that does not exist is absent from it.
+        Topics that do not exist are left out.
         """
         names = None if topics is None else tuple(topics)
         params = {} if names is None else {"topics": ",".join(names)}
         call = Call("GET", "/v1/metadata", params, repeatable=True)
-        response = yield from self.call(self._brokers, call)
+        response = yield from self.call(self._any_broker, call)
         document = Metadata.from_json(json.loads(response.body))
         self.cache.update(document, names)
         return self.cache.snapshot(document)
@@ -98,29 +98,32 @@ class ClientCore:
         return tuple(document.brokers[broker] for broker in sorted(document.brokers))
 
     def controller(self) -> Flow[ControllerInfo | None]:
-        """Return the active controller as the brokers know it, or None."""
+        """Return the active controller, or None if the brokers know of none."""
         document = yield from self.metadata()
         return document.controller
 
-    def consult(self) -> Flow[dict[str, Any]]:
-        """Ask any broker for the broker map and the coordinator (seed 3)."""
+    def find_coordinator(self) -> Flow[dict[str, Any]]:
+        """Return the brokers and the group coordinator (`POST /v1/consult`).
+
+        This is the ConsultRequest of the Consumer Coordinator design.
+        """
         headers = {"content-type": JSON}
         call = Call("POST", "/v1/consult", headers=headers, body=b"{}", repeatable=True)
-        return (yield from self._json(self._brokers, call))
+        return (yield from self._json(self._any_broker, call))
 
     def create_topic(self, topic: NewTopic, *, dry_run: bool = False) -> Flow[dict[str, Any]]:
-        """Create a topic and return the controller's answer, when all brokers have it."""
+        """Create a topic; return the controller's response once all its brokers have applied it."""
         body = new_topic_json(topic, dry_run=dry_run)
         return (yield from self.administer("POST", "/v1/topics", body, repeatable=dry_run))
 
     def delete_topic(self, topic: str) -> Flow[dict[str, Any]]:
-        """Order the deletion of a topic and return the controller's answer."""
+        """Delete a topic; return the controller's response, which may come before the deletion."""
         return (yield from self.administer("DELETE", f"/v1/topics/{_q(topic)}"))
 
     def elect(
         self, kind: ElectionType, partitions: Sequence[tuple[str, int]] | None = None
     ) -> Flow[dict[str, Any]]:
-        """Have leaders elected; None means every partition that needs it."""
+        """Elect leaders of `partitions`; None means every partition that needs an election."""
         rows = None
         if partitions is not None:
             rows = [{"topic": topic, "partition": number} for topic, number in partitions]
@@ -138,9 +141,9 @@ class ClientCore:
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
     ) -> Flow[dict[str, Any]]:
-        """Ask any broker, which passes it on, for what the API of controllers has at `path`.
+        """Send a request of the controller's API to any broker, which forwards it.
 
-        `document` is sent as JSON. A read is repeatable anyway.
+        `document` is sent as JSON. `repeatable`: carrying it out twice does no harm, as for GET.
         """
         body = b"" if document is None else json_body(document)
         sent = {"content-type": JSON} if body else {}
@@ -148,15 +151,15 @@ class ClientCore:
         call = Call(
             method, path, params or {}, {**sent, **(headers or {})}, body, again, _COMMAND_WAIT_S
         )
-        return (yield from self._json(self._brokers, call))
+        return (yield from self._json(self._any_broker, call))
 
     def offsets(
         self, topic: str, partition: int, *, timestamp: int | None = None
     ) -> Flow[PartitionOffsets]:
         """Return the readable range of a partition, as its leader knows it."""
         document = yield from self._offsets(topic, partition, timestamp)
-        names = ("log_start_offset", "high_watermark", "log_end_offset", "leader_epoch")
-        return PartitionOffsets(*(document[name] for name in names))
+        fields = ("log_start_offset", "high_watermark", "log_end_offset", "leader_epoch")
+        return PartitionOffsets(*(document[field] for field in fields))
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
         """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
@@ -165,9 +168,9 @@ class ClientCore:
         return None if offset is None or offset < 0 else offset
 
     def new_producer_id(self) -> Flow[ProducerIdentity]:
-        """Return an identity that no other producer has, for idempotent batches."""
+        """Allocate a producer id and epoch, for idempotent batches."""
         call = Call("POST", "/v1/producer-ids", repeatable=True)
-        document = yield from self._json(self._brokers, call)
+        document = yield from self._json(self._any_broker, call)
         return ProducerIdentity(document["producer_id"], document["producer_epoch"])
 
     def produce(
@@ -180,12 +183,14 @@ class ClientCore:
         retry_unknown: bool = False,
         timeout_s: float | None = None,
     ) -> Flow[ProduceResult]:
-        """Append `records`, as JSON; they take consecutive offsets.
+        """Append `records`, as JSON; they get consecutive offsets.
 
-        After an unknown outcome nothing is sent again, because the records might
-        then be there twice, unless `retry_unknown` accepts that.
+        After an unknown outcome the records are sent again only with `retry_unknown`, which
+        accepts that they may be in the log twice.
         """
-        body = json_body({"records": [record_json(one) for one in records], "format": "base64"})
+        body = json_body(
+            {"records": [record_json(record) for record in records], "format": "base64"}
+        )
         call = self._produce_call(topic, partition, body, JSON, acks, retry_unknown)
         return (yield from self._produced(topic, partition, call, timeout_s))
 
@@ -199,10 +204,10 @@ class ClientCore:
         idempotent: bool = False,
         timeout_s: float | None = None,
     ) -> Flow[ProduceResult]:
-        """Append whole v2 batches as they are.
+        """Append whole v2 batches unchanged.
 
-        `idempotent`: they carry a producer id and sequence, so that the broker
-        knows a repetition, and an unknown outcome is resolved by sending again.
+        `idempotent`: the batches carry a producer id and sequence numbers. The broker
+        recognises duplicates by them, so the client retries after an unknown outcome.
         """
         call = self._produce_call(topic, partition, batches, OCTETS, acks, idempotent)
         return (yield from self._produced(topic, partition, call, timeout_s))
@@ -217,7 +222,7 @@ class ClientCore:
         min_bytes: int = 1,
         wait_ms: int = 0,
     ) -> Flow[FetchResult]:
-        """Read records from `offset` on, as JSON, at most to the high watermark."""
+        """Read records from `offset` up to the high watermark, as JSON."""
         params = _fetch_params(offset, max_bytes, min_bytes, wait_ms) | {"format": "base64"}
         response = yield from self._fetch(topic, partition, params, JSON, wait_ms)
         return fetch_result(json.loads(response.body))
@@ -232,17 +237,17 @@ class ClientCore:
         min_bytes: int = 1,
         wait_ms: int = 0,
     ) -> Flow[FetchedBatches]:
-        """Read whole v2 batches as they are stored; the first may begin before `offset`."""
+        """Read whole v2 batches as they are stored; the first one may begin before `offset`."""
         params = _fetch_params(offset, max_bytes, min_bytes, wait_ms)
         response = yield from self._fetch(topic, partition, params, OCTETS, wait_ms)
         return fetched_batches(response)
 
     def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
-        """Send `call` to `target` until it is answered, refused for good, or out of time."""
+        """Send `call` to `target` until it answers, refuses for good, or the time is up."""
         return self._caller.call(target, call, timeout_s)
 
     def refresh(self, target: Target) -> Flow[None]:
-        """Ask brokers for the whereabouts of `target` until one answers; at most once round."""
+        """Look `target` up at one broker after the other, until one answers."""
         return self._caller.refresh(target)
 
     def _json(self, target: Target, call: Call) -> Flow[dict[str, Any]]:
@@ -253,7 +258,7 @@ class ClientCore:
     def _offsets(self, topic: str, partition: int, timestamp: int | None) -> Flow[dict[str, Any]]:
         params = {} if timestamp is None else {"timestamp": str(timestamp)}
         call = Call("GET", f"{_path(topic, partition)}/offsets", params, repeatable=True)
-        return (yield from self._json(Leader(self.cache, topic, partition), call))
+        return (yield from self._json(PartitionLeader(self.cache, topic, partition), call))
 
     def _produce_call(
         self,
@@ -280,7 +285,9 @@ class ClientCore:
     def _produced(
         self, topic: str, partition: int, call: Call, timeout_s: float | None
     ) -> Flow[ProduceResult]:
-        response = yield from self.call(Leader(self.cache, topic, partition), call, timeout_s)
+        response = yield from self.call(
+            PartitionLeader(self.cache, topic, partition), call, timeout_s
+        )
         return produce_result(json.loads(response.body) if response.body else {})
 
     def _fetch(
@@ -294,7 +301,7 @@ class ClientCore:
             repeatable=True,
             server_wait_s=wait_ms / 1000,
         )
-        return (yield from self.call(Leader(self.cache, topic, partition), call))
+        return (yield from self.call(PartitionLeader(self.cache, topic, partition), call))
 
 
 def _path(topic: str, partition: int) -> str:

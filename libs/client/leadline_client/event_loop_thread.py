@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for blocking faces of asynchronous parts."""
+"""An event loop on a thread of its own, for the blocking producer and consumer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class EventLoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and return its result, blocking; it ends with its caller."""
-        # Here before the work begins: an interruption may come at any time from then on.
-        given_up: Future[None] = Future()
+        """Run `work` on the loop and return its result; interrupting the caller cancels it."""
+        # Created before the work begins, because an interrupt may come at any time after that.
+        interrupted: Future[None] = Future()
         try:
-            return self.start(self._until(given_up, work)).result()
+            return self.start(self._until(interrupted, work)).result()
         except BaseException:
-            given_up.set_result(None)
+            interrupted.set_result(None)
             raise
 
-    async def _until(self, given_up: Future[None], work: Coroutine[Any, Any, T]) -> T:
+    async def _until(self, interrupted: Future[None], work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.ensure_future(work)
-        given_up.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
+        interrupted.add_done_callback(lambda _: self._loop.call_soon_threadsafe(task.cancel))
         return await task
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -39,7 +39,7 @@ class EventLoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, action: Callable[[], T]) -> T:
-        """Do something that does not wait on the loop's thread, and return its result."""
+        """Call a function that does not wait on the loop's thread, and return its result."""
 
         async def work() -> T:
             return action()
@@ -47,7 +47,17 @@ class EventLoopThread:
         return self.run(work())
 
     def close(self) -> None:
-        """Stop the loop and wait for the thread's end."""
+        """Stop the loop, and wait until the thread has ended."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+
+def copy_result(done: asyncio.Future[T], target: Future[T]) -> None:
+    """Complete `target` as `done` was completed."""
+    if done.cancelled():
+        target.cancel()
+    elif (error := done.exception()) is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(done.result())

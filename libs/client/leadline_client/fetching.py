@@ -1,7 +1,7 @@
-"""Reading several partitions side by side: one long poll for each is under way.
+"""Concurrent reading of several partitions, with one long poll for each.
 
-A partition's feed holds what was read and not given yet. Its position is the
-offset of the next record to be given, so reading ahead never counts as progress.
+A partition's buffer holds the records that were read but not delivered. Its position is
+the offset of the next record to deliver, so reading ahead does not move it.
 """
 
 from __future__ import annotations
@@ -14,31 +14,35 @@ from typing import Final, TypeAlias
 
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.errors import LeadlineError, PartitionNotOwned
-from leadline_client.membership import TopicPartition
-from leadline_client.reading import Position, ReadLimits, Start
-from leadline_client.wire import Record
+from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.wire import Record, TopicPartition
 
 _RECOVERY_PAUSE_S: Final = 0.2
 
 Recover: TypeAlias = Callable[[TopicPartition, LeadlineError], bool]
-"""Deals with a failed read, for instance by a seek; False: the application is to know of it."""
+"""Handles a failed read, for instance by a seek; False: raise it to the application."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumedRecord:
-    """A record and where it comes from."""
+    """A record with its topic and partition."""
 
     topic: str
     partition: int
     record: Record
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition with its topic."""
+        return TopicPartition(self.topic, self.partition)
+
 
 @dataclass(slots=True, eq=False)
-class _Feed:
-    """One partition: where its reader stands, and what was read and not given yet."""
+class _PartitionBuffer:
+    """The records of one partition that were read but not delivered."""
 
-    reader: Position
-    buffer: deque[Record] = field(default_factory=deque)
+    reader: FetchPosition
+    records: deque[Record] = field(default_factory=deque)
     read: asyncio.Task[None] | None = None
     failure: Exception | None = None
     stuck: LeadlineError | None = None
@@ -46,17 +50,20 @@ class _Feed:
 
     @property
     def idle(self) -> bool:
-        """Whether to read on."""
-        return self.read is None and not (self.buffer or self.failure or self.stuck or self.paused)
+        """Whether to start a read."""
+        return self.read is None and not (self.records or self.failure or self.stuck or self.paused)
 
     @property
     def position(self) -> int:
-        """The offset of the next record to be given; -1 as long as nobody asked the leader."""
-        return self.buffer[0].offset if self.buffer else self.reader.offset
+        """The offset of the next record to deliver; -1 until the leader was asked for it."""
+        return self.records[0].offset if self.records else self.reader.offset
 
 
 class Fetcher:
-    """The feeds of one consumer. `news` is set whenever there may be something to take."""
+    """Reads the partitions of one consumer.
+
+    `news` is set when `take` may return records or raise, and when the assignment may have changed.
+    """
 
     def __init__(
         self, client: AsyncLeadlineClient, limits: ReadLimits, recover: Recover = lambda *_: False
@@ -65,112 +72,115 @@ class Fetcher:
         self._client = client
         self._limits = limits
         self._recover = recover
-        self._feeds: dict[TopicPartition, _Feed] = {}
-        self._turns: deque[TopicPartition] = deque()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._buffers: dict[TopicPartition, _PartitionBuffer] = {}
+        self._order: deque[TopicPartition] = deque()
+        self._cancelled: set[asyncio.Task[None]] = set()
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """What is read."""
-        return tuple(self._feeds)
+        """The partitions that are read."""
+        return tuple(self._buffers)
 
-    def add(self, partition: TopicPartition, start: Start) -> None:
-        """Read a partition from `start`; one that is read already keeps its place."""
-        if partition not in self._feeds:
-            self._feeds[partition] = _Feed(Position(self._client.core, *partition, start))
-            self._turns.append(partition)
+    def add(self, topic_partition: TopicPartition, start: Start) -> None:
+        """Read a partition from `start`; if it is read already, its position does not change."""
+        if topic_partition not in self._buffers:
+            self._buffers[topic_partition] = _PartitionBuffer(
+                FetchPosition(self._client.core, *topic_partition, start)
+            )
+            self._order.append(topic_partition)
 
-    def add_stuck(self, partition: TopicPartition, problem: LeadlineError) -> None:
-        """Read a partition only after a seek; until then every `take` without records says why."""
-        self.add(partition, "latest")
-        self._feeds[partition].stuck = problem
+    def add_stuck(self, topic_partition: TopicPartition, problem: LeadlineError) -> None:
+        """Read a partition only after a seek; until then, `take` raises `problem`."""
+        self.add(topic_partition, "latest")
+        self._buffers[topic_partition].stuck = problem
         self.news.set()
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these no longer, and drop what was read of them and not given."""
-        for partition in partitions:
-            feed = self._feeds.pop(partition, None)
-            if feed is not None:
-                self._turns.remove(partition)
-                self._clear(feed)
+        """Stop reading these, and drop their buffered records."""
+        for topic_partition in partitions:
+            buffer = self._buffers.pop(topic_partition, None)
+            if buffer is not None:
+                self._order.remove(topic_partition)
+                self._clear(buffer)
 
-    def seek(self, partition: TopicPartition, start: Start) -> None:
-        """Read on from elsewhere, dropping what was read and not given."""
-        feed = self._feed(partition)
-        self._clear(feed)
-        feed.reader.seek(start)
-        feed.stuck = None
+    def seek(self, topic_partition: TopicPartition, start: Start) -> None:
+        """Continue at `start`, and drop buffered records."""
+        buffer = self._buffer(topic_partition)
+        self._clear(buffer)
+        buffer.reader.seek(start)
+        buffer.stuck = None
         self.news.set()
 
-    async def seek_to_time(self, partition: TopicPartition, timestamp: int) -> int:
-        """Read on from the first record of `timestamp` (Unix ms) or later; return its offset."""
-        feed = self._feed(partition)
-        if feed.position >= 0:
-            feed.reader.seek(feed.position)  # where to go on if the search fails
-        self._clear(feed)
-        feed.stuck = None
-        return await self._client.run(feed.reader.seek_to_time(timestamp))
+    async def seek_to_time(self, topic_partition: TopicPartition, timestamp: int) -> int:
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
+        buffer = self._buffer(topic_partition)
+        if buffer.position >= 0:
+            buffer.reader.seek(buffer.position)  # Continue here if the search fails.
+        self._clear(buffer)
+        buffer.stuck = None
+        return await self._client.run(buffer.reader.seek_to_time(timestamp))
 
-    def restart(self, partition: TopicPartition, start: Start) -> None:
-        """Read as if for the first time: the topic may be another one of the same name."""
-        paused = self._feeds[partition].paused
-        self.remove([partition])
-        self.add(partition, start)
-        self._feeds[partition].paused = paused
+    def restart(self, topic_partition: TopicPartition, start: Start) -> None:
+        """Read from `start` without any state: the topic may have been recreated."""
+        paused = self._buffers[topic_partition].paused
+        self.remove([topic_partition])
+        self.add(topic_partition, start)
+        self._buffers[topic_partition].paused = paused
         self.news.set()
 
     def pause(self, partitions: Iterable[TopicPartition], *, paused: bool) -> None:
-        """Give nothing of these until they are resumed; their place stays."""
-        for feed in [self._feed(partition) for partition in partitions]:
-            feed.paused = paused
+        """Pause or resume delivery of these; their positions do not change."""
+        for buffer in [self._buffer(topic_partition) for topic_partition in partitions]:
+            buffer.paused = paused
         self.news.set()
 
     def paused(self) -> tuple[TopicPartition, ...]:
         """Return the partitions that are paused."""
-        return tuple(key for key, feed in self._feeds.items() if feed.paused)
+        return tuple(key for key, buffer in self._buffers.items() if buffer.paused)
 
-    def known_position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to be given; -1: not known, or not read at all."""
-        feed = self._feeds.get(partition)
-        return -1 if feed is None else feed.position
+    def known_position(self, topic_partition: TopicPartition) -> int:
+        """Return the offset of the next record to deliver; -1 if it is unknown or not read."""
+        buffer = self._buffers.get(topic_partition)
+        return -1 if buffer is None else buffer.position
 
-    async def position(self, partition: TopicPartition) -> int:
-        """Return the offset of the next record to be given, asking the leader if need be."""
-        feed = self._feed(partition)
-        return feed.position if feed.position >= 0 else await self._located(feed)
+    async def position(self, topic_partition: TopicPartition) -> int:
+        """Return the offset of the next record to deliver; ask the leader if it is not known."""
+        buffer = self._buffer(topic_partition)
+        return buffer.position if buffer.position >= 0 else await self._located(buffer)
 
-    def _feed(self, partition: TopicPartition) -> _Feed:
-        feed = self._feeds.get(partition)
-        if feed is None:  # it may have been taken away since the application was told of it
-            raise PartitionNotOwned(f"{partition[0]}-{partition[1]} is not read by this consumer")
-        return feed
+    def _buffer(self, topic_partition: TopicPartition) -> _PartitionBuffer:
+        buffer = self._buffers.get(topic_partition)
+        if buffer is None:  # It may have been revoked since the application got it.
+            raise PartitionNotOwned(f"{topic_partition} is not read by this consumer")
+        return buffer
 
-    async def _located(self, feed: _Feed) -> int:
-        await self._client.run(feed.reader.locate())
-        return feed.position
+    async def _located(self, buffer: _PartitionBuffer) -> int:
+        await self._client.run(buffer.reader.locate())
+        return buffer.position
 
     def start_reads(self) -> None:
-        """Have every feed read that is empty and not paused."""
-        for partition, feed in self._feeds.items():
-            if feed.idle:
-                feed.read = asyncio.create_task(self._read(partition, feed))
+        """Start a read of every partition whose buffer is empty, unless it is paused."""
+        for topic_partition, buffer in self._buffers.items():
+            if buffer.idle:
+                buffer.read = asyncio.create_task(self._read(topic_partition, buffer))
 
     def take(self, limit: int) -> list[ConsumedRecord]:
-        """Return up to `limit` records that have come, the partitions in turn.
+        """Return up to `limit` buffered records, from the partitions in turn.
 
         Raises:
-            LeadlineError: nothing came, and a read failed. It is tried again afterwards.
+            LeadlineError: there are none, and a read failed. The next call of `start_reads`
+                retries it.
 
         """
         taken: list[ConsumedRecord] = []
-        for _ in range(len(self._turns)):
-            topic, number = self._turns[0]
-            feed = self._feeds[topic, number]
-            while feed.buffer and not feed.paused and len(taken) < limit:
-                taken.append(ConsumedRecord(topic, number, feed.buffer.popleft()))
+        for _ in range(len(self._order)):
+            topic_partition = self._order[0]
+            buffer = self._buffers[topic_partition]
+            while buffer.records and not buffer.paused and len(taken) < limit:
+                taken.append(ConsumedRecord(*topic_partition, buffer.records.popleft()))
             if len(taken) == limit:
                 return taken
-            self._turns.rotate(-1)
+            self._order.rotate(-1)
         if not taken:
             self._raise_failure()
         return taken
@@ -178,33 +188,33 @@ class Fetcher:
     async def aclose(self) -> None:
         """Stop reading."""
         self.remove(self.partitions)
-        while self._ending:
-            await asyncio.wait(self._ending)
+        while self._cancelled:
+            await asyncio.wait(self._cancelled)
 
     def _raise_failure(self) -> None:
-        for feed in self._feeds.values():
-            failure, feed.failure = feed.failure or feed.stuck, None
+        for buffer in self._buffers.values():
+            failure, buffer.failure = buffer.failure or buffer.stuck, None
             if failure is not None:
                 raise failure
 
-    async def _read(self, partition: TopicPartition, feed: _Feed) -> None:
+    async def _read(self, topic_partition: TopicPartition, buffer: _PartitionBuffer) -> None:
         try:
-            # Filled in the very step in which the reader moves on: no commit can come between.
-            feed.buffer.extend(await self._client.run(feed.reader.read(self._limits)))
-            feed.read = None
+            # No await comes between the new position and its records, and so no commit.
+            buffer.records.extend(await self._client.run(buffer.reader.read(self._limits)))
+            buffer.read = None
         except Exception as error:
-            if isinstance(error, LeadlineError) and self._recover(partition, error):
+            if isinstance(error, LeadlineError) and self._recover(topic_partition, error):
                 await asyncio.sleep(_RECOVERY_PAUSE_S)
             else:
-                feed.failure = error
-            feed.read = None
+                buffer.failure = error
+            buffer.read = None
         self.news.set()
 
-    def _clear(self, feed: _Feed) -> None:
-        feed.buffer.clear()
-        feed.failure = None
-        if feed.read is not None:
-            feed.read.cancel()
-            self._ending.add(feed.read)
-            feed.read.add_done_callback(self._ending.discard)
-            feed.read = None
+    def _clear(self, buffer: _PartitionBuffer) -> None:
+        buffer.records.clear()
+        buffer.failure = None
+        if buffer.read is not None:
+            buffer.read.cancel()
+            self._cancelled.add(buffer.read)
+            buffer.read.add_done_callback(self._cancelled.discard)
+            buffer.read = None

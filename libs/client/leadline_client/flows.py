@@ -1,8 +1,8 @@
-"""Client logic that does no IO of its own: flows and the loops that drive them.
+"""Flows, which hold client logic without IO, and the loops that run them.
 
-A flow is a generator. It yields requests to be sent and pauses to be made, and
-is sent the responses; a transport's failure is thrown into it. So one flow
-serves the blocking and the asynchronous client, and a test drives it by hand.
+A flow is a generator. It yields requests to send and delays to wait for, and
+receives the responses; a transport's failure is raised in it. One flow serves
+both the blocking and the asynchronous client, and a test can step through it.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait for so many seconds before the flow goes on."""
+class Delay:
+    """A wait before the flow goes on."""
 
     seconds: float
 
 
-Step: TypeAlias = Request | Pause
+Step: TypeAlias = Request | Delay
 Flow: TypeAlias = Generator[Step, Response | None, T]
 
 
 def exchange(request: Request) -> Flow[Response]:
-    """Have `request` sent and return its response."""
+    """Send `request` and return its response."""
     response = yield request
     if response is None:
-        raise TypeError("the driver of a flow must answer a request with a response")
+        raise TypeError("a request of a flow must be answered with a response")
     return response
 
 
-def pause(seconds: float) -> Flow[None]:
-    """Have the driver wait."""
-    yield Pause(seconds)
+def delay(seconds: float) -> Flow[None]:
+    """Wait for `seconds`."""
+    yield Delay(seconds)
 
 
 def drive(flow: Flow[T], transport: Transport, sleep: Callable[[float], None]) -> T:
-    """Run `flow` to its end, blocking."""
+    """Run `flow` to its end, and block meanwhile."""
     resume: Callable[[], Step] = partial(flow.send, None)
     while True:
         try:
@@ -51,7 +51,7 @@ def drive(flow: Flow[T], transport: Transport, sleep: Callable[[float], None]) -
         except StopIteration as end:
             result: T = end.value
             return result
-        if isinstance(step, Pause):
+        if isinstance(step, Delay):
             sleep(step.seconds)
             resume = partial(flow.send, None)
             continue
@@ -64,7 +64,7 @@ def drive(flow: Flow[T], transport: Transport, sleep: Callable[[float], None]) -
 async def drive_async(
     flow: Flow[T], transport: AsyncTransport, sleep: Callable[[float], Awaitable[None]]
 ) -> T:
-    """Run `flow` to its end on the running event loop; a cancelled caller ends it."""
+    """Run `flow` to its end on the running event loop; cancelling the caller cancels it."""
     resume: Callable[[], Step] = partial(flow.send, None)
     while True:
         try:
@@ -72,7 +72,7 @@ async def drive_async(
         except StopIteration as end:
             result: T = end.value
             return result
-        if isinstance(step, Pause):
+        if isinstance(step, Delay):
             await sleep(step.seconds)
             resume = partial(flow.send, None)
             continue

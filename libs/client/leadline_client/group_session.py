@@ -1,6 +1,7 @@
-"""The life of a group member: consult, open the channel, answer, and again when it breaks.
+"""The life cycle of a group member: find the coordinator, open a channel, answer its frames.
 
-All decisions are `Membership`'s; this is its clock, its socket and its task.
+When the channel breaks, the cycle starts again. `MembershipManager` makes all decisions; this
+module gives it a clock, a socket and a task.
 """
 
 from __future__ import annotations
@@ -19,58 +20,58 @@ from leadline_client.errors import (
     NotCoordinator,
     OutcomeUnknown,
 )
-from leadline_client.groups import GroupMetadata, find_coordinator, leave_group
+from leadline_client.groups import GroupMetadata, coordinator_address, leave_group
 from leadline_client.membership import (
+    AssignPartitions,
+    CloseChannel,
+    ConsumerSubscription,
     Effect,
-    Fail,
-    GiveUp,
-    HangUp,
-    Lose,
-    Membership,
-    Send,
-    Subscription,
-    Take,
-    TopicPartition,
+    FailConsumer,
+    LosePartitions,
+    MembershipManager,
+    RevokePartitions,
+    SendFrame,
 )
 from leadline_client.websocket import FrameChannel, open_channel
+from leadline_client.wire import TopicPartition
 
 Clock: TypeAlias = Callable[[], float]
 Dial: TypeAlias = Callable[[str, str], Awaitable[FrameChannel]]
 
 _LEAVE_WITHIN_S: Final = 3.0
-_CONSULT_AGAIN_S: Final = 1.0
-"""How long a coordinator may take to open a channel before brokers are asked who is in office."""
+_FIND_AGAIN_S: Final = 1.0
+"""How long a coordinator may take to open a channel before brokers are asked for it again."""
 
 
-class Application(Protocol):
-    """Who consumes. All calls come from the event loop, and none may block."""
+class SessionListener(Protocol):
+    """The consumer behind a session. All calls come from the event loop, and none may block."""
 
-    def give_up(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """Stop consuming these soon, and then call `GroupSession.given_up`."""
+    def on_revoked(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Stop consuming these partitions soon, and then call `GroupSession.confirm_revoked`."""
 
-    def lose(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """Consume these no more: they are somebody else's."""
+    def on_lost(self, partitions: tuple[TopicPartition, ...]) -> None:
+        """Stop consuming these partitions at once: another member may own them."""
 
-    def take(self, taken: Take) -> None:
-        """Consume what was added."""
+    def on_assigned(self, assigned: AssignPartitions) -> None:
+        """Consume the partitions that were added."""
 
-    def wake(self) -> None:
-        """Look again: whether to consume may have changed."""
+    def on_change(self) -> None:
+        """Check again whether records may be consumed."""
 
 
 class GroupSession:
-    """One consumer's membership, kept up by a task of its own.
+    """One consumer's membership, in a task that runs until `leave` or a fatal `error`.
 
-    `clock` counts seconds (monotonic), also while the machine's other processes
-    run and this one does not: a lease must run out for who was stopped.
+    `clock` counts seconds (monotonic), also while this process is stopped: the lease
+    of a stopped process must run out.
     """
 
     def __init__(
         self,
         client: AsyncLeadlineClient,
         group: str,
-        subscription: Subscription,
-        application: Application,
+        subscription: ConsumerSubscription,
+        listener: SessionListener,
         *,
         clock: Clock,
         dial: Dial = open_channel,
@@ -78,125 +79,129 @@ class GroupSession:
         self.error: Exception | None = None
         self._client = client
         self._group = group
-        self._application = application
+        self._listener = listener
         self._clock = clock
         self._dial = dial
-        self._membership = Membership(subscription)
+        self._membership = MembershipManager(subscription)
         self._outbox: asyncio.Queue[FromConsumer] = asyncio.Queue()
         self._channel: FrameChannel | None = None
-        self._hung_up = False
+        self._closing = False
         self._failures = 0
         self._changed = asyncio.Condition()
-        self._task = asyncio.create_task(self._live(), name=f"group {group}")
+        self._task = asyncio.create_task(self._run(), name=f"group {group}")
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What this member owns, or claims while its channel is down."""
+        """The partitions that this member owns, or claims while its channel is closed."""
         return self._membership.owned
 
     @property
-    def standing(self) -> GroupMetadata | None:
-        """As whom to commit; None as long as this is no member."""
-        one = self._membership
-        if one.member is None or one.coordinator_epoch is None or one.generation is None:
+    def group_metadata(self) -> GroupMetadata | None:
+        """What a commit states about its member; None while the consumer is not a member."""
+        membership = self._membership
+        member, epoch = membership.member, membership.coordinator_epoch
+        if member is None or epoch is None or membership.generation is None:
             return None
-        return GroupMetadata(one.member, one.coordinator_epoch, one.generation)
+        return GroupMetadata(member, epoch, membership.generation)
 
     @property
     def answer_within_s(self) -> float:
-        """How long a Stop, or else the coordinator, can wait from now on."""
+        """How many seconds are left to answer a Stop or, without one, any frame."""
         due = self._membership.deadline_s()
         return 0.0 if due is None else max(0.0, due - self._clock())
 
     def may_consume(self) -> bool:
-        """Tell whether a record may be given to the application at this moment."""
+        """Tell whether the application may get records now."""
         return self._membership.may_consume(self._clock())
 
-    def given_up(self, partitions: Iterable[TopicPartition]) -> None:
-        """Say that the application consumes these no more, and has committed them."""
-        self._apply(self._membership.on_given_up(partitions, self._clock()))
+    def confirm_revoked(self, partitions: Iterable[TopicPartition]) -> None:
+        """Report that the application has stopped consuming these and committed their offsets."""
+        self._apply(self._membership.on_revoked(partitions, self._clock()))
 
-    async def resubscribe(self, subscription: Subscription) -> None:
-        """Ask for something else: joins again as the same member."""
+    async def resubscribe(self, subscription: ConsumerSubscription) -> None:
+        """Change the subscription; the consumer rejoins as the same member."""
         self._membership.subscription = subscription
         if self._channel is not None:
             await self._channel.close()
 
     async def until_settled(self, timeout_s: float) -> bool:
-        """Wait for a Start; tell whether one came in time, and before a Stop."""
-        one = self._membership
+        """Wait for a Start; tell whether one came in time and before a Stop."""
+        membership = self._membership
         try:
             async with asyncio.timeout(timeout_s), self._changed:
-                # The next Start comes after the Stop's answer, for which the caller may be awaited.
-                await self._changed.wait_for(lambda: one.settled or one.stopping or self.error)
+                # A Stop ends the wait: its answer may depend on the caller, and the next Start
+                # comes only after that answer.
+                await self._changed.wait_for(
+                    lambda: membership.settled or membership.stopping or self.error
+                )
         except TimeoutError:
             return False
-        return one.settled
+        return membership.settled
 
     async def leave(self, *, quietly: bool) -> None:
-        """End the membership; `quietly`: without telling the coordinator, to come back soon."""
+        """End the membership; `quietly`: do not tell the coordinator, as the member will return."""
         member = self._membership.member
         if member is not None and not quietly and self.error is None:
             flow = leave_group(self._client.core, self._group, member, timeout_s=_LEAVE_WITHIN_S)
-            # When it fails, the end of the socket or of the lease says the same a little later.
+            # If it fails, the coordinator notices the closed socket or the end of the lease.
             with suppress(LeadlineError):
                 await self._client.run(flow)
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             while self.error is None:
                 await self._attempt()
-                await self._tell()
+                await self._notify()
                 policy = self._client.core.policy
                 await asyncio.sleep(policy.pause_s(self._failures, random.random()))
         except Exception as error:
-            # Whatever it is, the application is to hear of it: nobody else waits for this task.
+            # Nothing awaits this task, so the application must get any error from `error`.
             self.error = error
-        self._apply(self._membership.forget())
-        await self._tell()
+        self._apply(self._membership.end())
+        await self._notify()
 
     async def _attempt(self) -> None:
-        """Be a member once, until the channel ends."""
+        """Open a channel and answer frames until it closes."""
         try:
-            await self._converse(await self._open())
+            await self._use(await self._open())
         except LeadlineError as error:
-            self._judge(error)
+            self._stop_if_fatal(error)
         self._failures += 1
-        self._client.core.coordinator.learn(NotCoordinator("consult again"))
+        self._client.core.coordinator.on_error(NotCoordinator("find the coordinator again"))
 
-    def _judge(self, error: LeadlineError) -> None:
-        """Give up what trying again would not mend."""
+    def _stop_if_fatal(self, error: LeadlineError) -> None:
+        """Keep an error that another attempt would not resolve; it ends the session."""
         first = self._membership.member is None and self._failures == 0
-        hopeless = first and isinstance(error, AllKnownBrokersNotAvailable)
-        if hopeless or not (error.retriable or isinstance(error, OutcomeUnknown)):
+        no_cluster = first and isinstance(error, AllKnownBrokersNotAvailable)
+        if no_cluster or not (error.retriable or isinstance(error, OutcomeUnknown)):
             self.error = error
 
     async def _open(self) -> FrameChannel:
-        """Open a channel at the coordinator, unless another one takes the office meanwhile.
+        """Open a channel to the coordinator, unless another one becomes active meanwhile.
 
-        One that is frozen, or whose machine is gone, refuses nothing: it never answers.
+        A coordinator that is frozen, or whose machine is down, never answers nor refuses.
         """
-        address = await self._client.run(find_coordinator(self._client.core))
+        address = await self._client.run(coordinator_address(self._client.core))
         dialing = asyncio.ensure_future(self._dial(address, self._group))
         try:
-            while not (await asyncio.wait([dialing], timeout=_CONSULT_AGAIN_S))[0]:
-                await self._check_in_office(address)
+            while not (await asyncio.wait([dialing], timeout=_FIND_AGAIN_S))[0]:
+                await self._check_is_active(address)
             return await dialing
         except BaseException:
             await _abandon(dialing)
             raise
 
-    async def _check_in_office(self, address: str) -> None:
+    async def _check_is_active(self, address: str) -> None:
         core = self._client.core
         await self._client.run(core.refresh(core.coordinator))
         if core.coordinator.address() not in (address, None):
-            raise NotCoordinator(f"the coordinator is not at {address} any more")
+            raise NotCoordinator(f"the coordinator is no longer at {address}")
 
-    async def _converse(self, channel: FrameChannel) -> None:
-        """Answer until the channel breaks or is hung up."""
-        self._channel, self._hung_up = channel, False
+    async def _use(self, channel: FrameChannel) -> None:
+        """Answer frames until the channel breaks or is to be closed."""
+        self._channel, self._closing = channel, False
         self._outbox = asyncio.Queue()
         self._outbox.put_nowait(self._membership.hello(self._clock()))
         sending = asyncio.create_task(_send_all(channel, self._outbox))
@@ -212,47 +217,47 @@ class GroupSession:
     async def _answer(self, channel: FrameChannel) -> None:
         receiving = asyncio.create_task(channel.receive())
         try:
-            while not self._hung_up:
-                await asyncio.wait([receiving], timeout=self._patience_s())
+            while not self._closing:
+                await asyncio.wait([receiving], timeout=self._wait_limit_s())
                 self._apply(self._membership.on_time(self._clock()))
-                if receiving.done() and not self._hung_up:
+                if receiving.done() and not self._closing:
                     self._apply(self._membership.on_frame(receiving.result(), self._clock()))
                     receiving = asyncio.create_task(channel.receive())
-                await self._tell()
+                await self._notify()
         finally:
             receiving.cancel()
             await asyncio.gather(receiving, return_exceptions=True)
 
-    def _patience_s(self) -> float | None:
+    def _wait_limit_s(self) -> float | None:
         due = self._membership.deadline_s()
         return None if due is None else max(0.0, due - self._clock())
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         if self._membership.settled:
             self._failures = 0
-        self._application.wake()
+        self._listener.on_change()
         async with self._changed:
             self._changed.notify_all()
 
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Send(frame):
+                case SendFrame(frame):
                     self._outbox.put_nowait(frame)
-                case GiveUp(partitions):
-                    self._application.give_up(partitions)
-                case Lose(partitions):
-                    self._application.lose(partitions)
-                case Take():
-                    self._application.take(effect)
-                case HangUp():
-                    self._hung_up = True
-                case Fail(error):
-                    self._hung_up, self.error = True, error
+                case RevokePartitions(partitions):
+                    self._listener.on_revoked(partitions)
+                case LosePartitions(partitions):
+                    self._listener.on_lost(partitions)
+                case AssignPartitions():
+                    self._listener.on_assigned(effect)
+                case CloseChannel():
+                    self._closing = True
+                case FailConsumer(error):
+                    self._closing, self.error = True, error
 
 
 async def _abandon(dialing: asyncio.Future[FrameChannel]) -> None:
-    """Have no channel come of this, and none left open."""
+    """Cancel the attempt to connect, and close the channel if it was opened."""
     dialing.cancel()
     (opened,) = await asyncio.gather(dialing, return_exceptions=True)
     if not isinstance(opened, BaseException):
@@ -264,4 +269,4 @@ async def _send_all(channel: FrameChannel, outbox: asyncio.Queue[FromConsumer]) 
         while True:
             await channel.send(await outbox.get())
     except LeadlineError:
-        return  # the receiving side hears of it too
+        return  # The receiving task gets the same error.

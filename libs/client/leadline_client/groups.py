@@ -1,7 +1,7 @@
-"""Consumer groups over HTTP, as flows: consult, look, commit, administer.
+"""Consumer groups over HTTP, as flows: find the coordinator, describe, commit, administer.
 
-The channel of a member is not here but in `group_session.py`. What answers with a
-document answers with the coordinator's own, as `openapi/coordinator.json` says it.
+`group_session.py` has the channel of a member. Flows that return a document return the
+coordinator's response, which `openapi/coordinator.json` describes.
 """
 
 from __future__ import annotations
@@ -9,20 +9,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from leadline_client.calls import Call
 from leadline_client.core import ClientCore
 from leadline_client.errors import error_from_body
 from leadline_client.flows import Flow
-from leadline_client.membership import TopicPartition
 from leadline_client.transport import JSON
+from leadline_client.wire import TopicPartition
+
+PartitionOffsetMap: TypeAlias = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+"""Offsets by partition; plain (topic, partition) tuples will do."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMetadata:
-    """As whom a member commits (R16): the coordinator refuses what is not its present view."""
+    """What a commit states about its member; the coordinator refuses outdated values (R16)."""
 
     member: str
     coordinator_epoch: int
@@ -31,27 +34,30 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ResetTo:
-    """Where offsets are put: `timestamp` (Unix ms) and `offsets` go with the kinds of that name."""
+    """Where to reset offsets to; `timestamp` (Unix ms) and `offsets` go with these values of `to`.
+
+    `topics` limits the reset to these topics; None means all topics of the group.
+    """
 
     to: Literal["earliest", "latest", "timestamp", "offsets"]
     timestamp: int | None = None
-    offsets: Mapping[TopicPartition, int] | None = None
+    offsets: PartitionOffsetMap | None = None
     topics: tuple[str, ...] | None = None
 
 
-def find_coordinator(core: ClientCore) -> Flow[str]:
-    """Return the coordinator's address, consulting any broker unless it is known (seed 3).
+def coordinator_address(core: ClientCore) -> Flow[str]:
+    """Return the coordinator's address; ask brokers for it if it is not known.
 
     Raises:
-        AllKnownBrokersNotAvailable: no broker answers.
-        CoordinatorNotAvailable: brokers know of none.
+        AllKnownBrokersNotAvailable: no broker answered.
+        CoordinatorNotAvailable: no coordinator is active.
 
     """
     if core.coordinator.address() is None:
         yield from core.refresh(core.coordinator)
     address = core.coordinator.address()
     if address is None:
-        raise core.coordinator.missing()
+        raise core.coordinator.unavailable()
     return address
 
 
@@ -61,12 +67,12 @@ def list_groups(core: ClientCore) -> Flow[dict[str, Any]]:
 
 
 def describe_group(core: ClientCore, group: str) -> Flow[dict[str, Any]]:
-    """Return state, generation, members and what each owns; raises UnknownGroup."""
+    """Return state, generation, members and their partitions; raises UnknownGroup."""
     return (yield from _ask(core, "GET", _path(group)))
 
 
 def group_lag(core: ClientCore, group: str) -> Flow[dict[str, Any]]:
-    """Return committed offset, end and lag of every partition, in records."""
+    """Return committed offset, end offset and lag (records) of every partition."""
     return (yield from _ask(core, "GET", _path(group, "lag")))
 
 
@@ -78,32 +84,34 @@ def group_offsets(core: ClientCore, group: str) -> Flow[dict[str, Any]]:
 def committed(core: ClientCore, group: str) -> Flow[dict[TopicPartition, int]]:
     """Return the committed offsets by partition."""
     document = yield from group_offsets(core, group)
-    return {(row["topic"], row["partition"]): row["offset"] for row in document["offsets"]}
+    return {
+        TopicPartition(row["topic"], row["partition"]): row["offset"] for row in document["offsets"]
+    }
 
 
 def commit_offsets(
     core: ClientCore,
     group: str,
-    offsets: Mapping[TopicPartition, int],
-    standing: GroupMetadata | None = None,
+    offsets: PartitionOffsetMap,
+    metadata: GroupMetadata | None = None,
     *,
     timeout_s: float | None = None,
 ) -> Flow[None]:
     """Commit the offset of the next record to be consumed of each partition.
 
-    Without a standing the group must have no members.
+    Without `metadata`, the group must have no members.
 
     Raises:
-        StaleGeneration, UnknownMember: nothing is committed, it is somebody else's turn (R16).
-        PartitionNotOwned: the same, for the partition that the error names; others may be.
+        StaleGeneration, UnknownMember: nothing was committed (R16).
+        PartitionNotOwned: the partition that the error names was not committed; others may be.
 
     """
     body: dict[str, Any] = {"offsets": _offset_rows(offsets)}
-    if standing is not None:
+    if metadata is not None:
         body |= {
-            "member": standing.member,
-            "coordinator_epoch": standing.coordinator_epoch,
-            "generation": standing.generation,
+            "member": metadata.member,
+            "coordinator_epoch": metadata.coordinator_epoch,
+            "generation": metadata.generation,
         }
     call = _command("POST", _path(group, "offsets"), body, repeatable=True)
     response = yield from core.call(core.coordinator, call, timeout_s)
@@ -115,7 +123,7 @@ def commit_offsets(
 def reset_offsets(
     core: ClientCore, group: str, where: ResetTo, *, dry_run: bool = False
 ) -> Flow[dict[str, Any]]:
-    """Put the committed offsets of an inactive group elsewhere; raises GroupNotEmpty."""
+    """Reset the committed offsets of an inactive group; raises GroupNotEmpty."""
     body: dict[str, Any] = {"to": where.to, "dry_run": dry_run}
     if where.timestamp is not None:
         body["timestamp"] = where.timestamp
@@ -128,22 +136,22 @@ def reset_offsets(
 
 
 def rebalance_group(core: ClientCore, group: str) -> Flow[dict[str, Any]]:
-    """Have the group's partitions shared out anew."""
+    """Start a rebalance of the group."""
     return (yield from _ask(core, "POST", _path(group, "rebalance")))
 
 
 def delete_group(core: ClientCore, group: str) -> Flow[dict[str, Any]]:
-    """Forget an inactive group and its offsets; raises GroupNotEmpty."""
+    """Delete an inactive group and its offsets; raises GroupNotEmpty."""
     return (yield from _ask(core, "DELETE", _path(group)))
 
 
 def evict_member(core: ClientCore, group: str, member: str) -> Flow[dict[str, Any]]:
-    """Put a member out of its group: its partitions go to the others."""
+    """Evict a member from its group; its partitions go to the other members."""
     return (yield from _ask(core, "DELETE", _path(group, "members", member)))
 
 
 def leave_group(core: ClientCore, group: str, member: str, *, timeout_s: float) -> Flow[None]:
-    """Leave cleanly: the member consumes nothing any more."""
+    """Leave the group; the member must have stopped consuming."""
     call = _command("POST", _path(group, "members", member, "leave"), {}, repeatable=True)
     yield from core.call(core.coordinator, call, timeout_s)
 
@@ -170,11 +178,11 @@ def _command(method: str, path: str, body: Mapping[str, Any] | None, *, repeatab
 
 
 def _path(group: str, *rest: str) -> str:
-    return "/".join(("/v1/groups", *(quote(one, safe="") for one in (group, *rest))))
+    return "/".join(("/v1/groups", *(quote(segment, safe="") for segment in (group, *rest))))
 
 
-def _offset_rows(offsets: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
+def _offset_rows(offsets: PartitionOffsetMap) -> list[dict[str, Any]]:
     return [
-        {"topic": topic, "partition": number, "offset": offset}
-        for (topic, number), offset in sorted(offsets.items())
+        {"topic": topic, "partition": partition, "offset": offset}
+        for (topic, partition), offset in sorted(offsets.items())
     ]

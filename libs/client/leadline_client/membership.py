@@ -1,14 +1,14 @@
-"""A consumer's side of its group, as a state machine: frames and time in, effects out (R16).
+"""A consumer's membership in its group, as a state machine: frames and times in, effects out (R16).
 
-No IO and no clock of its own: `now_s` is an argument, in seconds of any monotonic
-clock. The rules are those of `channel.py`; what they come to here:
+It does no IO and reads no clock: `now_s` is an argument, in seconds of any monotonic clock. The
+rules are those of `channel.py`. In short:
 
-- A member consumes only after a Start on the present channel, and only while its
-  lease lasts. The lease counts from the sending of the last answer that the
-  coordinator has acknowledged, so it ends before the coordinator may act on it.
-- What a Stop names is given up when the application comes back for more. It has as
-  long as the lease, less a margin; then it loses these partitions instead.
-- Frames with lower numbers than were seen, and repeated ones, change nothing.
+- A member consumes only after a Start on the current channel, and only during its lease. The lease
+  counts from the sending of the last answer that the coordinator has acknowledged, so it ends
+  before the coordinator may act on its end.
+- The application gives up the partitions that a Stop names at its next poll. If it does not poll
+  before the lease ends, less a margin, the member loses these partitions instead.
+- Frames with lower numbers than the highest seen, and repeated frames, change nothing.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from leadline_client.channel import (
     partition_pairs,
 )
 from leadline_client.errors import LeadlineError, UnknownMember
+from leadline_client.wire import TopicPartition
 
-TopicPartition: TypeAlias = tuple[str, int]
 Numbers: TypeAlias = tuple[int, int, int]
 """Coordinator epoch, generation, attempt."""
 
 _ANSWER_MARGIN: Final = 0.1
-"""The share of the stop limit that is left for a late answer to travel in."""
+"""The share of the stop limit that is left for a late answer to arrive."""
 
 _WELCOME_WITHIN_S: Final = 10.0
-"""How long a coordinator may take for its Welcome: many may be joining at once."""
+"""How long a coordinator may take to send its Welcome: many members may join at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a consumer asks of its group: exactly one of `topics` and `pattern` (RE2, whole names).
+class ConsumerSubscription:
+    """What a consumer subscribes to: exactly one of `topics` and `pattern` (RE2, whole names).
 
-    `instance_id` makes it a static member: it keeps its part over a quick restart.
+    `instance_id` makes it a static member, which keeps its partitions over a quick restart.
     """
 
     topics: tuple[str, ...] | None = None
@@ -65,55 +65,57 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendFrame:
     """Send a frame."""
 
     frame: FromConsumer
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Have the application give these up, and say so by `on_given_up`."""
+class RevokePartitions:
+    """Ask the application to give these partitions up; `on_revoked` reports that it has."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lose:
-    """These are gone: give nothing more of them, commit nothing for them."""
+class LosePartitions:
+    """Stop consuming these partitions at once, and commit nothing for them."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """Consume `added` too, each from its committed offset (None: there is none yet)."""
+class AssignPartitions:
+    """Also consume `added`, each from its committed offset (None: nothing is committed)."""
 
     added: tuple[tuple[TopicPartition, int | None], ...]
     threads: tuple[tuple[TopicPartition, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
-    """Close the channel, if it is not closed yet, and consult again; `error` says why."""
+class CloseChannel:
+    """Close the channel, if it is open, and find the coordinator again; `error` says why."""
 
     error: LeadlineError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Fail:
-    """The consumer cannot be a member; connecting again would not help."""
+class FailConsumer:
+    """The consumer cannot be a member, and connecting again would not help."""
 
     error: LeadlineError
 
 
-Effect: TypeAlias = Send | GiveUp | Lose | Take | HangUp | Fail
+Effect: TypeAlias = (
+    SendFrame | RevokePartitions | LosePartitions | AssignPartitions | CloseChannel | FailConsumer
+)
 
 
-class Membership:
-    """What one consumer is in its group."""
+class MembershipManager:
+    """The state of one consumer's membership in its group."""
 
-    def __init__(self, subscription: Subscription) -> None:
+    def __init__(self, subscription: ConsumerSubscription) -> None:
         self.subscription = subscription
         self.member: str | None = None
         self.owned: frozenset[TopicPartition] = frozenset()
@@ -122,56 +124,56 @@ class Membership:
 
     @property
     def coordinator_epoch(self) -> int | None:
-        """The highest coordinator epoch heard of."""
+        """The highest coordinator epoch that this member has seen."""
         return self._numbers[0] if self._numbers else None
 
     @property
     def generation(self) -> int | None:
-        """The generation of the group, as far as this member has heard."""
+        """The highest generation of the group that this member has seen."""
         return self._numbers[1] if self._numbers else None
 
     @property
     def settled(self) -> bool:
-        """Whether a Start came on this channel, and no Stop awaits its answer."""
+        """Whether a Start came on this channel, and no Stop waits for an answer."""
         channel = self._channel
         return channel is not None and channel.started and not channel.stops
 
     @property
     def stopping(self) -> bool:
-        """Whether a Stop awaits its answer, and so the application."""
+        """Whether a Stop waits for its answer, and so for the application."""
         return self._channel is not None and bool(self._channel.stops)
 
     def may_consume(self, now_s: float) -> bool:
-        """Tell whether records may be given to the application: to be asked each time."""
+        """Tell whether the application may get records at `now_s`; ask again for each poll."""
         channel = self._channel
         return channel is not None and channel.started and now_s < channel.lease_until_s
 
     def deadline_s(self) -> float | None:
-        """Return when `on_time` is to be called next, if nothing happens before."""
+        """Return when to call `on_time` next, if nothing happens before."""
         if self._channel is None:
             return None
         return min(self._channel.stop_by_s, self._channel.silent_at_s)
 
     def hello(self, now_s: float) -> Hello:
-        """Return the first frame of a new channel, which is sent at `now_s` or later."""
+        """Return the first frame of a new channel, to be sent at `now_s` or later."""
         self._channel = _Channel(now_s)
-        wish = self.subscription
+        subscription = self.subscription
         return Hello(
             member=self.member,
-            instance_id=wish.instance_id,
-            client_id=wish.client_id,
-            topics=wish.topics,
-            pattern=wish.pattern,
-            threads=wish.threads,
-            assignor=wish.assignor,
-            protocol=wish.protocol,
+            instance_id=subscription.instance_id,
+            client_id=subscription.client_id,
+            topics=subscription.topics,
+            pattern=subscription.pattern,
+            threads=subscription.threads,
+            assignor=subscription.assignor,
+            protocol=subscription.protocol,
             owned=group_partitions(self.owned),
             coordinator_epoch=self.coordinator_epoch if self.member else None,
             generation=self.generation if self.member else None,
         )
 
     def on_frame(self, frame: Frame, now_s: float) -> list[Effect]:
-        """Take in a frame of the present channel."""
+        """Handle a frame of the current channel."""
         if self._channel is None:
             return []
         if isinstance(frame, Welcome):
@@ -183,29 +185,33 @@ class Membership:
         return []
 
     def on_closed(self) -> None:
-        """Take in that the channel is gone: nothing is consumed; what is owned becomes a claim."""
+        """Handle the end of the channel: consuming stops, and owned partitions become claims."""
         self._channel = None
 
-    def on_given_up(self, partitions: Iterable[TopicPartition], now_s: float) -> list[Effect]:
-        """Take in that the application has given up partitions that a Stop named."""
-        self.owned -= frozenset(partitions)
+    def on_revoked(self, partitions: Iterable[tuple[str, int]], now_s: float) -> list[Effect]:
+        """Handle that the application has given up partitions that a Stop named."""
+        self.owned = self.owned.difference(partitions)
         channel = self._channel
         return [] if channel is None else self._answer_stops(channel, now_s)
 
     def on_time(self, now_s: float) -> list[Effect]:
-        """Act on what is due."""
+        """Handle the deadlines that have passed."""
         channel = self._channel
         if channel is None:
             return []
         if now_s >= channel.silent_at_s:
-            return [HangUp()]
+            return [CloseChannel()]
         if now_s < channel.stop_by_s:
             return []
-        late = frozenset(one for stop in channel.stops for one in self._held(stop.partitions))
+        late = frozenset(
+            topic_partition
+            for stop in channel.stops
+            for topic_partition in self._owned_of(stop.partitions)
+        )
         return [*self._lose(late), *self._answer_stops(channel, now_s)]
 
-    def forget(self) -> list[Effect]:
-        """Be no member any more: everything is lost."""
+    def end(self) -> list[Effect]:
+        """End the membership: all partitions are lost."""
         self.member = None
         self._channel = None
         return self._lose(self.owned)
@@ -213,26 +219,26 @@ class Membership:
     def _on_welcome(self, channel: _Channel, frame: Welcome, now_s: float) -> list[Effect]:
         numbers = (frame.coordinator_epoch, frame.generation, 0)
         if self._numbers is not None and numbers[0] < self._numbers[0]:
-            return [HangUp()]
+            return [CloseChannel()]
         known, self.member = self.member, frame.member
         channel.welcome(frame, now_s)
-        # Not the highest ones seen: a group that was deleted begins again with its generations.
+        # Not the highest ones seen: the generations of a deleted group start again from the first.
         self._numbers = numbers
         return self._lose(self.owned) if known != frame.member else []
 
     def _on_error(self, error: LeadlineError) -> list[Effect]:
         if isinstance(error, UnknownMember):
-            return [*self.forget(), HangUp(error)]
+            return [*self.end(), CloseChannel(error)]
         if error.retriable:
-            return [HangUp(error)]
-        return [*self.forget(), Fail(error)]
+            return [CloseChannel(error)]
+        return [*self.end(), FailConsumer(error)]
 
     def _on_request(
         self, channel: _Channel, frame: Ping | Stop | Start, now_s: float
     ) -> list[Effect]:
-        if not channel.is_new(frame.id) or self._overtaken(frame):
+        if not channel.is_new(frame.id) or self._is_stale(frame):
             return []
-        channel.heard(frame.id, now_s)
+        channel.received(frame.id, now_s)
         if isinstance(frame, Ping):
             channel.acknowledge(frame.acknowledged)
             answer = Pong(
@@ -245,8 +251,8 @@ class Membership:
             return self._on_stop(channel, frame, now_s)
         return self._on_start(channel, frame, now_s)
 
-    def _overtaken(self, frame: Ping | Stop | Start) -> bool:
-        """Compare a frame's numbers with those seen; take note of them unless they are lower."""
+    def _is_stale(self, frame: Ping | Stop | Start) -> bool:
+        """Tell whether a frame's numbers are lower than those seen; if not, remember them."""
         attempt = 0 if isinstance(frame, Ping) else frame.attempt
         numbers = (frame.coordinator_epoch, frame.generation, attempt)
         seen = self._numbers or numbers
@@ -258,17 +264,23 @@ class Membership:
 
     def _on_stop(self, channel: _Channel, frame: Stop, now_s: float) -> list[Effect]:
         channel.wait_for(frame)
-        named = self._held(frame.partitions)
-        if not named:
+        revoked = self._owned_of(frame.partitions)
+        if not revoked:
             return self._answer_stops(channel, now_s)
-        return [GiveUp(named), *self.on_time(now_s)]
+        return [RevokePartitions(revoked), *self.on_time(now_s)]
 
     def _on_start(self, channel: _Channel, frame: Start, now_s: float) -> list[Effect]:
         assigned = frozenset(partition_pairs(frame.assignment))
-        offsets = {(topic, number): offset for topic, number, offset, _ in frame.offsets}
+        offsets = {
+            TopicPartition(topic, partition): offset
+            for topic, partition, offset, _ in frame.offsets
+        }
         lost = self._lose(self.owned - assigned)
-        added = tuple((one, offsets.get(one)) for one in sorted(assigned - self.owned))
-        threads = tuple(tuple(partition_pairs(part)) for part in frame.threads)
+        added = tuple(
+            (topic_partition, offsets.get(topic_partition))
+            for topic_partition in sorted(assigned - self.owned)
+        )
+        threads = tuple(tuple(partition_pairs(thread)) for thread in frame.threads)
         self.owned = assigned
         channel.start()
         answer = Started(
@@ -277,20 +289,24 @@ class Membership:
             generation=frame.generation,
             attempt=frame.attempt,
         )
-        return [*lost, Take(added, threads), channel.answer(answer, now_s)]
+        return [*lost, AssignPartitions(added, threads), channel.answer(answer, now_s)]
 
     def _answer_stops(self, channel: _Channel, now_s: float) -> list[Effect]:
-        """Answer every Stop of whose partitions none is left."""
-        done = [stop for stop in channel.stops if not self._held(stop.partitions)]
+        """Answer each Stop if the member owns none of its partitions any more."""
+        done = [stop for stop in channel.stops if not self._owned_of(stop.partitions)]
         channel.drop(done)
         return [channel.answer(_stopped(stop), now_s) for stop in done]
 
     def _lose(self, partitions: frozenset[TopicPartition]) -> list[Effect]:
         self.owned -= partitions
-        return [Lose(tuple(sorted(partitions)))] if partitions else []
+        return [LosePartitions(tuple(sorted(partitions)))] if partitions else []
 
-    def _held(self, named: Partitions) -> tuple[TopicPartition, ...]:
-        return tuple(one for one in partition_pairs(named) if one in self.owned)
+    def _owned_of(self, partitions: Partitions) -> tuple[TopicPartition, ...]:
+        return tuple(
+            topic_partition
+            for topic_partition in partition_pairs(partitions)
+            if topic_partition in self.owned
+        )
 
 
 def _stopped(stop: Stop) -> Stopped:
@@ -307,7 +323,7 @@ _NEVER: Final = float("inf")
 
 
 class _Channel:
-    """One connection: what was heard and answered on it, and how long the lease lasts."""
+    """One connection: the frames received and answered on it, and the end of the lease."""
 
     def __init__(self, now_s: float) -> None:
         self.started = False
@@ -327,35 +343,35 @@ class _Channel:
     def is_new(self, frame_id: int) -> bool:
         return frame_id > self._last_id
 
-    def heard(self, frame_id: int, now_s: float) -> None:
+    def received(self, frame_id: int, now_s: float) -> None:
         self._last_id = frame_id
         self.silent_at_s = now_s + self._stop_limit_s
 
     def acknowledge(self, answered: int) -> None:
-        """Extend the lease: the coordinator has the answer to `answered`."""
+        """Extend the lease: the coordinator has received the answer to frame `answered`."""
         sent_s = self._answered_s.get(answered)
         if sent_s is not None:
             self.lease_until_s = max(self.lease_until_s, sent_s + self._stop_limit_s)
             self._answered_s = {n: at for n, at in self._answered_s.items() if n >= answered}
 
-    def answer(self, frame: Pong | Stopped | Started, now_s: float) -> Send:
+    def answer(self, frame: Pong | Stopped | Started, now_s: float) -> SendFrame:
         self._answered_s[frame.id] = now_s
-        return Send(frame)
+        return SendFrame(frame)
 
     def wait_for(self, stop: Stop) -> None:
-        """Wait until the application has given up what `stop` names, but not for ever."""
+        """Wait until the application gives up what `stop` names, at most until the lease ends."""
         margin_s = self._stop_limit_s * _ANSWER_MARGIN
         self.stop_by_s = min(self.stop_by_s, self.lease_until_s - margin_s)
         self.stops.append(stop)
 
     def drop(self, stops: Iterable[Stop]) -> None:
-        """Wait for these no longer."""
+        """Stop waiting for the application to give these up."""
         for stop in stops:
             self.stops.remove(stop)
         if not self.stops:
             self.stop_by_s = _NEVER
 
     def start(self) -> None:
-        """Consume; a Stop that was not answered is overtaken by this."""
+        """Begin to consume; a Start replaces each Stop that was not answered."""
         self.started = True
         self.drop(tuple(self.stops))

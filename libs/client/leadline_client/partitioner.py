@@ -1,42 +1,22 @@
-"""Which partition a record goes to: Kafka's rule, so that the two agree on keys.
+"""The choice of partitions for records, by Kafka's rules.
 
-A key goes to murmur2(key) mod the partition count. Without a key a producer
-stays with one partition until its batch is full, then takes the next: full
-batches matter more than an even spread of single records (KIP-480). Pure.
+The hash of a key determines its partition (`murmur2.py`). Records without a key go to
+one partition until its batch is full, and then to the next one: full batches matter
+more than an even spread of single records (KIP-480).
 """
 
 from __future__ import annotations
 
-_SEED = 0x9747B28C
-_MIX = 0x5BD1E995
-_SHIFT = 24
-_MASK = 0xFFFFFFFF
+import asyncio
+import time
 
-
-def murmur2(data: bytes) -> int:
-    """Return the 32-bit MurmurHash2 of `data`, unsigned, with Kafka's seed."""
-    length = len(data)
-    state = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for start in range(0, whole, 4):
-        word = int.from_bytes(data[start : start + 4], "little")
-        word = (word * _MIX) & _MASK
-        word = ((word ^ (word >> _SHIFT)) * _MIX) & _MASK
-        state = ((state * _MIX) & _MASK) ^ word
-    if whole < length:
-        state ^= int.from_bytes(data[whole:], "little")
-        state = (state * _MIX) & _MASK
-    state = ((state ^ (state >> 13)) * _MIX) & _MASK
-    return state ^ (state >> 15)
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Return the partition that records with `key` go to."""
-    return (murmur2(key) & 0x7FFFFFFF) % partition_count
+from leadline_client.client import AsyncLeadlineClient
+from leadline_client.errors import LeadlineError
+from leadline_client.murmur2 import partition_for_key
 
 
 class StickyPartitioner:
-    """Chooses partitions for one topic's records."""
+    """Chooses the partitions of one topic's records."""
 
     def __init__(self) -> None:
         self._current = 0
@@ -48,6 +28,60 @@ class StickyPartitioner:
         return self._current % partition_count
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
-        """Move on: the batch that keyless records went into is complete."""
+        """Move on to the next partition if `partition` was the current one for keyless records."""
         if partition == self._current % partition_count:
             self._current = (partition + 1) % partition_count
+
+
+class PartitionCountCache:
+    """The partition counts of topics, from the client's metadata.
+
+    It refreshes old metadata in the background. Newer metadata that the client gets for another
+    reason, for instance after a failed send, is used at once.
+    """
+
+    def __init__(self, client: AsyncLeadlineClient, max_age_s: float) -> None:
+        self._client = client
+        self._max_age_s = max_age_s
+        self._refreshed_s: dict[str, float] = {}
+        self._refreshes: dict[str, asyncio.Task[None]] = {}
+
+    async def of(self, topic: str, partition: int | None = None) -> int:
+        """Return the count; waits only if the topic or `partition` is not known yet.
+
+        Raises:
+            UnknownTopic: the topic does not exist.
+
+        """
+        known = self._client.core.cache.topic(topic)
+        if known is None or (partition or 0) >= len(known.partitions):
+            known = await self._client.describe(topic)
+            self._refreshed_s[topic] = time.monotonic()
+        elif self._is_old(topic):
+            self._start_refresh(topic)
+        return len(known.partitions)
+
+    async def aclose(self) -> None:
+        """Cancel the refreshes."""
+        refreshes = list(self._refreshes.values())
+        for refresh in refreshes:
+            refresh.cancel()
+        await asyncio.gather(*refreshes, return_exceptions=True)
+
+    def _is_old(self, topic: str) -> bool:
+        refreshed_s = self._refreshed_s.setdefault(topic, time.monotonic())
+        return time.monotonic() - refreshed_s > self._max_age_s
+
+    def _start_refresh(self, topic: str) -> None:
+        """Refresh the metadata in the background."""
+        if topic not in self._refreshes:
+            refresh = asyncio.create_task(self._refresh(topic))
+            self._refreshes[topic] = refresh
+            refresh.add_done_callback(lambda _: self._refreshes.pop(topic))
+
+    async def _refresh(self, topic: str) -> None:
+        self._refreshed_s[topic] = time.monotonic()
+        try:
+            await self._client.describe(topic)
+        except LeadlineError:
+            return  # The old count stays valid; sends report what is wrong.

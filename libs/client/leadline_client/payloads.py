@@ -1,4 +1,4 @@
-"""Bodies of the client's requests and answers, to and from Python values. Pure."""
+"""Encoding of request bodies and decoding of response bodies. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leadline_client.wire import FetchResult, NewTopic, ProduceResult, Record
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRecord:
-    """A record to be produced; without a timestamp (Unix ms) it gets the present one."""
+    """A record to produce; without a timestamp (Unix ms) it gets the current time."""
 
     value: bytes | None
     key: bytes | None = None
@@ -24,7 +24,7 @@ class OutgoingRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What an idempotent producer stamps on its batches, with a sequence number."""
+    """The producer id and epoch in the batches of an idempotent producer."""
 
     producer_id: int
     producer_epoch: int
@@ -32,7 +32,7 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """Whole v2 batches as stored, and the facts that came with them."""
+    """Whole v2 batches as stored, and the offsets and leader epoch of the response."""
 
     batches: bytes
     high_watermark: int
@@ -42,7 +42,7 @@ class FetchedBatches:
 
 
 def record_json(record: OutgoingRecord) -> dict[str, Any]:
-    """Return a record as the produce route reads it in base64 format."""
+    """Return a record for the produce route, in base64 format."""
     body: dict[str, Any] = {"value": _encoded(record.value)}
     if record.key is not None:
         body["key"] = _encoded(record.key)
@@ -56,7 +56,7 @@ def record_json(record: OutgoingRecord) -> dict[str, Any]:
 
 
 def new_topic_json(topic: NewTopic, *, dry_run: bool) -> dict[str, Any]:
-    """Return the body that `POST /v1/topics` takes; what is not given is left out."""
+    """Return the body of `POST /v1/topics`; options that are None are left out."""
     body: dict[str, Any] = {"name": topic.name}
     if topic.partitions is not None:
         body["partitions"] = topic.partitions
@@ -73,7 +73,7 @@ def new_topic_json(topic: NewTopic, *, dry_run: bool) -> dict[str, Any]:
 
 
 def produce_result(document: Mapping[str, Any]) -> ProduceResult:
-    """Read the answer of the produce route; after acks=0 it knows no offset (-1)."""
+    """Read the response of the produce route; after acks=0 its offset is -1."""
     return ProduceResult(
         document.get("base_offset", -1),
         document.get("leader_epoch", -1),
@@ -83,7 +83,7 @@ def produce_result(document: Mapping[str, Any]) -> ProduceResult:
 
 
 def fetch_result(document: Mapping[str, Any]) -> FetchResult:
-    """Read the answer of the fetch route in base64 format."""
+    """Read the response of the fetch route in base64 format."""
     return FetchResult(
         tuple(_record(row) for row in document["records"]),
         document["high_watermark"],
@@ -94,7 +94,7 @@ def fetch_result(document: Mapping[str, Any]) -> FetchResult:
 
 
 def fetched_batches(response: Response) -> FetchedBatches:
-    """Read the answer of the fetch route that holds raw batches."""
+    """Read a response of the fetch route that holds raw batches."""
     headers = response.headers
     return FetchedBatches(
         response.body,
@@ -111,7 +111,7 @@ def _record(row: Mapping[str, Any]) -> Record:
         row["timestamp"],
         _decoded(row.get("key")),
         _decoded(row.get("value")),
-        tuple((one["name"], _decoded(one["value"])) for one in row.get("headers") or ()),
+        tuple((header["name"], _decoded(header["value"])) for header in row.get("headers") or ()),
     )
 
 
@@ -129,7 +129,7 @@ def json_body(document: object) -> bytes:
 
 
 def maybe_json(body: bytes | bytearray) -> Any:
-    """Return the document of a body, or None where it is none."""
+    """Return the JSON document in a body, or None if the body is not JSON."""
     try:
         return json.loads(body)
     except ValueError:

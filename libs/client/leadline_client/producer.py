@@ -1,8 +1,8 @@
-"""Producers: records in, batches out, a place in the log back.
+"""Producers, which collect records into batches and append them.
 
-`AsyncProducer` runs on an event loop; `Producer` is the same one on a thread of
-its own. Idempotent by default: a batch whose outcome is unknown is sent again
-with the same sequence numbers, and the broker recognises it.
+`AsyncProducer` runs on an event loop; `Producer` runs one on a thread of its own.
+They are idempotent by default: a batch whose outcome is unknown is sent again with
+the same sequence numbers, by which the broker recognises a duplicate.
 """
 
 from __future__ import annotations
@@ -16,21 +16,26 @@ from dataclasses import dataclass
 from typing import Self
 
 from leadline_client import batches
-from leadline_client.accumulator import Batch, Lane, Numbering, estimated_size, spoils_numbering
+from leadline_client.accumulator import (
+    ProducerBatch,
+    ProducerSequence,
+    RecordAccumulator,
+    estimated_size,
+    needs_new_producer_id,
+)
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition, Unreachable
-from leadline_client.event_loop_thread import EventLoopThread
-from leadline_client.partition_counts import PartitionCountCache
-from leadline_client.partitioner import StickyPartitioner
+from leadline_client.event_loop_thread import EventLoopThread, copy_result
+from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
-from leadline_client.wire import Acks, ProduceResult
+from leadline_client.wire import Acks, ProduceResult, TopicPartition
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class RecordPlace:
-    """Where a record is in the log; the offset is -1 after acks=0."""
+class RecordMetadata:
+    """The partition and offset of an acknowledged record; the offset is -1 with acks=0."""
 
     topic: str
     partition: int
@@ -39,13 +44,13 @@ class RecordPlace:
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How a producer works.
+    """Settings of a producer.
 
-    `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch
-    goes at once when it is this big. `buffer_bytes`: `send` waits while more than
-    this is not yet acknowledged. `delivery_timeout_s`: when a batch is given up,
-    retries included. `idempotent`: None means with acks=all only. `metadata_max_age_s`:
-    how soon a partition that was added is sent to, without anything else to say so.
+    `linger_ms`: how long a batch waits for more records. `batch_bytes`: a batch of
+    this size is sent at once. `buffer_bytes`: `send` waits while the unacknowledged
+    records are larger than this. `delivery_timeout_s`: a batch fails after this time,
+    retries included. `idempotent`: None means only with acks=all. `metadata_max_age_s`:
+    how long it takes at most until added partitions are used.
     """
 
     acks: Acks = "all"
@@ -67,21 +72,21 @@ class ProducerSettings:
 
 _DEFAULTS = ProducerSettings()
 _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
-_Lane = Lane[asyncio.Future[RecordPlace]]
-_Batch = Batch[asyncio.Future[RecordPlace]]
+_Accumulator = RecordAccumulator[asyncio.Future[RecordMetadata]]
+_Batch = ProducerBatch[asyncio.Future[RecordMetadata]]
 
 
 class AsyncProducer:
-    """A producer on the running event loop; one batch per partition is in flight."""
+    """A producer on the running event loop, with one batch per partition in flight."""
 
     def __init__(self, client: AsyncLeadlineClient, settings: ProducerSettings = _DEFAULTS) -> None:
         self._client = client
         self._settings = settings
-        self._numbered = settings.numbers_batches
-        self._identity: asyncio.Task[ProducerIdentity] | None = None
-        self._lanes: dict[tuple[str, int], _Lane] = {}
-        self._wake: dict[tuple[str, int], asyncio.Event] = {}
-        self._senders: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._idempotent = settings.numbers_batches
+        self._producer_id: asyncio.Task[ProducerIdentity] | None = None
+        self._accumulators: dict[TopicPartition, _Accumulator] = {}
+        self._wake: dict[TopicPartition, asyncio.Event] = {}
+        self._senders: dict[TopicPartition, asyncio.Task[None]] = {}
         self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(StickyPartitioner)
         self._counts = PartitionCountCache(client, settings.metadata_max_age_s)
         self._unacknowledged = 0
@@ -96,14 +101,14 @@ class AsyncProducer:
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
-    ) -> asyncio.Future[RecordPlace]:
-        """Take a record; the future gives its place, or why it has none.
+    ) -> asyncio.Future[RecordMetadata]:
+        """Add a record to a batch; the future gets its offset, or the error of its batch.
 
-        Waits only while the buffer is full, and for a topic's first metadata.
+        Waits only while the buffer is full, and for the first metadata of a topic.
         Records of one partition are appended in the order of the calls.
 
         Raises:
-            UnknownTopic, UnknownPartition: there is nowhere to send to.
+            UnknownTopic, UnknownPartition: the topic or partition does not exist.
 
         """
         count = await self._counts.of(topic, partition)
@@ -113,42 +118,45 @@ class AsyncProducer:
             raise UnknownPartition(f"{topic!r} has {count} partitions, there is no {number}")
         record = OutgoingRecord(value, key, tuple(headers), timestamp)
         await self._reserve(estimated_size(record))
-        future: asyncio.Future[RecordPlace] = asyncio.get_running_loop().create_future()
-        lane = self._lane(topic, number)
-        if lane.add(record, future, time.monotonic()) and partition is None and key is None:
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        topic_partition = TopicPartition(topic, number)
+        opened = self._accumulator(topic_partition).add(record, future, time.monotonic())
+        if opened and partition is None and key is None:
             partitioner.batch_closed(number, count)
-        self._start_sender(topic, number)
+        self._start_sender(topic_partition)
         return future
 
     async def flush(self) -> None:
-        """Return when everything sent so far is acknowledged or has failed."""
-        for key, lane in self._lanes.items():
-            if lane:
-                lane.flush()
-                self._wake[key].set()
-        goals = [(lane, lane.added) for lane in self._lanes.values()]
+        """Wait until all records sent so far are acknowledged or have failed."""
+        for topic_partition, accumulator in self._accumulators.items():
+            if accumulator:
+                accumulator.flush()
+                self._wake[topic_partition].set()
+        goals = [(accumulator, accumulator.added) for accumulator in self._accumulators.values()]
         async with self._room:
-            await self._room.wait_for(lambda: all(lane.settled >= goal for lane, goal in goals))
+            await self._room.wait_for(
+                lambda: all(accumulator.completed >= goal for accumulator, goal in goals)
+            )
 
     async def aclose(self) -> None:
-        """Flush, then end. The client stays open."""
+        """Flush and close the producer. The client stays open."""
         await self.flush()
         await self._counts.aclose()
-        if self._identity is not None:
-            self._identity.cancel()
+        if self._producer_id is not None:
+            self._producer_id.cancel()
 
     async def abort(self) -> None:
-        """End at once: whatever is not acknowledged yet is cancelled, its fate unknown."""
+        """Close at once and cancel unacknowledged records, whose outcome is then unknown."""
         await self._counts.aclose()
         senders = list(self._senders.values())
         for sender in senders:
             sender.cancel()
         await asyncio.gather(*senders, return_exceptions=True)
-        for lane in self._lanes.values():
-            while lane:
-                batch = lane.take()
+        for accumulator in self._accumulators.values():
+            while accumulator:
+                batch = accumulator.take()
                 _cancel(batch)
-                await self._settle(lane, batch)
+                await self._complete(accumulator, batch)
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,121 +176,128 @@ class AsyncProducer:
                 )
         self._unacknowledged += size
 
-    async def _settle(self, lane: _Lane, batch: _Batch) -> None:
-        """Count a batch whose senders have been answered; wake who waits for that, or for room."""
+    async def _complete(self, accumulator: _Accumulator, batch: _Batch) -> None:
+        """Count a batch whose futures are done; wake callers that wait for it or for room."""
         async with self._room:
             self._unacknowledged -= batch.size
-            lane.settled += len(batch.records)
+            accumulator.completed += len(batch.records)
             self._room.notify_all()
 
-    def _lane(self, topic: str, partition: int) -> _Lane:
-        lane = self._lanes.get((topic, partition))
-        if lane is None:
+    def _accumulator(self, topic_partition: TopicPartition) -> _Accumulator:
+        accumulator = self._accumulators.get(topic_partition)
+        if accumulator is None:
             settings = self._settings
-            lane = Lane(batch_bytes=settings.batch_bytes, linger_s=settings.linger_ms / 1000)
-            self._lanes[topic, partition] = lane
-            self._wake[topic, partition] = asyncio.Event()
-        return lane
+            accumulator = RecordAccumulator(
+                batch_bytes=settings.batch_bytes, linger_s=settings.linger_ms / 1000
+            )
+            self._accumulators[topic_partition] = accumulator
+            self._wake[topic_partition] = asyncio.Event()
+        return accumulator
 
-    def _start_sender(self, topic: str, partition: int) -> None:
-        """Have the lane drained; a sender lives only while its lane holds something."""
-        key = (topic, partition)
-        if key in self._senders:
-            if self._lanes[key].due_in(time.monotonic()) <= 0:
-                self._wake[key].set()
+    def _start_sender(self, topic_partition: TopicPartition) -> None:
+        """Start a task that sends the accumulated batches, or wake it if a batch is ready."""
+        if topic_partition in self._senders:
+            if self._accumulators[topic_partition].due_in(time.monotonic()) <= 0:
+                self._wake[topic_partition].set()
             return
-        sender = asyncio.create_task(self._drain(topic, partition))
-        self._senders[key] = sender
-        sender.add_done_callback(lambda ended: self._forget_sender(key, ended))
+        sender = asyncio.create_task(self._send_all(topic_partition))
+        self._senders[topic_partition] = sender
+        sender.add_done_callback(lambda ended: self._remove_sender(topic_partition, ended))
 
-    def _forget_sender(self, key: tuple[str, int], ended: asyncio.Task[None] | None) -> None:
-        if self._senders.get(key) is ended:
-            del self._senders[key]
+    def _remove_sender(
+        self, topic_partition: TopicPartition, ended: asyncio.Task[None] | None
+    ) -> None:
+        if self._senders.get(topic_partition) is ended:
+            del self._senders[topic_partition]
 
-    async def _drain(self, topic: str, partition: int) -> None:
-        key = (topic, partition)
-        lane, wake = self._lanes[key], self._wake[key]
-        while lane:
-            await self._linger(lane, wake)
-            batch = lane.take()
+    async def _send_all(self, topic_partition: TopicPartition) -> None:
+        """Send batches until the accumulator is empty."""
+        accumulator, wake = self._accumulators[topic_partition], self._wake[topic_partition]
+        while accumulator:
+            await self._linger(accumulator, wake)
+            batch = accumulator.take()
             try:
-                await self._deliver(topic, partition, lane, batch)
+                await self._deliver(topic_partition, accumulator, batch)
             finally:
-                await self._settle(lane, batch)
-        # No await between the last look at the lane and this: no record is left behind.
-        self._forget_sender(key, asyncio.current_task())
+                await self._complete(accumulator, batch)
+        # No await comes between the last check of the accumulator and this, so a record that is
+        # added later starts a new sender.
+        self._remove_sender(topic_partition, asyncio.current_task())
 
     @staticmethod
-    async def _linger(lane: _Lane, wake: asyncio.Event) -> None:
-        while (wait_s := lane.due_in(time.monotonic())) > 0:
+    async def _linger(accumulator: _Accumulator, wake: asyncio.Event) -> None:
+        while (wait_s := accumulator.due_in(time.monotonic())) > 0:
             wake.clear()
             try:
                 await asyncio.wait_for(wake.wait(), wait_s)
             except TimeoutError:
                 return
 
-    async def _deliver(self, topic: str, partition: int, lane: _Lane, batch: _Batch) -> None:
+    async def _deliver(
+        self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
+    ) -> None:
         try:
-            result = await self._append(topic, partition, lane, batch)
+            result = await self._append(topic_partition, accumulator, batch)
         except Exception as error:
-            # Whatever it is, it belongs to those who wait for the batch; the lane goes on.
-            if not isinstance(error, LeadlineError) or spoils_numbering(error):
-                lane.renew_identity()
+            # Any error goes to the futures of this batch; the next batch is sent all the same.
+            if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
+                accumulator.reset_producer_id()
             _fail(batch, error)
             return
         except asyncio.CancelledError:
-            # It may be in the log: under the same numbers, the next would pass for a repetition.
-            lane.renew_identity()
+            # The batch may be in the log. With the same sequence numbers, the broker would take
+            # the next batch for a duplicate of it.
+            accumulator.reset_producer_id()
             _cancel(batch)
             raise
-        if lane.numbering is not None:
-            lane.numbering.advance(len(batch.records))
+        if accumulator.sequence is not None:
+            accumulator.sequence.advance(len(batch.records))
         for index, future in enumerate(batch.tokens):
             if not future.done():
                 offset = result.base_offset + index if result.base_offset >= 0 else -1
-                future.set_result(RecordPlace(topic, partition, offset))
+                future.set_result(RecordMetadata(*topic_partition, offset))
 
     async def _append(
-        self, topic: str, partition: int, lane: _Lane, batch: _Batch
+        self, topic_partition: TopicPartition, accumulator: _Accumulator, batch: _Batch
     ) -> ProduceResult:
-        numbering = await self._numbering(lane)
-        identity = numbering.identity if numbering else _ANONYMOUS
+        sequence = await self._sequence(accumulator)
+        identity = sequence.identity if sequence else _ANONYMOUS
         encoded = batches.encode(
             batch.records,
             now_ms=time.time_ns() // 1_000_000,
             producer_id=identity.producer_id,
             producer_epoch=identity.producer_epoch,
-            base_sequence=numbering.next_sequence if numbering else batches.NO_SEQUENCE,
+            base_sequence=sequence.next_sequence if sequence else batches.NO_SEQUENCE,
             compression=self._settings.compression,
         )
         return await self._client.produce_batches(
-            topic,
-            partition,
+            *topic_partition,
             encoded,
             acks=self._settings.acks,
-            idempotent=numbering is not None,
+            idempotent=sequence is not None,
             timeout_s=self._settings.delivery_timeout_s,
         )
 
-    async def _numbering(self, lane: _Lane) -> Numbering | None:
-        if self._numbered and lane.numbering is None:
+    async def _sequence(self, accumulator: _Accumulator) -> ProducerSequence | None:
+        if self._idempotent and accumulator.sequence is None:
             try:
-                fresh = lane.needs_own_identity
-                lane.numbering = Numbering(
-                    await (self._new_identity() if fresh else self._shared_identity())
-                )
+                own = accumulator.needs_own_producer_id
+                identity = await (self._new_producer_id() if own else self._shared_producer_id())
             except LeadlineError as error:
-                # Whatever became of that request, the batch itself was not sent.
-                raise Unreachable(f"no producer id was to be had: {error}") from error
-        return lane.numbering
+                # Even if the outcome of that request is unknown, the batch was not sent.
+                raise Unreachable(f"could not allocate a producer id: {error}") from error
+            accumulator.sequence = ProducerSequence(identity)
+        return accumulator.sequence
 
-    async def _shared_identity(self) -> ProducerIdentity:
-        """Return the identity with which every lane begins, asked for once."""
-        if self._identity is None or (self._identity.done() and self._identity.exception()):
-            self._identity = asyncio.ensure_future(self._new_identity())
-        return await asyncio.shield(self._identity)
+    async def _shared_producer_id(self) -> ProducerIdentity:
+        """Return the producer id that all accumulators begin with; allocate it once."""
+        if self._producer_id is None or (
+            self._producer_id.done() and self._producer_id.exception()
+        ):
+            self._producer_id = asyncio.ensure_future(self._new_producer_id())
+        return await asyncio.shield(self._producer_id)
 
-    async def _new_identity(self) -> ProducerIdentity:
+    async def _new_producer_id(self) -> ProducerIdentity:
         return await self._client.new_producer_id()
 
 
@@ -298,10 +313,10 @@ def _fail(batch: _Batch, error: Exception) -> None:
 
 
 class Producer:
-    """A producer for code without an event loop; any thread may use it.
+    """A producer for code without an event loop; any threads may share it.
 
     with Producer("http://127.0.0.1:8081") as producer:
-        place = producer.send("lines", b"hello").result()
+        metadata = producer.send("lines", b"hello").result()
     """
 
     def __init__(
@@ -323,25 +338,25 @@ class Producer:
         partition: int | None = None,
         headers: Headers = (),
         timestamp: int | None = None,
-    ) -> ThreadFuture[RecordPlace]:
-        """Take a record; the future gives its place. Blocks as `AsyncProducer.send` waits."""
-        place: ThreadFuture[RecordPlace] = ThreadFuture()
+    ) -> ThreadFuture[RecordMetadata]:
+        """Add a record to a batch; see `AsyncProducer.send`. Blocks while that waits."""
+        metadata: ThreadFuture[RecordMetadata] = ThreadFuture()
 
         async def relay() -> None:
             future = await self._producer.send(
                 topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
             )
-            future.add_done_callback(lambda done: _relay(done, place))
+            future.add_done_callback(lambda done: copy_result(done, metadata))
 
         self._thread.run(relay())
-        return place
+        return metadata
 
     def flush(self) -> None:
-        """Return when everything sent so far is acknowledged or has failed."""
+        """Wait until all records sent so far are acknowledged or have failed."""
         self._thread.run(self._producer.flush())
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush, and close the producer and its connections."""
         try:
             self._thread.run(self._producer.aclose())
             self._thread.run(self._client.aclose())
@@ -353,12 +368,3 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _relay(done: asyncio.Future[RecordPlace], place: ThreadFuture[RecordPlace]) -> None:
-    if done.cancelled():
-        place.cancel()
-    elif (error := done.exception()) is not None:
-        place.set_exception(error)
-    else:
-        place.set_result(done.result())

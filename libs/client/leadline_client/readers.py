@@ -1,18 +1,18 @@
-"""Readers of one partition, chosen by hand: `PartitionReader` blocks, the other one awaits."""
+"""Readers of one partition, without a group: one blocks, the other one is asynchronous."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
 from leadline_client.client import AsyncLeadlineClient, LeadlineClient
-from leadline_client.reading import Position, ReadLimits, Start
+from leadline_client.reading import FetchPosition, ReadLimits, Start
 from leadline_client.wire import Record
 
 _LIMITS = ReadLimits()
 
 
 class PartitionReader:
-    """Reads one partition in order, following its leader; blocks."""
+    """Reads one partition in order from its current leader, and blocks meanwhile."""
 
     def __init__(
         self,
@@ -23,20 +23,20 @@ class PartitionReader:
         *,
         limits: ReadLimits = _LIMITS,
     ) -> None:
-        self.position = Position(client.core, topic, partition, start)
+        self.position = FetchPosition(client.core, topic, partition, start)
         self._client = client
         self._limits = limits
 
     def read(self) -> list[Record]:
-        """Return the next records; empty when none came within the wait. See `Position.read`."""
+        """Return the next records; none if none came within the wait. See `FetchPosition.read`."""
         return self._client.run(self.position.read(self._limits))
 
     def seek_to_time(self, timestamp: int) -> int:
-        """Go to the first record of `timestamp` (Unix ms) or later; return its offset."""
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
         return self._client.run(self.position.seek_to_time(timestamp))
 
     def read_to(self, end_offset: int) -> Iterator[Record]:
-        """Yield the records before `end_offset`, waiting for those that are not there yet."""
+        """Yield the records before `end_offset`, and wait for those that do not exist yet."""
         while self._client.run(self.position.locate()) < end_offset:
             yield from (record for record in self.read() if record.offset < end_offset)
 
@@ -46,7 +46,7 @@ class PartitionReader:
 
 
 class AsyncPartitionReader:
-    """Reads one partition in order, following its leader."""
+    """Reads one partition in order from its current leader."""
 
     def __init__(
         self,
@@ -57,20 +57,20 @@ class AsyncPartitionReader:
         *,
         limits: ReadLimits = _LIMITS,
     ) -> None:
-        self.position = Position(client.core, topic, partition, start)
+        self.position = FetchPosition(client.core, topic, partition, start)
         self._client = client
         self._limits = limits
 
     async def read(self) -> list[Record]:
-        """Return the next records; empty when none came within the wait. See `Position.read`."""
+        """Return the next records; none if none came within the wait. See `FetchPosition.read`."""
         return await self._client.run(self.position.read(self._limits))
 
     async def seek_to_time(self, timestamp: int) -> int:
-        """Go to the first record of `timestamp` (Unix ms) or later; return its offset."""
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
         return await self._client.run(self.position.seek_to_time(timestamp))
 
     async def read_to(self, end_offset: int) -> AsyncIterator[Record]:
-        """Yield the records before `end_offset`, waiting for those that are not there yet."""
+        """Yield the records before `end_offset`, and wait for those that do not exist yet."""
         while await self._client.run(self.position.locate()) < end_offset:
             for record in await self.read():
                 if record.offset < end_offset:

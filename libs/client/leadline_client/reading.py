@@ -1,9 +1,9 @@
-"""Where a reader stands in a partition, and the one rule about moving on.
+"""The position of a reader in a partition, and how it moves.
 
 A reader delivers each offset at most once and in order: it never goes back and
-never skips, whoever leads the partition (rule R15). An answer from a leader that
-was succeeded is thrown away; a topic that was deleted and created again is
-another topic, and an offset out of range is said, not silently replaced.
+never skips, whichever broker leads the partition (rule R15). It drops responses of
+former leaders, treats a recreated topic as another topic, and raises when its offset
+is out of range.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from leadline_client.payloads import FetchedBatches
 from leadline_client.wire import Record
 
 Start: TypeAlias = Literal["earliest", "latest"] | int
-"""Where to begin: at the log start, at the high watermark, or at an offset."""
+"""Where to begin: at the log start offset, at the high watermark, or at an offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """How much one read asks for (bytes) and how long a leader may wait for it (ms)."""
+    """The size of one read (bytes), and how long the leader may wait for `min_bytes` (ms)."""
 
     max_bytes: int = DEFAULT_MAX_BYTES
     min_bytes: int = 1
     wait_ms: int = 500
 
 
-class Position:
-    """The place of one reader in one partition."""
+class FetchPosition:
+    """The position of one reader in one partition."""
 
     def __init__(self, core: ClientCore, topic: str, partition: int, start: Start) -> None:
         self.topic = topic
@@ -45,18 +45,18 @@ class Position:
         self._leader_epoch = -1
 
     def seek(self, start: Start) -> None:
-        """Read on from elsewhere; the only way in which a reader goes back."""
+        """Continue at `start`; only this can move a reader back."""
         self._start = start
         self.offset = start if isinstance(start, int) else -1
 
     def seek_to_time(self, timestamp: int) -> Flow[int]:
-        """Read on from the first record of `timestamp` (Unix ms) or later, or else from the end."""
+        """Continue at the first record of `timestamp` (Unix ms) or later, or else at the end."""
         offset = yield from self._core.offset_for_timestamp(self.topic, self.partition, timestamp)
         self.seek("latest" if offset is None else offset)
         return (yield from self.locate())
 
     def locate(self) -> Flow[int]:
-        """Return the offset of the next record, asking the leader if it is not known yet."""
+        """Return the offset of the next record; ask the leader if it is not known yet."""
         if self.offset < 0:
             offsets = yield from self._core.offsets(self.topic, self.partition)
             self.high_watermark = offsets.high_watermark
@@ -66,11 +66,11 @@ class Position:
         return self.offset
 
     def read(self, limits: ReadLimits) -> Flow[list[Record]]:
-        """Return the next records and move on behind them; empty when none came in time.
+        """Return the next records and move behind them; return none if none came in time.
 
         Raises:
             OffsetOutOfRange: the position is before the log start or beyond the end.
-            TopicIdMismatch: the topic was deleted and created again meanwhile.
+            TopicIdMismatch: the topic was deleted and recreated meanwhile.
 
         """
         offset = yield from self.locate()
@@ -96,14 +96,14 @@ class Position:
         if self._topic_id is None:
             self._topic_id = topic.topic_id
         elif self._topic_id != topic.topic_id:
-            raise TopicIdMismatch(f"topic {self.topic!r} was deleted and created again")
+            raise TopicIdMismatch(f"topic {self.topic!r} was deleted and recreated")
 
     def _accept(self, offset: int, fetched: FetchedBatches) -> list[Record]:
         if fetched.leader_epoch < self._leader_epoch:
             return []
         self._leader_epoch = fetched.leader_epoch
         self.high_watermark = fetched.high_watermark
-        records = [one for one in batches.decode(fetched.batches) if one.offset >= offset]
+        records = [record for record in batches.decode(fetched.batches) if record.offset >= offset]
         if records and records[0].offset > offset:
             raise OffsetOutOfRange(
                 f"asked for offset {offset}, but the first record that came is {records[0].offset}"

@@ -1,12 +1,12 @@
-"""When a client tries again, how long it waits, and what it says in the end (rule R15).
+"""When a client retries, how long it waits, and which error it raises at last (rule R15).
 
-Pure: the clock's value and the random number are arguments.
+Pure: the time and the random number are arguments.
 
-- A refusal is definite, so a retriable one is tried again whatever the request.
-- After an unknown outcome only a repeatable request is tried again: a read, or
-  a batch that an idempotent producer numbered.
-- Once an attempt had an unknown outcome, a later refusal does not make the whole
-  definite: what is raised at the end is then the unknown outcome.
+- A refusal is definite, so the client retries any request after a retriable one.
+- After an unknown outcome the client retries only a repeatable request: a read, or
+  a batch of an idempotent producer.
+- If the outcome of an attempt was unknown, a refusal of a later attempt does not make
+  the whole call definite: the client then raises the unknown outcome.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from leadline_client.backoff import backoff_pause
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     LeadlineError,
@@ -24,13 +25,14 @@ from leadline_client.errors import (
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient a client is; all times in seconds.
+    """How long a client retries; all times in seconds.
 
-    `timeout_s` bounds one call with all its retries, `request_timeout_s` one
-    attempt, `metadata_timeout_s` one look at the metadata. A topic that is not
-    known is waited for no longer than `unknown_topic_s`: metadata may lag, but
-    a misspelt name should fail soon. Nor is a cluster of which no broker has ever
-    answered waited for longer than `first_contact_s`, once none can be reached.
+    `timeout_s` limits one call with all its retries, `request_timeout_s` one
+    attempt, `metadata_timeout_s` one metadata request. A call for an unknown topic
+    fails after `unknown_topic_s`: metadata may lag, but a misspelt name should fail
+    soon. If no broker has ever answered and none can be reached, a call fails after
+    `first_contact_s`. Pauses between attempts grow from `first_pause_s` to
+    `longest_pause_s`.
     """
 
     timeout_s: float = 30.0
@@ -41,16 +43,17 @@ class RetryPolicy:
     first_pause_s: float = 0.02
     longest_pause_s: float = 1.0
 
-    def pause_s(self, failures: int, chance: float) -> float:
-        """Return the wait after so many failures: doubled each time, half of it by `chance`."""
-        ceiling = min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(failures - 1, 30))
-        return ceiling * (0.5 + 0.5 * chance)
+    def pause_s(self, failures: int, random: float) -> float:
+        """Return the wait after so many failures in a row; `random` is in [0, 1)."""
+        return backoff_pause(
+            failures, first=self.first_pause_s, longest=self.longest_pause_s, random=random
+        )
 
 
 class Attempts:
-    """The failures of one call so far, and whether another attempt is allowed.
+    """Counts the failures of one call, and tells whether another attempt is allowed.
 
-    `reads`: it changes nothing, so that no attempt of it leaves anything in doubt.
+    `reads`: the call changes nothing, so no attempt has an unknown outcome.
     """
 
     def __init__(
@@ -73,41 +76,41 @@ class Attempts:
         *,
         repeatable: bool,
         now_s: float,
-        chance: float,
-        met: bool = True,
+        random: float,
+        answered: bool = True,
     ) -> float:
         """Return how long to wait before the next attempt, in seconds.
 
-        `met`: whether any broker has ever answered.
+        `random` is in [0, 1). `answered`: whether any broker has ever answered.
 
         Raises:
-            LeadlineError: no further attempt: what the caller is to be told.
+            LeadlineError: there is no further attempt; this is the error of the call.
 
         """
         if isinstance(error, OutcomeUnknown) and not self._reads:
             self._unknown = error
-        if not self._may_try_again(error, repeatable=repeatable):
-            raise self._verdict(error)
+        if not self._is_retriable(error, repeatable=repeatable):
+            raise self._final(error)
         self._failures += 1
-        pause_s = self._policy.pause_s(self._failures, chance)
-        if now_s + pause_s >= self._give_up_at(error, met=met):
-            raise self._verdict(error)
+        pause_s = self._policy.pause_s(self._failures, random)
+        if now_s + pause_s >= self._deadline_for(error, answered=answered):
+            raise self._final(error)
         return pause_s
 
     @staticmethod
-    def _may_try_again(error: LeadlineError, *, repeatable: bool) -> bool:
+    def _is_retriable(error: LeadlineError, *, repeatable: bool) -> bool:
         if isinstance(error, OutcomeUnknown):
             return repeatable
         return error.retriable
 
-    def _give_up_at(self, error: LeadlineError, *, met: bool) -> float:
+    def _deadline_for(self, error: LeadlineError, *, answered: bool) -> float:
         if isinstance(error, UnknownTopic):
             return min(self._deadline_s, self._started_s + self._policy.unknown_topic_s)
-        if isinstance(error, AllKnownBrokersNotAvailable) and not met:
+        if isinstance(error, AllKnownBrokersNotAvailable) and not answered:
             return min(self._deadline_s, self._started_s + self._policy.first_contact_s)
         return self._deadline_s
 
-    def _verdict(self, error: LeadlineError) -> LeadlineError:
+    def _final(self, error: LeadlineError) -> LeadlineError:
         if self._unknown is None or self._unknown is error:
             return error
         self._unknown.__cause__ = error

@@ -1,7 +1,7 @@
-"""Whom a request is for: a partition's leader, the coordinator, or any broker.
+"""The receivers of requests: a partition's leader, the group coordinator, or any broker.
 
-A target knows where to send, learns from failures, and can name what is missing
-when there is nowhere to send. Pure: no IO.
+A target knows its address and how to find it, learns from failures, and gives the
+error to raise when there is no address. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from leadline_client.wire import Metadata
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
-    """What any broker is asked to find an address out."""
+class Lookup:
+    """The request to any broker that finds an address."""
 
     method: str
     path: str
@@ -32,37 +32,37 @@ class Inquiry:
 
 
 class Target(Protocol):
-    """Where a request goes, as far as is known."""
+    """The receiver of a request."""
 
-    def inquiry(self) -> Inquiry | None:
-        """Return what to ask of any broker; None: there is nothing to find out."""
+    def lookup(self) -> Lookup | None:
+        """Return the request that finds the address; None: no lookup is needed."""
 
-    def found(self, document: Mapping[str, Any] | None) -> None:
-        """Take in the answer to the inquiry; None: no broker answered."""
+    def apply_lookup(self, document: Mapping[str, Any] | None) -> None:
+        """Use the response to the lookup; None: no broker answered."""
 
     def address(self) -> str | None:
-        """Return a base URL, or None where none is known."""
+        """Return a base URL, or None if none is known."""
 
     def params(self) -> Mapping[str, str]:
-        """Return query parameters that say what the sender believes."""
+        """Return query parameters that state what the sender assumes."""
 
-    def learn(self, error: LeadlineError) -> bool:
-        """Take note of a failure; return whether a better address is known now."""
+    def on_error(self, error: LeadlineError) -> bool:
+        """Learn from a failure; return whether a better address is known now."""
 
-    def missing(self) -> LeadlineError:
+    def unavailable(self) -> LeadlineError:
         """Return the error that says why there is no address."""
 
 
 def base_url(address: str) -> str:
-    """Return an address as the beginning of URLs; `host:port`, as Kafka has it, means HTTP."""
+    """Return the base URL of an address; `host:port`, as for Kafka's clients, means HTTP."""
     return (address if "://" in address else f"http://{address}").rstrip("/")
 
 
-class Brokers:
-    """The brokers of the cluster, in turn: those known, and the bootstrap addresses.
+class AnyBroker:
+    """Any broker of the cluster: the known ones and the bootstrap addresses, in turn.
 
-    Admin commands go to them too: a broker passes them on to the active
-    controller, whose address a client may not be able to reach.
+    Admin requests go here too: a broker forwards them to the active controller,
+    whose address a client may be unable to reach.
     """
 
     def __init__(self, bootstrap: Sequence[str], cache: MetadataCache) -> None:
@@ -70,45 +70,45 @@ class Brokers:
         self._cache = cache
         self._turn = 0
 
-    def inquiry(self) -> Inquiry | None:
-        """Return nothing: whom one would ask is whom one is looking for."""
+    def lookup(self) -> Lookup | None:
+        """Return None: brokers are found with every other lookup."""
         return None
 
-    def found(self, document: Mapping[str, Any] | None) -> None:
-        """Have nothing to find."""
+    def apply_lookup(self, document: Mapping[str, Any] | None) -> None:
+        """Do nothing: there is no lookup."""
 
     def addresses(self) -> tuple[str, ...]:
-        """Return every address worth a try, the one whose turn it is first."""
+        """Return every known address, beginning with the current one."""
         known = tuple(dict.fromkeys((*self._cache.broker_urls, *self._bootstrap)))
         first = self._turn % len(known) if known else 0
         return known[first:] + known[:first]
 
     def address(self) -> str | None:
-        """Return the address whose turn it is."""
+        """Return the current address."""
         return next(iter(self.addresses()), None)
 
     def params(self) -> Mapping[str, str]:
-        """Return nothing: any broker will do."""
+        """Return nothing: any broker may answer."""
         return {}
 
-    def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: the next
-        """Move on to the next broker; there is no telling whether it is better."""
-        self.pass_on()
+    def on_error(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: the next
+        """Move on to the next broker, which may be no better."""
+        self.rotate()
         return False
 
-    def pass_on(self) -> None:
-        """Have another broker asked the next time."""
+    def rotate(self) -> None:
+        """Use another broker the next time."""
         self._turn += 1
 
-    def missing(self) -> LeadlineError:
-        """Say that there is nobody to ask, or nobody who can be reached."""
+    def unavailable(self) -> LeadlineError:
+        """Say that no broker is known, or that none can be reached."""
         known = ", ".join(self.addresses())
         if not known:
             return AllKnownBrokersNotAvailable("no broker is known: give a bootstrap address")
         return AllKnownBrokersNotAvailable(f"no broker can be reached at {known}")
 
 
-class Leader:
+class PartitionLeader:
     """The leader of one partition."""
 
     def __init__(self, cache: MetadataCache, topic: str, partition: int) -> None:
@@ -117,33 +117,33 @@ class Leader:
         self._partition = partition
         self._answered = True
 
-    def inquiry(self) -> Inquiry:
-        """Ask for the metadata of the topic alone."""
-        return Inquiry("GET", "/v1/metadata", {"topics": self._topic})
+    def lookup(self) -> Lookup:
+        """Return the request for the metadata of the topic."""
+        return Lookup("GET", "/v1/metadata", {"topics": self._topic})
 
-    def found(self, document: Mapping[str, Any] | None) -> None:
-        """Merge the metadata into what is known."""
+    def apply_lookup(self, document: Mapping[str, Any] | None) -> None:
+        """Merge the metadata into the cache."""
         self._answered = document is not None
         if document is not None:
             self._cache.update(Metadata.from_json(document), (self._topic,))
 
     def address(self) -> str | None:
-        """Return where the newest known leader is."""
+        """Return the address of the newest known leader."""
         return self._cache.leader_url(self._topic, self._partition)
 
     def params(self) -> Mapping[str, str]:
-        """State the leader epoch, so that a leader that was succeeded refuses (rule R15)."""
+        """State the leader epoch, so that a former leader refuses the request (rule R15)."""
         epoch = self._cache.leader_epoch(self._topic, self._partition)
         return {} if epoch is None else {"leader_epoch": str(epoch)}
 
-    def learn(self, error: LeadlineError) -> bool:
+    def on_error(self, error: LeadlineError) -> bool:
         """Follow the hint of a refusal, if it names a newer leader."""
         if error.leader is None:
             return False
-        return self._cache.learn(self._topic, self._partition, error.leader)
+        return self._cache.apply_hint(self._topic, self._partition, error.leader)
 
-    def missing(self) -> LeadlineError:
-        """Say what is not there: brokers, the topic, the partition, or its leader."""
+    def unavailable(self) -> LeadlineError:
+        """Say what is missing: brokers, the topic, the partition, or its leader."""
         if not self._answered:
             return AllKnownBrokersNotAvailable("none of the known brokers answers")
         topic = self._cache.topic(self._topic)
@@ -157,40 +157,40 @@ class Leader:
         return LeaderNotAvailable(f"{self._topic}-{self._partition} has no leader at present")
 
 
-class Coordinator:
-    """The active coordinator of consumer groups, as brokers name it (seed 3)."""
+class GroupCoordinator:
+    """The active coordinator of consumer groups, found as in the Consumer Coordinator design."""
 
     def __init__(self) -> None:
         self._url: str | None = None
         self._epoch = -1
         self._answered = True
 
-    def inquiry(self) -> Inquiry:
-        """Consult."""
-        return Inquiry("POST", "/v1/consult")
+    def lookup(self) -> Lookup:
+        """Return the request that asks a broker for the coordinator."""
+        return Lookup("POST", "/v1/consult")
 
-    def found(self, document: Mapping[str, Any] | None) -> None:
-        """Take the coordinator that a broker names, unless it was succeeded by one known."""
+    def apply_lookup(self, document: Mapping[str, Any] | None) -> None:
+        """Use the coordinator that a broker names, unless a newer one is known."""
         self._answered = document is not None
         named = (document or {}).get("coordinator")
         if named is not None and named["epoch"] >= self._epoch:
             self._url, self._epoch = named["url"].rstrip("/"), named["epoch"]
 
     def address(self) -> str | None:
-        """Return where the coordinator is, as far as is known."""
+        """Return the address of the coordinator, or None if it is not known."""
         return self._url
 
     def params(self) -> Mapping[str, str]:
         """Return nothing."""
         return {}
 
-    def learn(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: consult
-        """Forget the address: another one may be in office by now."""
+    def on_error(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: a lookup
+        """Forget the address: another coordinator may be active now."""
         self._url = None
         return False
 
-    def missing(self) -> LeadlineError:
-        """Say whether brokers or coordinators are what is missing."""
+    def unavailable(self) -> LeadlineError:
+        """Say whether brokers or coordinators are missing."""
         if not self._answered:
             return AllKnownBrokersNotAvailable("none of the known brokers answers")
         return CoordinatorNotAvailable("no coordinator of consumer groups is active")

@@ -1,24 +1,35 @@
-"""The narrow door between the client's decisions and the network.
+"""The interface between the client's logic and the network. Pure.
 
-A transport carries one request and answers with one response. It knows nothing
-of leaders, retries or JSON; whatever carries HTTP can stand behind it. Failures
-come in two kinds that must never be mixed up (rule R15): `Unreachable`, nothing
-was sent, and `ConnectionLost`, the server may have acted.
+A transport sends one request and returns one response. It knows nothing of
+leaders, retries or JSON, and any HTTP library can implement it. Failures are of
+two kinds that must never be confused (rule R15): `Unreachable`, nothing was
+sent, and `ConnectionLost`, the server may have acted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+from leadline_client.errors import ConnectionLost, Unreachable
 
 JSON = "application/json"
 OCTETS = "application/octet-stream"
 
+CONNECT_TIMEOUT_S: Final = 3.0
+"""How long a transport waits for a connection, if the request does not allow less."""
+
+IDLE_TIMEOUT_S: Final = 2.0
+"""How long a transport keeps an idle connection.
+
+It is shorter than a server keeps one, or a request might be sent just when the server closes it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request; `timeout_s` covers the wait for each part of the answer."""
+    """One HTTP request; `timeout_s` limits the wait for each part of the response."""
 
     method: str
     url: str
@@ -26,6 +37,11 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     timeout_s: float = 10.0
+
+    @property
+    def connect_timeout_s(self) -> float:
+        """The limit for making a connection."""
+        return min(CONNECT_TIMEOUT_S, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +54,40 @@ class Response:
 
 
 class Transport(Protocol):
-    """Carries requests, blocking the caller."""
+    """Sends requests and blocks the caller meanwhile."""
 
     def send(self, request: Request) -> Response:
         """Return the response, whatever its status.
 
         Raises:
-            Unreachable: no connection; nothing was sent.
-            ConnectionLost: sent at least in part, and no complete answer came.
+            Unreachable: there was no connection; nothing was sent.
+            ConnectionLost: the request was sent at least in part, and no complete response came.
 
         """
 
     def close(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
 
 
 class AsyncTransport(Protocol):
-    """Carries requests on an event loop."""
+    """Sends requests on an event loop."""
 
     async def send(self, request: Request) -> Response:
         """Return the response; raises as `Transport.send` does."""
 
     async def aclose(self) -> None:
-        """Release the connections."""
+        """Close the connections."""
+
+
+def unreachable(request: Request, failure: Exception) -> Unreachable:
+    """Return the error for a request of which nothing was sent."""
+    return Unreachable(f"no connection, nothing was sent: {_described(request, failure)}")
+
+
+def connection_lost(request: Request, failure: Exception) -> ConnectionLost:
+    """Return the error for a request that was sent at least in part."""
+    return ConnectionLost(f"no complete answer: {_described(request, failure)}")
+
+
+def _described(request: Request, failure: Exception) -> str:
+    return f"{request.method} {request.url}: {str(failure) or type(failure).__name__}"

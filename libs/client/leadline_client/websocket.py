@@ -1,9 +1,8 @@
-"""The channel of a group member on a real WebSocket: the one place that knows its library."""
+"""The channel of a group member over a WebSocket: the only module that imports `websockets`."""
 
 from __future__ import annotations
 
-import json
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -11,6 +10,7 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from leadline_client.channel import CHANNEL_PATH, Frame, FromConsumer, decode, encode
 from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable, error_from_body
+from leadline_client.payloads import maybe_json
 
 _OPEN_TIMEOUT_S: Final = 10.0
 _CLOSE_TIMEOUT_S: Final = 0.5
@@ -24,10 +24,10 @@ class FrameChannel(Protocol):
         """Send a frame; raises ConnectionLost."""
 
     async def receive(self) -> Frame:
-        """Return the next frame; raises ConnectionLost, and InvalidRequest for what is none."""
+        """Return the next frame; raises ConnectionLost, or InvalidRequest for an invalid frame."""
 
     async def close(self) -> None:
-        """End the channel; no errors."""
+        """Close the channel; raises nothing."""
 
 
 class WebSocketChannel:
@@ -44,7 +44,7 @@ class WebSocketChannel:
             raise ConnectionLost(f"the channel to the coordinator broke: {failure}") from failure
 
     async def receive(self) -> Frame:
-        """Return the next frame; raises ConnectionLost, and InvalidRequest for what is none."""
+        """Return the next frame; raises ConnectionLost, or InvalidRequest for an invalid frame."""
         try:
             text = await self._connection.recv()
         except (OSError, WebSocketException) as failure:
@@ -52,7 +52,7 @@ class WebSocketChannel:
         return decode(text)
 
     async def close(self) -> None:
-        """End the channel; no errors."""
+        """Close the channel; raises nothing."""
         await self._connection.close()
 
 
@@ -60,11 +60,11 @@ async def open_channel(coordinator_url: str, group: str) -> FrameChannel:
     """Open the channel of one member of `group`.
 
     Raises:
-        Unreachable: no connection.
-        LeadlineError: the coordinator refused, and says why.
+        Unreachable: there was no connection.
+        LeadlineError: the coordinator refused.
 
     """
-    # Pings are the protocol's own, the frames are small, and the cluster is never behind a proxy.
+    # The protocol has its own pings, its frames are small, and clusters are not behind proxies.
     try:
         connection = await connect(
             _channel_url(coordinator_url, group),
@@ -77,7 +77,7 @@ async def open_channel(coordinator_url: str, group: str) -> FrameChannel:
         )
     except InvalidStatus as refusal:
         answer = refusal.response
-        raise error_from_body(answer.status_code, _maybe_json(answer.body)) from refusal
+        raise error_from_body(answer.status_code, maybe_json(answer.body)) from refusal
     except (OSError, TimeoutError, WebSocketException) as failure:
         raise _unreachable(coordinator_url, failure) from failure
     return WebSocketChannel(connection)
@@ -92,10 +92,3 @@ def _channel_url(coordinator_url: str, group: str) -> str:
     scheme = "wss" if parts.scheme == "https" else "ws"
     path = parts.path.rstrip("/") + CHANNEL_PATH.format(group=quote(group, safe=""))
     return urlunsplit((scheme, parts.netloc, path, "", ""))
-
-
-def _maybe_json(body: bytes | bytearray) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None

@@ -1,7 +1,7 @@
-"""What crosses HTTP between Leadline and its users, as frozen dataclasses.
+"""The public types of Leadline's HTTP API, as frozen dataclasses.
 
 Units: offsets count records from 0; timestamps are milliseconds since the Unix
-epoch; a leader of `NO_LEADER` means that the partition has none.
+epoch; `NO_LEADER` as the leader means that the partition has none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NO_LEADER = -1
 """The leader id of a partition without a leader."""
 
 Acks = Literal["all", "1", "0"]
-"""When a produce is acknowledged: below the high watermark, appended, or never."""
+"""When a produce is acknowledged: once committed, once appended, or never."""
 
 RecordFormat = Literal["string", "json", "base64"]
 """How keys and values appear in JSON bodies."""
@@ -43,7 +43,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A live broker: where it is and which incarnation of it runs."""
+    """A live broker; `incarnation` is different after every restart."""
 
     id: int
     url: str
@@ -53,7 +53,7 @@ class BrokerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """The active controller; `epoch` rises by one at every take-over."""
+    """The active controller; `epoch` rises by one with every election."""
 
     id: int
     url: str
@@ -62,7 +62,7 @@ class ControllerInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """Who leads a partition, in which leader epoch, and who follows."""
+    """A partition: its leader and leader epoch, in-sync replicas, and all replicas."""
 
     partition: int
     leader: int
@@ -92,7 +92,7 @@ class Metadata:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Metadata:
-        """Read the document that `GET /v1/metadata` answers with."""
+        """Read the response of `GET /v1/metadata`."""
         controller = document.get("controller")
         return cls(
             cluster_id=document["cluster_id"],
@@ -110,8 +110,8 @@ _Row = TypeVar("_Row", BrokerInfo, ControllerInfo)
 
 
 def _known(kind: type[_Row], members: Mapping[str, Any]) -> _Row:
-    """Build a row from the members that this release knows; a later one may send more."""
-    return kind(**{one.name: members[one.name] for one in fields(kind)})
+    """Build a row from the members that this release knows; later releases may send more."""
+    return kind(**{field.name: members[field.name] for field in fields(kind)})
 
 
 def _partitions(rows: list[Any]) -> tuple[PartitionInfo, ...]:
@@ -123,7 +123,7 @@ def _partitions(rows: list[Any]) -> tuple[PartitionInfo, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ProduceResult:
-    """Where the records of one request landed: consecutive offsets from `base_offset`."""
+    """The offsets of the records of one request: consecutive from `base_offset`."""
 
     base_offset: int
     leader_epoch: int
@@ -133,7 +133,7 @@ class ProduceResult:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Records from one partition, and where to read on."""
+    """Records of one partition; the next fetch begins at `next_offset`."""
 
     records: tuple[Record, ...]
     high_watermark: int
@@ -154,7 +154,7 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create: by counts, or by an explicit assignment (first = preferred leader)."""
+    """A topic to create, with counts or an assignment (first replica = preferred leader)."""
 
     name: str
     partitions: int | None = None

@@ -1,7 +1,6 @@
-"""The exported form of the audit: one JSON object on each line, in order of ids.
+"""The exported form of audit entries: one JSON object per line, in the order of their ids.
 
-What `GET /v1/audit/export` sends, and what other controllers and analytics read.
-Pure: no IO.
+`GET /v1/audit/export` sends it; other controllers and the analytics job read it. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class ExportedRoles(msgspec.Struct, frozen=True):
 
 
 class ExportedChange(msgspec.Struct, frozen=True):
-    """What an entry changed of one partition; `before` is None where the state was created."""
+    """One partition's change in an entry; `before` is None if the entry created the state."""
 
     topic: str
     partition: int
@@ -41,9 +40,9 @@ class ExportedChange(msgspec.Struct, frozen=True):
 
 
 class ExportedEntry(msgspec.Struct, frozen=True):
-    """An audit entry: `id` counts without gaps, `zxid` is the ZooKeeper transaction of the change.
+    """An audit entry. Ids have no gaps; `zxid` is the ZooKeeper transaction of the change.
 
-    `time` in Unix ms.
+    `time` is in Unix ms.
     """
 
     id: int
@@ -93,7 +92,7 @@ def exported_change(change: StateChange) -> ExportedChange:
 
 
 def imported(entry: ExportedEntry) -> AuditEntry:
-    """Return the entry that was exported."""
+    """Return the audit entry of an exported one."""
     return AuditEntry(
         time=entry.time,
         cause=entry.cause,
@@ -130,7 +129,7 @@ def decode_line(line: bytes) -> ExportedEntry:
     """Return the entry of a line.
 
     Raises:
-        msgspec.MsgspecError: it is not one.
+        msgspec.MsgspecError: the line is not an entry.
 
     """
     return msgspec.json.decode(line, type=ExportedEntry)

@@ -1,7 +1,7 @@
-"""Where many partitions begin and end: the question and the answer of `POST /v1/offsets`.
+"""The offsets of many partitions: request and response of `POST /v1/offsets`.
 
-Spoken by clients with any broker, and by brokers with one another. As msgspec
-structs, because a thousand partitions are asked about at once. Pure: no IO.
+Clients send it to any broker, and brokers send it to each other. The types are msgspec structs,
+because one request may name thousands of partitions. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from leadline_client.wire import TopicPartition
 from leadline_common.rpc import NO_ERROR
 
 OFFSETS_PATH: Final = "/v1/offsets"
@@ -19,7 +20,7 @@ LATEST: Final = -1
 """As a timestamp: the high watermark."""
 
 Scope = Literal["cluster", "local"]
-_MOST: Final = 100_000
+_MAX_ITEMS: Final = 100_000
 _INT64_MAX: Final = 2**63 - 1
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
@@ -29,7 +30,7 @@ Timestamp = Annotated[
     msgspec.Meta(
         ge=EARLIEST,
         le=_INT64_MAX,
-        description="Look up the first committed record at or after this, in Unix ms; "
+        description="Look up the first committed record at or after this time, in Unix ms; "
         "-2 is the log start, -1 the high watermark",
     ),
 ]
@@ -43,22 +44,22 @@ class PartitionQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     timestamp: Timestamp | None = None
 
     @property
-    def name(self) -> tuple[str, int]:
+    def topic_partition(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 class BulkQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whole topics, single partitions, or both.
 
-    `timestamp` is looked up in every partition of `topics`. With `wait_ms` the
-    answer comes once a high watermark is beyond its offset in `after` (topic,
-    partition, offset), or when the time is over. `scope` is `cluster` to have the
-    broker ask the other leaders, `local` for what it leads itself.
+    `timestamp` is looked up in every partition of `topics`. With `wait_ms` the broker responds
+    once a high watermark exceeds its offset in `after` (by topic and partition), or after that
+    time. With the scope `cluster` the broker asks the other leaders; with `local` it responds for
+    the partitions that it leads.
     """
 
-    topics: Annotated[list[str], msgspec.Meta(max_length=_MOST)] = []
-    partitions: Annotated[list[PartitionQuestion], msgspec.Meta(max_length=_MOST)] = []
+    topics: Annotated[list[str], msgspec.Meta(max_length=_MAX_ITEMS)] = []
+    partitions: Annotated[list[PartitionQuestion], msgspec.Meta(max_length=_MAX_ITEMS)] = []
     timestamp: Timestamp | None = None
     scope: Scope = "cluster"
     wait_ms: Annotated[int, msgspec.Meta(ge=0, le=30_000)] = 0
@@ -76,9 +77,8 @@ class LeaderRow(msgspec.Struct, frozen=True):
 class PartitionEnds(msgspec.Struct, frozen=True):
     """The readable range of a partition is [log_start_offset, high_watermark).
 
-    With a timestamp, `offset` is that of the first committed record at or after
-    it, null when there is none, and `timestamp` that record's own; -1 and -2 give
-    an offset alone.
+    With a timestamp, `offset` is that of the first committed record at or after it, null if there
+    is none, and `timestamp` is the record's own. With -1 and -2, only `offset` is set.
     """
 
     log_start_offset: int
@@ -90,9 +90,9 @@ class PartitionEnds(msgspec.Struct, frozen=True):
 
 
 class PartitionAnswer(msgspec.Struct, frozen=True):
-    """The ends of one partition, or why they cannot be said: `error_code` is 0 for success.
+    """The offsets of one partition, or an error; `error_code` is 0 for success.
 
-    `leader` is the broker that answered, or with an error the one to ask.
+    `leader` is the broker that responded or, with an error, the broker to ask.
     """
 
     topic: str
@@ -103,12 +103,12 @@ class PartitionAnswer(msgspec.Struct, frozen=True):
     offsets: PartitionEnds | None = None
 
     @property
-    def name(self) -> tuple[str, int]:
+    def topic_partition(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 class BulkAnswer(msgspec.Struct, frozen=True):
-    """One answer for each partition asked for, in order."""
+    """One row per requested partition, in the order of the request."""
 
     partitions: list[PartitionAnswer]

@@ -1,8 +1,7 @@
-"""The cause id: one name for everything that one request or event brings about.
+"""The cause id: a correlation id for everything that one request or event causes.
 
-It travels from the request (or the watch, or the timer) through events,
-commands to other services, audit entries and log lines, so that a single
-search shows the whole story.
+It goes from the request (or the watch, or the timer) into events, commands to other services,
+audit entries and log lines, so that one search finds all of them.
 """
 
 from __future__ import annotations
@@ -16,32 +15,32 @@ from contextvars import ContextVar
 HEADER = "X-Leadline-Cause"
 """The request and response header that carries the cause id."""
 
-_SANE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VALID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _current: ContextVar[str] = ContextVar("leadline_cause", default="")
 
 
 def new_cause() -> str:
-    """Return a fresh cause id: 16 hexadecimal digits."""
+    """Return a new cause id: 16 hexadecimal digits."""
     return secrets.token_hex(8)
 
 
-def accept_cause(stated: str | None) -> str:
-    """Return the cause id that a caller stated, or a fresh one where it is missing or not sane.
+def accept_cause(requested: str | None) -> str:
+    """Return the caller's cause id, or a new one if it is missing or invalid.
 
-    Sane is 1 to 64 letters, digits, dots, underscores and dashes: the id ends up
-    in log lines and headers as it is.
+    A valid id has 1 to 64 letters, digits, dots, underscores and dashes, because it is written
+    into log lines and headers unchanged.
     """
-    return stated if stated is not None and _SANE.fullmatch(stated) else new_cause()
+    return requested if requested is not None and _VALID.fullmatch(requested) else new_cause()
 
 
 def current_cause() -> str:
-    """Return the cause id of what is being done now, or "" outside of any cause."""
+    """Return the cause id of the current context, or "" if there is none."""
     return _current.get()
 
 
 @contextmanager
 def cause_scope(cause: str) -> Iterator[str]:
-    """Do the body of the `with` statement, and tasks started in it, under this cause."""
+    """Set the cause id for the body of the `with` statement and the tasks that it starts."""
     token = _current.set(cause)
     try:
         yield cause

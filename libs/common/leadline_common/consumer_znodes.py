@@ -1,17 +1,16 @@
 """The znodes of consumer groups under `/consumers`: paths, values, codec. Pure: no IO.
 
-    /consumers/coordinator                        ephemeral: who is the coordinator
-    /consumers/coordinator_epoch                  every win adds 1; every write checks its version
-    /consumers/groups/{g}                         assignor, protocol, generation, when it emptied
-    /consumers/groups/{g}/ids/{member}            what a member asked for
-    /consumers/groups/{g}/owners/{topic}          who owns each partition of a topic
-    /consumers/groups/{g}/offsets/{topic}         the topic's id, against one made anew
+    /consumers/coordinator                        ephemeral: the active coordinator
+    /consumers/coordinator_epoch                  each election adds 1; writes check its version
+    /consumers/groups/{g}                         assignor, protocol, generation, empty since when
+    /consumers/groups/{g}/ids/{member}            the member's subscription
+    /consumers/groups/{g}/owners/{topic}          the owner of each partition of a topic
+    /consumers/groups/{g}/offsets/{topic}         the topic's id, to detect a recreated topic
     /consumers/groups/{g}/offsets/{topic}/{p}     committed offset
 
-The coordinator alone writes here. Owners have one node for a topic, where the seed has
-one for a partition: a rebalance then moves any number of partitions in one
-transaction. Offsets have one for a partition, so that a commit writes what it commits
-and no more.
+Only the coordinator writes here. The Consumer Coordinator design has one owner node per partition;
+here there is one per topic, so that a rebalance moves any number of partitions in one transaction.
+Offsets have one node per partition, so that a commit writes only the offsets that it commits.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
 
-NOBODY: Final = -1
+NO_OWNER: Final = -1
 """The index of a partition without an owner."""
 
 
 def node_name(name: str) -> str:
-    """Return a group's or member's name as the name of a node: any text is one."""
+    """Return a group's or member's name, which may be any text, as the name of a znode."""
     return quote(name, safe=" !$&'()*+,:;=@[]{}|<>?^~") if name not in (".", "..") else f"%{name}"
 
 
 def name_of_node(node: str) -> str:
-    """Return what `node_name` was made of."""
+    """Return the group's or member's name of a znode; the inverse of `node_name`."""
     return node[1:] if node in ("%.", "%..") else unquote(node)
 
 
@@ -82,7 +81,7 @@ def offset_path(group: str, topic: str, partition: int) -> str:
 
 
 class CoordinatorRegistration(msgspec.Struct, frozen=True):
-    """The coordinator that holds `/consumers/coordinator`; `timestamp` in Unix ms."""
+    """The active coordinator, in `/consumers/coordinator`; `timestamp` is in Unix ms."""
 
     id: int
     url: str
@@ -91,7 +90,7 @@ class CoordinatorRegistration(msgspec.Struct, frozen=True):
 
 
 class GroupNode(msgspec.Struct, frozen=True):
-    """What is recorded of a group. `empty_since` is in Unix ms, None while it has members."""
+    """The state of a group. `empty_since` is in Unix ms, None while it has members."""
 
     assignor: str
     protocol: str
@@ -101,7 +100,7 @@ class GroupNode(msgspec.Struct, frozen=True):
 
 
 class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a member asked for when it joined."""
+    """A member's subscription when it joined."""
 
     client_id: str = ""
     instance_id: str | None = None
@@ -112,7 +111,7 @@ class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OwnersNode(msgspec.Struct, frozen=True):
-    """Who owns each partition of a topic: for partition p the member `members[owners[p]]`."""
+    """The owners of a topic's partitions: partition p belongs to `members[owners[p]]`."""
 
     members: tuple[str, ...]
     owners: tuple[int, ...]
@@ -120,7 +119,7 @@ class OwnersNode(msgspec.Struct, frozen=True):
 
 
 class TopicOffsetsNode(msgspec.Struct, frozen=True):
-    """Of which incarnation of the topic the offsets are."""
+    """The id of the topic that the offsets belong to."""
 
     topic_id: str = ""
     version: int = 1
@@ -148,23 +147,23 @@ def decode(data: bytes, kind: type[_Node]) -> _Node:
     """Decode one of the values above.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        msgspec.MsgspecError: the data is no such value.
 
     """
     return msgspec.json.decode(data or b"{}", type=kind)
 
 
 def owners_node(owners: Mapping[int, str]) -> OwnersNode:
-    """Return the value that says who owns each partition of a topic."""
+    """Return the value of the node with the owners of one topic's partitions."""
     members = sorted(set(owners.values()))
     index = {member: place for place, member in enumerate(members)}
     last = max(owners, default=-1)
-    row = (index.get(owners.get(number, ""), NOBODY) for number in range(last + 1))
+    row = (index.get(owners.get(number, ""), NO_OWNER) for number in range(last + 1))
     return OwnersNode(tuple(members), tuple(row))
 
 
 def owners_of(node: OwnersNode) -> dict[int, str]:
-    """Return the owners by partition, leaving out partitions without any."""
+    """Return the owners by partition, without the partitions that have none."""
     members: Sequence[str] = node.members
     return {
         number: members[place]

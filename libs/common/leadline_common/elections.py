@@ -1,6 +1,6 @@
-"""The words for elections: in decisions, audit entries and logs, and in the API that asks for them.
+"""Kinds and reasons of leader elections, as in audit entries, logs and the API.
 
-The decisions themselves are the controller's (`leadline_controller.domain.election`).
+The controller elects leaders (`leadline_controller.domain.election`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class ElectionKind(StrEnum):
-    """Why a leader is chosen."""
+    """Why a leader is elected."""
 
     NEW_PARTITION = "new_partition"
     OFFLINE = "offline"
@@ -20,7 +20,7 @@ class ElectionKind(StrEnum):
 
 
 class ElectionReason(StrEnum):
-    """Why this one leads: what the audit, the log and the what-if API say."""
+    """Why this replica leads, in the audit, the log and the what-if API."""
 
     NEW = "new"
     ISR = "isr"
@@ -32,12 +32,11 @@ class ElectionReason(StrEnum):
 
 
 class StopRisk(StrEnum):
-    """What is wrong with stopping a broker, for one partition.
+    """The risk of stopping a broker, for one partition.
 
-    `no_successor`: it leads, and no other member of the ISR could. `offline`: the
-    partition has no leader, and waits for a broker like this one. `below_min_insync`:
-    acks=all would be refused. `under_replicated`: another replica is missing from the
-    ISR already, so that stopping leaves fewer copies than there should be.
+    `no_successor`: it leads, and no other member of the ISR could lead. `offline`: the partition
+    has no leader, and this broker could become it. `below_min_insync`: acks=all would be refused.
+    `under_replicated`: another replica is missing from the ISR already.
     """
 
     NO_SUCCESSOR = "no_successor"

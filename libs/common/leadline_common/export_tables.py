@@ -1,8 +1,8 @@
-"""The cluster as tables, for programs: one row on each line, as JSON.
+"""The cluster as tables for programs: one JSON row per line.
 
-`GET /v1/export/{table}` sends them. The table `audit` is the past, in ranges of ids; its
-rows are those of `audit_export.py`. The others are the present: the rows of one answer
-are one snapshot, and each says of which metadata version it is.
+`GET /v1/export/{table}` sends them. The table `audit` has the history in ranges of ids, with the
+rows of `audit_export.py`. The other tables have the current state: the rows of one response are
+one snapshot, and each row contains its metadata version.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import msgspec
 EXPORT = "/v1/export"
 AUDIT_TABLE = f"{EXPORT}/audit"
 VERSION_HEADER = "Leadline-Metadata-Version"
-"""Header of an exported table: the metadata version that its rows are of."""
+"""Header of an exported table: the metadata version of its rows."""
 MAX_ENTRIES = 10_000
-"""Audit entries in one answer, at most."""
+"""The most audit entries in one response."""
 
 StateTable: TypeAlias = Literal["partitions", "brokers", "reassignments"]
-"""The tables of the present that a controller has; a coordinator has `groups`."""
+"""The tables of the current state on a controller; a coordinator has `groups`."""
 
 Row: TypeAlias = msgspec.Struct | Mapping[str, Any]
 
 _CHUNK = 1_000
 
 
-class PartitionRow(msgspec.Struct, frozen=True, gc=False):
-    """A partition. `leader` -1: none; `leader_epoch` -1: there never was one."""
+class ExportedPartition(msgspec.Struct, frozen=True, gc=False):
+    """A partition. `leader` is -1 for none; `leader_epoch` is -1 if there never was one."""
 
     metadata_version: int
     topic: str
@@ -45,7 +45,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
 
 
 async def encode_rows(rows: Iterable[Row]) -> AsyncIterator[bytes]:
-    """Yield rows as lines of JSON, some at a time, and let others have their turn in between."""
+    """Yield rows as lines of JSON in chunks, and give other tasks a turn between them."""
     encoder = msgspec.json.Encoder()
     left = iter(rows)
     while chunk := list(islice(left, _CHUNK)):

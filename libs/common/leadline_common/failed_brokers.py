@@ -1,8 +1,8 @@
-"""The brokers that are down, in ZooKeeper (KIP-46): since when, so that no controller forgets it.
+"""The failed brokers in ZooKeeper, with the time of each failure (KIP-46).
 
-`/admin/failed_brokers/{id}` is written when a controller first sees that a broker
-has gone, and stays over changes of controllers. It goes when the broker returns, or
-when the work that replaces it is queued. Pure: no IO.
+A controller writes `/admin/failed_brokers/{id}` when it first sees that a broker has failed, and
+the node survives controller failovers. It is deleted when the broker returns, or when self-healing
+has queued the broker's partitions. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from leadline_common import znodes
 
 
 class FailedBroker(msgspec.Struct, frozen=True):
-    """A broker that is down. `failure_timestamp` in Unix ms, of the first news of it.
+    """A failed broker; `failure_timestamp` is the time of detection in Unix ms.
 
-    `incarnation` is the one that died, -1 where nobody saw it live;
-    `controller_epoch` that of the controller that noticed.
+    `incarnation` is the one that failed, -1 if no controller saw it live. `controller_epoch` is
+    that of the controller that detected the failure.
     """
 
     failure_timestamp: int
@@ -29,21 +29,21 @@ class FailedBroker(msgspec.Struct, frozen=True):
 
 
 def failed_broker_path(broker_id: int) -> str:
-    """Return the node that says that a broker is down."""
+    """Return the node of a failed broker."""
     return f"{znodes.FAILED_BROKERS}/{broker_id}"
 
 
 def encode_failed_broker(failed: FailedBroker) -> bytes:
-    """Encode the node of a broker that is down."""
+    """Encode the node of a failed broker."""
     known = msgspec.structs.asdict(failed)
     return znodes.pack_value(known, known.pop("extra"))
 
 
 def decode_failed_broker(data: bytes) -> FailedBroker:
-    """Decode the node of a broker that is down.
+    """Decode the node of a failed broker.
 
     Raises:
-        msgspec.MsgspecError: the value is none.
+        msgspec.MsgspecError: the value is no such node.
 
     """
     return znodes.decode_value(data, FailedBroker)

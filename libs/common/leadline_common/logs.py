@@ -1,8 +1,7 @@
-"""Log lines with structure: JSON for machines or text for people, one style for all code.
+"""Structured log lines: JSON for machines, or text for people.
 
-Every line says which service and which one of it, and the cause id of what is
-being done. Lines of libraries that use the standard library's logging come out
-the same way.
+Every line has the service, its id and the current cause id. Lines of libraries that use the
+standard library's logging have the same form.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from leadline_common.cause import current_cause
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "console"]
 
-# These libraries tell at "info" what is a detail here.
-_CHATTY = ("aiohttp.access", "asyncio", "httpcore", "httpx", "kazoo", "uvicorn.error")
+# What these libraries log at "info" is a detail here.
+_VERBOSE_LOGGERS = ("aiohttp.access", "asyncio", "httpcore", "httpx", "kazoo", "uvicorn.error")
 
 
 def configure_logging(
@@ -31,14 +30,14 @@ def configure_logging(
     form: Format = "json",
     stream: TextIO | None = None,
 ) -> None:
-    """Send all log lines of this process to `stream`, by default the standard error.
+    """Write all log lines of this process to `stream`, by default standard error.
 
-    `service` and `service_id` ("broker", 3) are on every line. Calling it again
-    replaces what was set before.
+    `service` and `service_id` ("broker", 3) are on every line. A second call replaces the first
+    configuration.
     """
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        _Stamp(service, service_id),
+        _ServiceAndCause(service, service_id),
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -66,7 +65,7 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in _CHATTY:
+    for name in _VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(max(root.level, logging.WARNING))
 
 
@@ -82,8 +81,8 @@ def _rendering(form: Format) -> list[Processor]:
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
 
 
-class _Stamp:
-    """Adds who speaks, and the cause id where there is one."""
+class _ServiceAndCause:
+    """Adds the service, its id and the current cause id."""
 
     def __init__(self, service: str, service_id: int) -> None:
         self._service = service

@@ -1,7 +1,7 @@
-"""Prometheus metrics of one service: a registry of its own, and the names in one style.
+"""Prometheus metrics of one service, with a registry and a naming style.
 
-No metric lives in a module or in the process-wide default registry, so two
-services in one process, or two tests, never share a counter.
+No metric is global or in the default registry, so two services in one process, or two tests, never
+share a counter.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SECONDS_BUCKETS = (
     10.0,
     30.0,
 )
-"""From the time of one small request to that of a whole long poll."""
+"""Durations from one small request to a whole long poll."""
 
 
 class Metrics:
@@ -56,15 +56,15 @@ class Metrics:
             GCCollector(registry=self.registry)
 
     def counter(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Counter:
-        """Register something that only grows."""
+        """Register a value that only grows."""
         return Counter(f"leadline_{name}", meaning, labels, registry=self.registry)
 
     def gauge(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Gauge:
-        """Register something that goes up and down."""
+        """Register a value that goes up and down."""
         return Gauge(f"leadline_{name}", meaning, labels, registry=self.registry)
 
     def gauge_from(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """Register a gauge whose value is read only when someone looks."""
+        """Register a gauge whose value is read only at each scrape."""
         self.gauge(name, meaning).set_function(read)
 
     def histogram(

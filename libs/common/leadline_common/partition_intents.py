@@ -1,7 +1,7 @@
-"""Orders about single partitions in ZooKeeper: to add one, to remove one, to elect by preference.
+"""Intents for single partitions in ZooKeeper: add it, remove it, elect its preferred leader.
 
-Paths and values are those of seed 1 and of Kafka's tools. Operators may write all of
-them by hand, and then as little as a bare list of brokers, or nothing at all. Pure: no IO.
+Paths and values are those of Replication V3 and of Kafka's tools. Operators may write these nodes
+directly, with only a list of brokers or without a value. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from leadline_common import znodes
 
 
 class AddIntent(msgspec.Struct, frozen=True):
-    """A partition that a topic is to get, on these replicas (first = preferred leader).
+    """A partition to add, on these replicas (first = preferred leader).
 
-    `topic_id`, if it is there, is that of the topic that was meant.
+    `topic_id`, if set, is the id of the intended topic.
     """
 
     replicas: tuple[int, ...]
@@ -22,20 +22,20 @@ class AddIntent(msgspec.Struct, frozen=True):
 
 
 class RemoveIntent(msgspec.Struct, frozen=True):
-    """A partition that a topic is to lose; `topic_id` as for `AddIntent`."""
+    """A partition to remove; `topic_id` as in `AddIntent`."""
 
     topic_id: str = ""
 
 
 class PartitionRef(msgspec.Struct, frozen=True):
-    """A partition, as Kafka's preferred election names it."""
+    """A partition, as in Kafka's JSON for preferred elections."""
 
     topic: str
     partition: int
 
 
 class PreferredElection(msgspec.Struct, frozen=True):
-    """Partitions to be led by their preferred replicas; None means every one."""
+    """Partitions whose preferred leaders to elect; None means all partitions."""
 
     partitions: tuple[PartitionRef, ...] | None = None
 
@@ -51,15 +51,15 @@ def intent_path(root: str, topic: str, partition: int) -> str:
 
 
 def encode_removal(intent: RemoveIntent) -> bytes:
-    """Encode the order to remove a partition."""
+    """Encode the intent to remove a partition."""
     return znodes.pack_value(msgspec.structs.asdict(intent), None)
 
 
 def decode_addition(data: bytes) -> AddIntent:
-    """Decode the order to add a partition; a bare list of brokers is one.
+    """Decode the intent to add a partition; a bare list of brokers is one.
 
     Raises:
-        msgspec.MsgspecError: the value is no such order.
+        msgspec.MsgspecError: the value is no such intent.
 
     """
     value = msgspec.json.decode(data)
@@ -69,20 +69,20 @@ def decode_addition(data: bytes) -> AddIntent:
 
 
 def decode_removal(data: bytes) -> RemoveIntent:
-    """Decode the order to remove a partition; an empty node is one.
+    """Decode the intent to remove a partition; an empty node is one.
 
     Raises:
-        msgspec.MsgspecError: the value is no such order.
+        msgspec.MsgspecError: the value is no such intent.
 
     """
     return msgspec.json.decode(data, type=RemoveIntent) if data.strip() else RemoveIntent()
 
 
 def decode_preferred(data: bytes) -> PreferredElection:
-    """Decode the order to elect preferred leaders (Kafka's JSON); an empty node means all.
+    """Decode the intent to elect preferred leaders (Kafka's JSON); an empty node means all.
 
     Raises:
-        msgspec.MsgspecError: the value is no such order.
+        msgspec.MsgspecError: the value is no such intent.
 
     """
     return (

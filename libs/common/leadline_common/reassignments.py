@@ -1,6 +1,6 @@
-"""The words for reassignments: in intents, decisions, audit entries and the API.
+"""Algorithms, phases and reasons of reassignments, as in intents, audit entries and the API.
 
-The decisions themselves are the controller's (`leadline_controller.domain.reassignment`).
+The controller reassigns partitions (`leadline_controller.domain.reassignment`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ class ReassignmentAlgorithm(StrEnum):
 
 
 class ReassignmentPhase(StrEnum):
-    """How far the reassignment of one partition is.
+    """The phase of one partition's reassignment.
 
-    `init`: no step runs. `waiting`: the partition has no live leader, so nothing
-    may be done. `expanding`: the replicas that the step adds are catching up.
-    `shrinking`: they are in sync; the leader moves, the dropped ones go.
-    `cancelling`: replicas are being added that the target no longer wants.
-    `done`: the replicas are the target.
+    `init`: no step is running. `waiting`: the partition has no live leader, so no step may start.
+    `expanding`: the replicas that the step adds are catching up. `shrinking`: they are in sync; the
+    leader moves and the dropped replicas are removed. `cancelling`: replicas that the target no
+    longer contains are being added. `done`: the replicas are the target.
     """
 
     INIT = "init"
@@ -37,11 +36,11 @@ class ReassignmentPhase(StrEnum):
 
 
 class WaitReason(StrEnum):
-    """Why a reassignment does not go on by itself.
+    """What a reassignment waits for.
 
-    `partition_offline`: no live leader. `target_offline`: a broker of the target
-    is down. `catching_up`: replicas are not in sync yet. `leader_limit`: the leader
-    would move, and `reassignment.max.concurrent.leader.movements` others do already.
+    `partition_offline`: there is no live leader. `target_offline`: a broker of the target is down.
+    `catching_up`: replicas are not in sync yet. `leader_limit`: the leader would move, and
+    `reassignment.max.concurrent.leader.movements` others are moving already.
     """
 
     PARTITION_OFFLINE = "partition_offline"
@@ -51,10 +50,10 @@ class WaitReason(StrEnum):
 
 
 class PlanKind(StrEnum):
-    """What a plan for replicas is for.
+    """The goal of a plan for replicas.
 
-    `balance`: equally many on all brokers. `expand`: new brokers get their share, the
-    others only give. `drain`: brokers give everything, the others only take.
+    `balance`: equal numbers on all brokers. `expand`: move a share of the replicas to new brokers,
+    and none between the others. `drain`: move all replicas off some brokers.
     """
 
     BALANCE = "balance"

@@ -1,10 +1,9 @@
-"""What services say to one another, as msgspec structs.
+"""Requests and responses between services, as msgspec structs.
 
-Commands of the controller and heartbeats travel as JSON, replica fetches as
-MessagePack because they carry record bytes. Rows are arrays, grouped by topic:
-about 30 bytes per partition. Every request states identities (rule R1): topic
-id, leader epoch, the incarnation of the broker meant or speaking, and the
-controller epoch. Pure: no IO.
+Commands of the controller and heartbeats are encoded as JSON, replica fetches as MessagePack
+because they contain record bytes. Rows are arrays, grouped by topic: about 30 bytes per partition.
+Every request contains identities (rule R1): topic id, leader epoch, the incarnation of the
+receiving or sending broker, and the controller epoch. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -25,19 +24,18 @@ JSON = "application/json"
 MSGPACK = "application/msgpack"
 
 NO_ERROR = 0
-"""The per-partition code of success; any other is an `error_code` of the house table."""
+"""The per-partition code of success; any other is an `error_code` of `leadline_client.errors`."""
 
 NO_THROTTLE = -1
-"""The rate of moving replicas that no throttle holds back."""
+"""The rate limit of moving replicas without a throttle."""
 
 
 class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Leader and ISR of one partition (seed 1: LeaderAndISR).
+    """Leader and ISR of one partition (Replication V3: LeaderAndISR).
 
-    `state_version` is the data version of the state node. `adding` are the replicas
-    that a reassignment under way brings in: they move, and may be throttled (KIP-73).
-    `first_epoch` is the leader epoch that the partition began with: a replica whose
-    records are older is one of a partition of this number that was removed.
+    `state_version` is the data version of the state node. `adding` are the replicas that a
+    reassignment is adding; they may be throttled (KIP-73). `first_epoch` is the first leader epoch
+    of the partition: a replica with older records belongs to a removed partition of this number.
     """
 
     partition: int
@@ -52,7 +50,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class TopicRows(msgspec.Struct, array_like=True, frozen=True):
-    """The rows of one topic; `configs` are the topic's effective dynamic settings."""
+    """The rows of one topic; `configs` are its effective dynamic settings."""
 
     topic: str
     topic_id: str
@@ -78,15 +76,13 @@ class ControllerRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LeaderAndIsrRequest(msgspec.Struct, frozen=True):
-    """Roles for one broker (seed 1 C).
+    """The roles of one broker's replicas (Replication V3, section C).
 
-    With `is_init` the topics are the broker's full grant: every replica that is
-    assigned to it. A local replica that the grant does not name is moved to
-    stray, never deleted (rule R12).
-    `ack_timeout_ms`: how long the controller waits for the answer.
-    `brokers` gives the addresses of the leaders that are named. `sequence` rises
-    with every LeaderAndISR of one controller epoch: a grant that was overtaken on
-    the way says nothing of replicas that it does not name.
+    With `is_init`, the topics are the broker's full grant: every replica that is assigned to it. A
+    local replica outside the grant becomes a stray and is not deleted (rule R12).
+    `ack_timeout_ms` is how long the controller waits for the response. `brokers` has the addresses
+    of the leaders. `sequence` rises with every LeaderAndISR of one controller epoch: a grant that
+    arrives after a later request does not make other replicas strays.
     """
 
     controller_id: int
@@ -102,7 +98,7 @@ class LeaderAndIsrRequest(msgspec.Struct, frozen=True):
 
 
 class CommandResponse(msgspec.Struct, frozen=True):
-    """A code for each partition, in the order of the request: one list per topic."""
+    """One code per partition, in the order of the request: one list per topic."""
 
     controller_epoch: int
     incarnation: int
@@ -125,7 +121,7 @@ class StopTopic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class StopReplicaRequest(msgspec.Struct, frozen=True):
-    """Stop replicas, and delete their logs when `delete` (seed 1 C; rule R12)."""
+    """Stop replicas, and with `delete` delete their logs (Replication V3, section C; rule R12)."""
 
     controller_id: int
     controller_epoch: int
@@ -138,12 +134,11 @@ class StopReplicaRequest(msgspec.Struct, frozen=True):
 
 
 class UpdateMetadataRequest(msgspec.Struct, frozen=True):
-    """What a broker serves to clients as metadata.
+    """The metadata that a broker serves to clients.
 
-    `version` is the highest ZooKeeper transaction id that the controller has
-    applied. A delta (`full` false) names only changed topics and applies to
-    `base_version` alone; the receiver refuses others and gets a full one.
-    `brokers` is always whole.
+    `version` is the highest ZooKeeper transaction id that the controller has applied. A delta
+    (`full` false) has only the changed topics and applies only to `base_version`; a broker with
+    another version refuses it and gets a full one. `brokers` is always complete.
     """
 
     cluster_id: str
@@ -167,7 +162,7 @@ class UpdateMetadataResponse(msgspec.Struct, frozen=True):
 
 
 class MovingRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """How far a replica that is being added has come, by its leader. Bytes of the leader's log."""
+    """The progress of a replica that is being added, as its leader reports it, in log bytes."""
 
     topic: str
     partition: int
@@ -177,13 +172,12 @@ class MovingRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True):
-    """What a broker has applied, for the controller to compare (rule R8).
+    """The state that a broker has applied, which the controller compares with its own (rule R8).
 
-    `granted` is false until the broker has its full grant. `replicas` and
-    `digest` count and sum up the applied (topic id, partition, leader epoch);
-    see `replica_fingerprint`. `isr_changes` are partitions whose ISR this broker
-    wrote since its last answered heartbeat. `moving` are the replicas that are
-    being added to partitions that it leads.
+    `granted` is false until the broker has its full grant. `replicas` is the number, and `digest`
+    the digest, of the applied (topic id, partition, leader epoch); see `replica_fingerprint`.
+    `isr_changes` are partitions whose ISR this broker has written since its last answered
+    heartbeat. `moving` are the replicas that are being added to partitions that it leads.
     """
 
     broker_id: int
@@ -198,11 +192,10 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
 
 
 class HeartbeatResponse(msgspec.Struct, frozen=True):
-    """The controller that answers; a broker ignores answers of a lower epoch.
+    """The controller that responds; a broker ignores responses of a lower epoch.
 
-    `moving_bytes_per_s` is what the broker may send, and what it may receive, for
-    moving replicas from now on; `NO_THROTTLE` lifts it. Without an answer the
-    last one holds.
+    `moving_bytes_per_s` limits what the broker sends, and what it receives, for moving replicas;
+    `NO_THROTTLE` removes the limit. It applies until the next response.
     """
 
     controller_id: int
@@ -211,7 +204,7 @@ class HeartbeatResponse(msgspec.Struct, frozen=True):
 
 
 class ControlledShutdownRequest(msgspec.Struct, frozen=True):
-    """A broker that is about to stop asks to be relieved of what it leads."""
+    """The request of a stopping broker to move leadership of its partitions to others."""
 
     broker_id: int
     incarnation: int
@@ -219,17 +212,17 @@ class ControlledShutdownRequest(msgspec.Struct, frozen=True):
 
 
 class ControlledShutdownResponse(msgspec.Struct, frozen=True):
-    """What the broker leads still, as (topic, partition): nobody else can lead it now."""
+    """The (topic, partition) pairs that the broker still leads, because no other replica can."""
 
     controller_epoch: int
     remaining: list[tuple[str, int]]
 
 
 class FetchRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where a follower stands in one partition (rules R2, R4).
+    """The fetch position of a follower in one partition (rules R2, R4).
 
-    `fetch_offset` is the fsynced end of its log; `last_epoch` the leader epoch
-    of its last batch, -1 for an empty log.
+    `fetch_offset` is the fsynced end of its log. `last_epoch` is the leader epoch of its last
+    batch, -1 for an empty log.
     """
 
     partition: int
@@ -253,13 +246,12 @@ class ForgottenTopic(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ReplicaFetchRequest(msgspec.Struct, frozen=True):
-    """A follower's fetch for many partitions (seed 1 G), within a session (KIP-227).
+    """A follower's fetch for many partitions (Replication V3, section G) in a session (KIP-227).
 
-    `nonce` rises with every request of this follower incarnation to this leader;
-    a session is identified by the nonce of the request that opened it
-    (`session` = `nonce`: full). Later requests name only changed partitions.
-    Units: `wait_ms`, `min_bytes`, `max_bytes` over all partitions. One that is
-    `leaving` is about to stop: it follows to answer what it owes, and joins no ISR.
+    `nonce` rises with every request of this follower incarnation to this leader. A session is
+    identified by the nonce of the request that opened it (`session` = `nonce`: full). Later
+    requests contain only changed partitions. `wait_ms`, `min_bytes` and `max_bytes` apply to all
+    partitions together. A `leaving` follower is about to stop: it keeps fetching, and joins no ISR.
     """
 
     broker_id: int
@@ -275,10 +267,10 @@ class ReplicaFetchRequest(msgspec.Struct, frozen=True):
 
 
 class FetchedRow(msgspec.Struct, array_like=True, frozen=True):
-    """The leader's answer for one partition; the first four members echo the request (rule R3).
+    """The leader's response for one partition; the first four fields echo the request (rule R3).
 
-    With `diverging_epoch` >= -1 set together with `diverging_end` >= 0, the
-    follower must truncate; see rule R2. On OffsetOutOfRange the follower restarts at
+    If `diverging_end` >= 0, the follower must truncate its log by `diverging_epoch` (>= -1) and
+    `diverging_end` (rule R2). After OffsetOutOfRange the follower restarts at
     `log_start_offset`. `records` are whole stored batches.
     """
 
@@ -295,16 +287,16 @@ class FetchedRow(msgspec.Struct, array_like=True, frozen=True):
 
 
 class FetchedTopic(msgspec.Struct, array_like=True, frozen=True):
-    """The answers of one topic."""
+    """The responses for one topic."""
 
     topic_id: str
     partitions: list[FetchedRow]
 
 
 class ReplicaFetchResponse(msgspec.Struct, frozen=True):
-    """Answers for partitions with news; silence about a partition means none.
+    """The responses for partitions that have changed since the last one.
 
-    `error_code` concerns the whole request (e.g. FetchSessionUnknown).
+    `error_code` applies to the whole request (FetchSessionUnknown, for example).
     """
 
     nonce: int
@@ -314,10 +306,10 @@ class ReplicaFetchResponse(msgspec.Struct, frozen=True):
 
 
 def replica_fingerprint(topic_id: str, partition: int, leader_epoch: int) -> int:
-    """Return 63 bits that stand for one applied role.
+    """Return a hash of 63 bits of one applied role.
 
-    The digest of a broker is the exclusive-or over its replicas, so both sides
-    keep it up to date at the cost of one change.
+    A broker's digest is the exclusive-or over its replicas, so that both sides update it at the
+    cost of the changed replica.
     """
     name = f"{topic_id}/{partition}/{leader_epoch}".encode()
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big") >> 1

@@ -1,7 +1,7 @@
-"""Copies of what is staged: what the replicas of a partition say to one another about them.
+"""Requests between the replicas of a partition about copies of staged uploads.
 
-A leader has the others keep what is staged with it, and let go of it again; a new leader
-asks for what it lacks. As MessagePack, because it carries record batches. Pure: no IO.
+A leader asks the followers to keep a copy of each upload, and later to drop it. A new leader reads
+the copies that it lacks. Encoded as MessagePack, because they contain record batches. Pure: no IO.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ READ_STAGED_PATH: Final = "/v1/replica/staged/read"
 StagedId = Annotated[
     str, msgspec.Meta(pattern="^[0-9a-f]{32}$", description="The id that staging answered")
 ]
-"""It names a file."""
+"""The id, which is also the name of a file."""
 
 
 class StagedRequest(msgspec.Struct, frozen=True):
-    """Who asks whom about which partition (rule R1).
+    """The identities of a request (rule R1).
 
-    `broker_id` and `incarnation` are of the broker that is asked, `leader` leads the
-    partition in `leader_epoch` and asks.
+    `broker_id` and `incarnation` are those of the receiver. The sender, `leader`, leads the
+    partition in `leader_epoch`.
     """
 
     broker_id: int
@@ -36,29 +36,29 @@ class StagedRequest(msgspec.Struct, frozen=True):
 
 
 class KeepStagedRequest(StagedRequest, frozen=True):
-    """Keep an upload, as it is kept by the leader; what is kept already stays."""
+    """Keep a copy of an upload; does nothing if the broker has one."""
 
     staged_id: StagedId
     records: bytes
 
 
 class DropStagedRequest(StagedRequest, frozen=True):
-    """Let go of uploads, those that are kept."""
+    """Drop the copies of uploads; ignores uploads without a copy."""
 
     staged_ids: list[str]
 
 
 class ReadStagedRequest(StagedRequest, frozen=True):
-    """Return an upload."""
+    """Read the copy of an upload."""
 
     staged_id: str
 
 
 class StagedDone(msgspec.Struct, frozen=True):
-    """It is done."""
+    """The request was carried out."""
 
 
 class StagedRecords(msgspec.Struct, frozen=True):
-    """The record batches of an upload, as they are on the disk: nobody has checked them."""
+    """The record batches of an upload as stored on disk, without any check."""
 
     records: bytes

@@ -1,8 +1,7 @@
-"""Every znode of Leadline: its path, its value, and the codec between them.
+"""The znodes of Leadline: their paths, values and codec. Pure: no IO.
 
-The layout is Kafka's own where it has one. Values are JSON with a `version`
-field; members that this release does not know are kept when a value is written
-back. Pure: no IO.
+The layout is Kafka's where Kafka has one. Values are JSON with a `version` field. When a value is
+rewritten, fields that this release does not know are kept.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _Value = TypeVar("_Value", bound=msgspec.Struct)
 
 
 def broker_id_path(broker_id: int) -> str:
-    """Return the ephemeral that says that a broker is live."""
+    """Return the ephemeral node of a live broker."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
@@ -87,7 +86,7 @@ def partition_path(topic: str, partition: int) -> str:
 
 
 def state_path(topic: str, partition: int) -> str:
-    """Return the node with leader and ISR (seed 1 calls it LeaderAndISR)."""
+    """Return the node with leader and ISR (LeaderAndISR in Replication V3)."""
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
 
@@ -102,31 +101,31 @@ def broker_config_path(broker_id: int) -> str:
 
 
 def idempotency_path(digest: str) -> str:
-    """Return the record of an idempotency key, which is named by its digest."""
+    """Return the node of an idempotency key, whose name is the key's digest."""
     return f"{IDEMPOTENCY}/{digest}"
 
 
 def delete_topic_path(topic: str) -> str:
-    """Return the tombstone that orders a topic's deletion (rule R12)."""
+    """Return the tombstone of a topic to delete (rule R12)."""
     return f"{DELETE_TOPICS}/{topic}"
 
 
 def audit_path(audit_id: int) -> str:
-    """Return an entry of the audit outbox; ids count from 0 without gaps."""
+    """Return an entry of the audit outbox; ids start at 0 and have no gaps."""
     return f"{AUDIT_ENTRY_PREFIX}{audit_id:010d}"
 
 
 def audit_id(name: str) -> int:
-    """Return the id of an entry from the name or the path of its node."""
+    """Return the id of an audit entry from the name or path of its node."""
     return int(name.rpartition("-")[2])
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
     """Leader and ISR of one partition, as published in ZooKeeper.
 
-    `eligible` are former ISR members that still hold every committed record,
-    kept while the ISR is below min.insync.replicas (rule R14, KIP-966).
-    `extra` are members of the znode that this release does not know.
+    `eligible` are former ISR members that still have every committed record; they are recorded
+    while the ISR is below min.insync.replicas (rule R14, KIP-966). `extra` has the fields of the
+    znode that this release does not know.
     """
 
     leader: int
@@ -140,10 +139,10 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
 class TopicAssignment(msgspec.Struct, frozen=True):
     """Id and assigned replicas (first = preferred leader) of a topic's partitions.
 
-    `topic_id` is empty when an operator wrote the node without one: the
-    controller then gives it one. `first_epochs` are the leader epochs with which
-    partitions begin that take the place of removed ones: above every epoch of those,
-    so that nobody takes the one for the other. They are kept for partitions to come.
+    `topic_id` is empty if an operator wrote the node without one; the controller then assigns one.
+    `first_epochs` has the first leader epoch of partitions that were added again after a removal.
+    It exceeds every epoch of the removed partition, which distinguishes the two. It is kept after
+    a removal, for the next partition of that number.
     """
 
     topic_id: str
@@ -157,7 +156,7 @@ class TopicAssignment(msgspec.Struct, frozen=True):
 class BrokerRegistration(msgspec.Struct, frozen=True):
     """A live broker. `incarnation` is the data version of its epoch node.
 
-    `settings` are those that it was told at its start, for others to show.
+    `settings` are its explicit static settings, which other services show.
     """
 
     id: int
@@ -171,7 +170,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
-    """The controller that holds `/controller`; `timestamp` in Unix ms."""
+    """The active controller, in `/controller`; `timestamp` is in Unix ms."""
 
     id: int
     url: str
@@ -180,10 +179,10 @@ class ControllerRegistration(msgspec.Struct, frozen=True):
 
 
 class StateChange(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """One partition's row of an audit entry: before and after with the znode version written.
+    """One partition's row of an audit entry, with the znode version written.
 
-    `before` is None where the change created the state node. Both are
-    (leader, leader epoch, ISR). `reason` says why, e.g. `isr`, `preferred`, `unclean`.
+    `before` and `after` are (leader, leader epoch, ISR); `before` is None if the change created the
+    state node. `reason` is the reason of the change, such as `isr`, `preferred` or `unclean`.
     """
 
     topic: str
@@ -195,10 +194,10 @@ class StateChange(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What changed, who asked, why: written in the same multi as the change.
+    """A change with its actor and reason, written in the same multi as the change.
 
-    `time` in Unix ms; `cause` travels from the request through event, effect and
-    log line; `zk` maps the other paths written to their new versions.
+    `time` is in Unix ms. `cause` is the cause id of the request or event. `zk` has the new versions
+    of the other paths written, by path.
     """
 
     time: int
@@ -216,13 +215,13 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def pack_value(known: dict[str, Any], extra: Mapping[str, Any] | None) -> bytes:
-    """Encode a value: its members, and those that this release did not know."""
+    """Encode a value: its fields, and the `extra` ones that this release does not know."""
     members = {"version": _VERSION} | known
     return msgspec.json.encode({**extra, **members} if extra else members)
 
 
 def unpack_value(data: bytes) -> dict[str, Any]:
-    """Decode the members of a value; raises msgspec.MsgspecError where it is not an object."""
+    """Decode the fields of a value; raises msgspec.MsgspecError if it is not an object."""
     members = msgspec.json.decode(data)
     if not isinstance(members, dict):
         raise msgspec.ValidationError("a znode value must be a JSON object")
@@ -231,10 +230,10 @@ def unpack_value(data: bytes) -> dict[str, Any]:
 
 
 def decode_value(data: bytes, kind: type[_Value], **defaults: Any) -> _Value:
-    """Decode a value whose members may have been written by hand: each must have its type.
+    """Decode a value that an operator may have written, and check the type of each field.
 
-    A wrong type that came in here would only be found by a decision about many
-    partitions, or by a broker that is sent it. `defaults` stand in for absent members.
+    An undetected wrong type would fail later, in a decision about many partitions or on a broker.
+    `defaults` replace absent fields.
     """
     members = unpack_value(data)
     names = [name for name in kind.__struct_encode_fields__ if name != "extra" and name in members]
@@ -283,7 +282,7 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
-    """Decode a topic node; only `partitions` is required, as operators may write it by hand.
+    """Decode a topic node; only `partitions` is required, because operators may write the node.
 
     Raises:
         msgspec.MsgspecError: the value is not an assignment, or names a broker
@@ -298,24 +297,24 @@ def decode_topic(data: bytes) -> TopicAssignment:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Encode a broker's ephemeral."""
+    """Encode a broker's ephemeral node."""
     known = msgspec.structs.asdict(broker)
     return pack_value(known, known.pop("extra"))
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:
-    """Decode a broker's ephemeral."""
+    """Decode a broker's ephemeral node."""
     return decode_value(data, BrokerRegistration)
 
 
 def encode_controller(controller: ControllerRegistration) -> bytes:
-    """Encode the controller's ephemeral."""
+    """Encode the controller's ephemeral node."""
     known = msgspec.structs.asdict(controller)
     return pack_value(known, known.pop("extra"))
 
 
 def decode_controller(data: bytes) -> ControllerRegistration:
-    """Decode the controller's ephemeral."""
+    """Decode the controller's ephemeral node."""
     return decode_value(data, ControllerRegistration)
 
 
@@ -325,10 +324,10 @@ def encode_configs(configs: Mapping[str, str]) -> bytes:
 
 
 def replace_configs(data: bytes, configs: Mapping[str, str]) -> bytes:
-    """Encode dynamic settings in place of those in `data`; whatever else is there is kept."""
+    """Encode dynamic settings, and keep the other fields of `data`."""
     try:
         members = unpack_value(data)
-    except msgspec.MsgspecError:  # nothing that anybody could have read is lost
+    except msgspec.MsgspecError:  # an unreadable value is not worth keeping
         return encode_configs(configs)
     return pack_value({"configs": dict(configs)}, members)
 

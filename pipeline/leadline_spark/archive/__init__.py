@@ -1,1 +1,1 @@
-"""Topics as Parquet files: their names, manifests, storage, and the sink that writes them."""
+"""Archives of topics as Parquet files: names, manifests, storage, and the sink."""

@@ -1,7 +1,7 @@
-"""What is wrong with an archive, and how it stands to the cluster. Needs neither Spark nor pyarrow.
+"""The check of an archive, alone or against the cluster. Needs neither Spark nor pyarrow.
 
-A problem is something that must not be: records that are missing, twice there, or not as they were
-written. A note is something to know: a batch under way, holes that the log itself has.
+A problem is an error: records that are missing, duplicated, or differ from what was written. A note
+is for information: a batch in progress, or gaps that the log itself has.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.archive import catalog
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import Entry, Manifest, Place
+from leadline_spark.archive.manifest import Manifest, ManifestEntry
 from leadline_spark.archive.naming import (
     MANIFESTS,
     ManifestName,
@@ -21,17 +22,20 @@ from leadline_spark.archive.naming import (
     is_temporary,
     manifest_name,
 )
-from leadline_spark.archive.storage import Store
-from leadline_spark.cluster.cluster import Metadata, OffsetsAnswer, PartitionOffsets, Untold
+from leadline_spark.archive.storage import ArchiveStore
+from leadline_spark.cluster.cluster_client import (
+    LeaderOffsets,
+    OffsetsAnswer,
+    OffsetsUnavailable,
+)
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 
 _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """Something about an archive: `kind` is for scripts and stays, `about` a path or partition."""
+class ArchiveFinding:
+    """A problem or a note. `kind` is stable, for scripts; `about` is a path or a partition."""
 
     kind: str
     about: str
@@ -39,85 +43,91 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
-    """What holds of an archive: its entries, what is wrong, and what is worth knowing."""
+class ArchiveFindings:
+    """The result of a check: the entries, the problems, and the notes."""
 
-    entries: tuple[Entry, ...]
-    problems: tuple[Finding, ...]
-    notes: tuple[Finding, ...]
+    entries: tuple[ManifestEntry, ...]
+    problems: tuple[ArchiveFinding, ...]
+    notes: tuple[ArchiveFinding, ...]
 
 
-def check(store: Store) -> Findings:
-    """Check the names, the manifests and every byte of an archive."""
+def check(store: ArchiveStore) -> ArchiveFindings:
+    """Check the names, the manifests and the checksums of all files of an archive."""
     read, problems = _manifests(store)
     entries = manifests.listed(filter(None, read.values()))
     problems += [*_missing(read), *check_ranges(entries), *_cut_short(read.values(), entries)]
     problems += [finding for entry in entries for finding in _check_file(store, entry)]
-    more, notes = _check_others(store, entries)
+    more, notes = _check_unlisted(store, entries)
     holes = [
-        Finding("holes", entry.path, f"{entry.missing} offsets without a record, as in the log")
+        ArchiveFinding(
+            "holes", entry.path, f"{entry.missing} offsets without a record, as in the log"
+        )
         for entry in entries
         if entry.missing
     ]
-    return Findings(tuple(entries), (*problems, *more), (*notes, *holes))
+    return ArchiveFindings(tuple(entries), (*problems, *more), (*notes, *holes))
 
 
-def check_ranges(entries: Iterable[Entry]) -> list[Finding]:
-    """Find gaps and overlaps between the files of each partition, and ids that differ."""
+def check_ranges(entries: Iterable[ManifestEntry]) -> list[ArchiveFinding]:
+    """Find gaps, overlaps and different topic ids between the files of each partition."""
     found = []
-    for (topic, partition), files in manifests.by_place(entries).items():
-        about = f"{topic}-{partition}"
-        for one, two in pairwise(files):
-            first, end = two.name.first, one.name.end
-            between = f"between {one.path} and {two.path}"
+    for topic_partition, files in manifests.by_partition(entries).items():
+        about = str(topic_partition)
+        for before, after in pairwise(files):
+            first, end = after.name.first, before.name.end
+            between = f"between {before.path} and {after.path}"
             if first > end:
-                told = f"offsets {end} to {first - 1} are missing {between}"
-                found.append(Finding("gap", about, told))
+                message = f"offsets {end} to {first - 1} are missing {between}"
+                found.append(ArchiveFinding("gap", about, message))
             if first < end:
-                told = f"offsets {first} to {min(end, two.name.end) - 1} are twice there, {between}"
-                found.append(Finding("overlap", about, told))
-            if one.topic_id != two.topic_id:
-                told = f"the topic's id is {one.topic_id} and {two.topic_id}, {between}"
-                found.append(Finding("topic_id", about, told))
+                message = (
+                    f"offsets {first} to {min(end, after.name.end) - 1} are twice there, {between}"
+                )
+                found.append(ArchiveFinding("overlap", about, message))
+            if before.topic_id != after.topic_id:
+                message = f"the topic's id is {before.topic_id} and {after.topic_id}, {between}"
+                found.append(ArchiveFinding("topic_id", about, message))
     return found
 
 
 def check_cluster(
-    entries: Iterable[Entry], metadata: Metadata, offsets: OffsetsAnswer
-) -> tuple[list[Finding], list[Finding]]:
-    """Compare an archive with the log: return problems and notes.
+    entries: Iterable[ManifestEntry], metadata: Metadata, offsets: OffsetsAnswer
+) -> tuple[list[ArchiveFinding], list[ArchiveFinding]]:
+    """Compare an archive with the log; return problems and notes.
 
-    Where the log begins after the archive's end, records are gone for ever. That the archive is
-    behind, or begins later than the log, is a note.
+    If the log begins after the archive's end, the records in between are lost. An archive that is
+    behind the log, or begins later, is only worth a note.
     """
-    problems: list[Finding] = []
-    notes: list[Finding] = []
-    for place, files in manifests.by_place(entries).items():
-        about = f"{place[0]}-{place[1]}"
-        topic = metadata.topics.get(place[0])
+    problems: list[ArchiveFinding] = []
+    notes: list[ArchiveFinding] = []
+    for topic_partition, files in manifests.by_partition(entries).items():
+        about = str(topic_partition)
+        topic = metadata.topics.get(topic_partition.topic)
         if topic is None or topic.topic_id != files[-1].topic_id:
             now = "is not there" if topic is None else f"has the id {topic.topic_id}"
-            told = f"the topic {now}; archived was {files[-1].topic_id}"
-            notes.append(Finding("other_topic", about, told))
+            message = f"the topic {now}; archived was {files[-1].topic_id}"
+            notes.append(ArchiveFinding("other_topic", about, message))
             continue
-        answer = offsets.get(TopicPartition(*place), Untold(0, "the cluster says nothing of it"))
-        if isinstance(answer, Untold):
-            problems.append(Finding("unknown", about, f"the log's ends: {answer.message}"))
+        unknown = OffsetsUnavailable(0, "the cluster says nothing of it")
+        answer = offsets.get(topic_partition, unknown)
+        if isinstance(answer, OffsetsUnavailable):
+            problems.append(ArchiveFinding("unknown", about, f"the log's ends: {answer.message}"))
             continue
         for finding in _against_log(about, files, answer):
             (notes if finding.kind in {"behind", "begins_later"} else problems).append(finding)
-    known = {entry.name.topic for entry in entries}
-    places = set(manifests.ends_of(entries))
-    for where, told_of in offsets.items():
-        empty = isinstance(told_of, Untold) or told_of.start == told_of.end
-        if where.topic in known and (where.topic, where.partition) not in places and not empty:
-            notes.append(Finding("behind", str(where), "nothing of this partition is archived"))
+    topics = {entry.name.topic for entry in entries}
+    archived = set(manifests.ends_of(entries))
+    for topic_partition, answer in offsets.items():
+        empty = isinstance(answer, OffsetsUnavailable) or answer.start == answer.end
+        if topic_partition.topic in topics and topic_partition not in archived and not empty:
+            message = "nothing of this partition is archived"
+            notes.append(ArchiveFinding("behind", str(topic_partition), message))
     return problems, notes
 
 
-def partition_rows(entries: Iterable[Entry]) -> Iterator[dict[str, object]]:
-    """Yield what is held of each partition."""
-    for (topic, partition), files in manifests.by_place(entries).items():
+def partition_rows(entries: Iterable[ManifestEntry]) -> Iterator[dict[str, object]]:
+    """Yield the offsets, files, rows and bytes of each partition."""
+    for (topic, partition), files in manifests.by_partition(entries).items():
         yield {
             "topic": topic,
             "partition": partition,
@@ -129,22 +139,34 @@ def partition_rows(entries: Iterable[Entry]) -> Iterator[dict[str, object]]:
         }
 
 
-def _against_log(about: str, files: list[Entry], log: PartitionOffsets) -> Iterator[Finding]:
+def _against_log(
+    about: str, files: list[ManifestEntry], log: LeaderOffsets
+) -> Iterator[ArchiveFinding]:
     first, end = files[0].name.first, files[-1].name.end
     if log.start > end:
-        told = f"the archive ends before {end}, the log begins at {log.start}: the records between "
-        yield Finding("gap", about, told + "were deleted before they were archived")
+        message = (
+            f"the archive ends before {end}, the log begins at {log.start}: the records between "
+        )
+        yield ArchiveFinding("gap", about, message + "were deleted before they were archived")
     if log.end < end:
-        told = f"the archive ends before {end}, the log before {log.end}: the log has lost records"
-        yield Finding("ahead", about, told)
+        message = (
+            f"the archive ends before {end}, the log before {log.end}: the log has lost records"
+        )
+        yield ArchiveFinding("ahead", about, message)
     if log.end > end:
-        yield Finding("behind", about, f"{log.end - max(end, log.start)} records to be archived")
+        yield ArchiveFinding(
+            "behind", about, f"{log.end - max(end, log.start)} records to be archived"
+        )
     if log.start < first:
-        yield Finding("begins_later", about, f"the log begins at {log.start}, this at {first}")
+        yield ArchiveFinding(
+            "begins_later", about, f"the log begins at {log.start}, this at {first}"
+        )
 
 
-def _manifests(store: Store) -> tuple[dict[ManifestName, Manifest | None], list[Finding]]:
-    """Return the manifests, None for those that cannot be read, and a problem for each of these."""
+def _manifests(
+    store: ArchiveStore,
+) -> tuple[dict[ManifestName, Manifest | None], list[ArchiveFinding]]:
+    """Return the manifests, None for unreadable ones, and a problem for each of these."""
     found: dict[ManifestName, Manifest | None] = {}
     problems = []
     for name in catalog.names(store):
@@ -152,14 +174,14 @@ def _manifests(store: Store) -> tuple[dict[ManifestName, Manifest | None], list[
             found[name] = catalog.load_one(store, name)
         except LeadlineSparkError as failure:
             found[name] = None
-            problems.append(Finding("manifest", name.path, failure.message))
+            problems.append(ArchiveFinding("manifest", name.path, failure.message))
     if not found:
-        problems.append(Finding("no_archive", MANIFESTS, "there is no manifest: no archive"))
+        problems.append(ArchiveFinding("no_archive", MANIFESTS, "there is no manifest: no archive"))
     return found, problems
 
 
-def _missing(names: Iterable[ManifestName]) -> Iterator[Finding]:
-    """Find manifests that are gone: a run has one for each batch, and each run follows another."""
+def _missing(names: Iterable[ManifestName]) -> Iterator[ArchiveFinding]:
+    """Find missing manifests: a run has one for each batch, and runs are numbered from 1."""
     last: dict[int, int] = {}
     held = {name for name in names if name.run != catalog.COMPACTIONS}
     for run, number in held:
@@ -168,32 +190,36 @@ def _missing(names: Iterable[ManifestName]) -> Iterator[Finding]:
         for number in range(last.get(run, 0) + 1):
             name = ManifestName(run, number)
             if name not in held:
-                yield Finding("manifest", name.path, "there was one; what it listed is not known")
+                yield ArchiveFinding(
+                    "manifest", name.path, "there was one; what it listed is not known"
+                )
 
 
-def _cut_short(read: Iterable[Manifest | None], entries: Iterable[Entry]) -> Iterator[Finding]:
-    """Find partitions that end before a manifest says that they did."""
-    held, ends = manifests.ends_of(entries), dict[Place, int]()
+def _cut_short(
+    read: Iterable[Manifest | None], entries: Iterable[ManifestEntry]
+) -> Iterator[ArchiveFinding]:
+    """Find partitions whose files end before the end in a manifest."""
+    held, ends = manifests.ends_of(entries), dict[TopicPartition, int]()
     for manifest in filter(None, read):
-        for place, end in manifest.ends.items():
-            ends[place] = max(end, ends.get(place, end))
-    for place, end in sorted(ends.items()):
-        if held.get(place, 0) < end:
-            told = f"it was archived up to {end - 1}, and no file that counts goes so far"
-            yield Finding("gap", f"{place[0]}-{place[1]}", told)
+        for topic_partition, end in manifest.ends.items():
+            ends[topic_partition] = max(end, ends.get(topic_partition, end))
+    for topic_partition, end in sorted(ends.items()):
+        if held.get(topic_partition, 0) < end:
+            message = f"it was archived up to {end - 1}, and no file that counts goes so far"
+            yield ArchiveFinding("gap", str(topic_partition), message)
 
 
-def _check_file(store: Store, entry: Entry) -> Iterator[Finding]:
+def _check_file(store: ArchiveStore, entry: ManifestEntry) -> Iterator[ArchiveFinding]:
     size = store.size(entry.path)
     if size is None:
-        yield Finding("missing", entry.path, "listed by a manifest, and not there")
+        yield ArchiveFinding("missing", entry.path, "listed by a manifest, and not there")
     elif size != entry.bytes:
-        yield Finding("size", entry.path, f"{size} bytes, written were {entry.bytes}")
+        yield ArchiveFinding("size", entry.path, f"{size} bytes, written were {entry.bytes}")
     elif _sha256(store, entry.path) != entry.sha256:
-        yield Finding("content", entry.path, "its SHA-256 is not that of what was written")
+        yield ArchiveFinding("content", entry.path, "its SHA-256 is not that of what was written")
 
 
-def _sha256(store: Store, path: str) -> str:
+def _sha256(store: ArchiveStore, path: str) -> str:
     digest = hashlib.sha256()
     with store.open(path) as file:
         while chunk := file.read(_CHUNK):
@@ -201,31 +227,37 @@ def _sha256(store: Store, path: str) -> str:
     return digest.hexdigest()
 
 
-def _check_others(store: Store, entries: Iterable[Entry]) -> tuple[list[Finding], list[Finding]]:
-    """Judge the files that no manifest lists: return problems and notes.
+def _check_unlisted(
+    store: ArchiveStore, entries: Iterable[ManifestEntry]
+) -> tuple[list[ArchiveFinding], list[ArchiveFinding]]:
+    """Check the files that no manifest lists; return problems and notes.
 
-    Beyond a partition's end a batch may be under way. Within it, readers who take all files would
-    find records twice.
+    A file beyond a partition's end may be of a batch in progress. One before it would give
+    duplicates to readers that ignore the manifests.
     """
     listed = {entry.path for entry in entries}
     ends, held = manifests.ends_of(entries), manifests.spans(entries)
-    problems: list[Finding] = []
-    notes: list[Finding] = []
+    problems: list[ArchiveFinding] = []
+    notes: list[ArchiveFinding] = []
     for path in store.paths():
         name = data_name(path)
         if path in listed or not path.startswith(("topic=", MANIFESTS)):
             continue
-        if name is not None and name.first < ends.get(name[:2], 0):
-            told = "no manifest lists it, and "
+        if name is not None and name.first < ends.get(name.topic_partition, 0):
+            message = "no manifest lists it, and "
             if manifests.covers(held, name):
-                told += "its offsets are in other files; `compact` deletes such files"
+                message += "its offsets are in other files; `compact` deletes such files"
             else:
-                told += "no other file has all of its offsets: was a manifest lost?"
-            problems.append(Finding("unlisted", path, told))
+                message += "no other file has all of its offsets: was a manifest lost?"
+            problems.append(ArchiveFinding("unlisted", path, message))
         elif name is not None:
-            notes.append(Finding("under_way", path, "not listed yet: a batch is under way, or was"))
+            notes.append(
+                ArchiveFinding("under_way", path, "not listed yet: a batch is under way, or was")
+            )
         elif is_temporary(path):
-            notes.append(Finding("unfinished", path, "being written, or left by a dead writer"))
+            notes.append(
+                ArchiveFinding("unfinished", path, "being written, or left by a dead writer")
+            )
         elif manifest_name(path) is None:
-            problems.append(Finding("stranger", path, "not a file of an archive"))
+            problems.append(ArchiveFinding("stranger", path, "not a file of an archive"))
     return problems, notes

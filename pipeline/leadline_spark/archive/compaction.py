@@ -1,7 +1,7 @@
-"""Put neighbouring small files together, under new names, at one stroke for readers of manifests.
+"""Compaction: merge adjacent small files, atomically for readers of manifests.
 
-A merged file is written whole beside the files that it is made of; then one manifest lets it count
-in their place; then they are deleted. Whatever ends this in between, the archive holds the same.
+A merged file is written beside its parts; then one manifest replaces the parts by it; then the
+parts are deleted. Wherever this is interrupted, the archive has the same records.
 """
 
 from __future__ import annotations
@@ -10,38 +10,37 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.parquet import SCHEMA, FileWriter, read_row_groups
-from leadline_spark.archive.storage import Store
+from leadline_spark.archive.storage import ArchiveStore
 from leadline_spark.errors import LeadlineSparkError
 
 
-class Group(NamedTuple):
-    """Neighbours of one partition that become one file: two at least."""
+class MergeGroup(NamedTuple):
+    """Two or more adjacent files of one partition that become one file."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
 
 
-def plan(entries: Iterable[Entry], target_bytes: int) -> list[Group]:
-    """Return what to merge: runs of neighbours that stay together below the target.
+def plan(entries: Iterable[ManifestEntry], target_bytes: int) -> list[MergeGroup]:
+    """Return the groups to merge: adjacent files whose total size is at most the target. Pure.
 
-    A file that has reached half the target is let alone: merging it would save few files, and
-    copy much. Pure.
+    A file of at least half the target is never merged: that would save few files and copy much.
     """
-    groups: list[Group] = []
-    for files in manifests.by_place(entries).values():
-        groups += [Group(tuple(run)) for run in _runs(files, target_bytes) if len(run) > 1]
+    groups: list[MergeGroup] = []
+    for files in manifests.by_partition(entries).values():
+        groups += [MergeGroup(tuple(run)) for run in _runs(files, target_bytes) if len(run) > 1]
     return groups
 
 
-def merge(store: Store, group: Group) -> Entry:
-    """Write the file that holds all records of a group, and describe it.
+def merge(store: ArchiveStore, group: MergeGroup) -> ManifestEntry:
+    """Write the file with all records of a group, and return its entry.
 
-    Raises LEADLINE_ARCHIVE_DAMAGED where a file is not what its manifest says, and
-    LEADLINE_ARCHIVE_CONFLICT where it is gone: another compaction has merged it, if all is well.
+    Raises LEADLINE_ARCHIVE_DAMAGED if a file differs from its manifest, and
+    LEADLINE_ARCHIVE_CONFLICT if it is gone, probably merged by another compaction.
     """
     first, last = group.entries[0], group.entries[-1]
-    writer = FileWriter(store, *first.place, first.topic_id)
+    writer = FileWriter(store, *first.topic_partition, first.topic_id)
     rows, wanted = 0, sum(entry.rows for entry in group.entries)
     try:
         for entry in group.entries:
@@ -49,21 +48,23 @@ def merge(store: Store, group: Group) -> Entry:
                 rows += table.num_rows
                 for batch in table.cast(SCHEMA).to_batches():
                     writer.add(batch)
-        # Before it appears: under another name, it could be in the place of one that counts.
+        # Check before the file is visible: its name could be that of a file of the archive.
         if (rows, writer.end) != (wanted, last.name.end):
-            told = f"{first.path} to {last.path} have {rows} rows, not {wanted}, up to {writer.end}"
-            raise manifests.damaged(told)
+            message = (
+                f"{first.path} to {last.path} have {rows} rows, not {wanted}, up to {writer.end}"
+            )
+            raise manifests.damaged(message)
         return writer.finish()
     except FileNotFoundError as gone:
-        told = f"a file from {first.path} to {last.path} is gone while they are merged: see "
-        told += "whether another compaction is at work, and what `verify` says"
-        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told) from gone
+        message = f"a file from {first.path} to {last.path} is gone while they are merged: see "
+        message += "whether another compaction is at work, and what `verify` says"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", message) from gone
     finally:
         writer.discard()
 
 
-def _runs(files: list[Entry], target_bytes: int) -> Iterator[list[Entry]]:
-    run: list[Entry] = []
+def _runs(files: list[ManifestEntry], target_bytes: int) -> Iterator[list[ManifestEntry]]:
+    run: list[ManifestEntry] = []
     size = 0
     for entry in files:
         big = entry.bytes * 2 >= target_bytes

@@ -1,8 +1,8 @@
-"""What an archive holds: manifests, and the arithmetic on them. Pure.
+"""Manifests, which define the content of an archive. Pure.
 
-A manifest lists the files of one batch, or of one compaction and which files those replace. It
-is the last thing that is written of either, under its name by one rename, so that files count
-together or not at all. What the archive holds is what its manifests list less what they replace.
+A manifest lists the files of one batch, or those of one compaction and the files that they replace.
+It is written last, by one rename, so that all its files become part of the archive, or none does.
+An archive consists of the files that its manifests list, without those that they replace.
 """
 
 from __future__ import annotations
@@ -14,21 +14,19 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 from typing import Any
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.archive.naming import DataName, data_name
 from leadline_spark.errors import LeadlineSparkError
 
 VERSION = 1
 
-Place = tuple[str, int]
-"""A topic's name and a partition's number."""
-
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One file. Times are in ms since 1970, over the records; None where there is no file of them.
+class ManifestEntry:
+    """One data file. Times are the least and greatest timestamp of its records (Unix ms).
 
-    `rows` is less than the range is long where the log itself had holes. `first_epoch` and
-    `last_epoch` are the least and greatest leader epoch of the records.
+    There are fewer `rows` than offsets if the log itself had gaps. `first_epoch` and `last_epoch`
+    are the least and greatest leader epoch of the records.
     """
 
     path: str
@@ -43,20 +41,20 @@ class Entry:
 
     @property
     def name(self) -> DataName:
-        """The range, as the path says it. Raises LEADLINE_ARCHIVE_DAMAGED for another path."""
+        """The parsed path. Raises LEADLINE_ARCHIVE_DAMAGED for a path of another kind."""
         name = data_name(self.path)
         if name is None:
             raise damaged(f"a manifest lists {self.path!r}, which is no name of a data file")
         return name
 
     @property
-    def place(self) -> Place:
-        """The topic and partition."""
-        return self.name[:2]
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return self.name.topic_partition
 
     @property
     def missing(self) -> int:
-        """How many offsets of the range have no record."""
+        """The number of offsets in the range without a record."""
         return self.name.end - self.name.first - self.rows
 
 
@@ -64,19 +62,19 @@ class Entry:
 class Manifest:
     """The files of a batch or compaction, by path.
 
-    `replaces` names the paths that a compaction put together into its files. `ends` is where each
-    partition ends after it, and `topic_ids` names the topics that were archived until then: so the
-    next batch is checked against one manifest, not against all.
+    `replaces` has the paths of the files that a compaction merged. `ends` and `topic_ids` describe
+    the whole archive after it, where each partition ends and the ids of topics, so that the next
+    batch is checked against one manifest instead of all.
     """
 
-    files: tuple[Entry, ...]
-    ends: Mapping[Place, int]
+    files: tuple[ManifestEntry, ...]
+    ends: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str]
     replaces: tuple[str, ...] = ()
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the file's content: the same for equal manifests, readable by people."""
+    """Return the content of the file, indented JSON; the same for equal manifests."""
     ends: dict[str, dict[str, int]] = defaultdict(dict)
     for (topic, partition), end in sorted(manifest.ends.items()):
         ends[topic][str(partition)] = end
@@ -91,7 +89,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(content: bytes, path: str) -> Manifest:
-    """Read a manifest; `path` is for the error. Raises LEADLINE_ARCHIVE_DAMAGED."""
+    """Parse a manifest; `path` is for the error. Raises LEADLINE_ARCHIVE_DAMAGED."""
     try:
         document = json.loads(content)
         if document["version"] != VERSION:
@@ -99,7 +97,7 @@ def decode(content: bytes, path: str) -> Manifest:
         return Manifest(
             tuple(_entry(row) for row in document["files"]),
             {
-                (topic, int(partition)): int(end)
+                TopicPartition(topic, int(partition)): int(end)
                 for topic, ends in document["ends"].items()
                 for partition, end in ends.items()
             },
@@ -110,13 +108,13 @@ def decode(content: bytes, path: str) -> Manifest:
         raise damaged(f"{path} is no manifest: {type(failure).__name__}: {failure}") from failure
 
 
-def _entry(row: Any) -> Entry:
-    entry = Entry(**row)
+def _entry(row: Any) -> ManifestEntry:
+    entry = ManifestEntry(**row)
     texts = (entry.path, entry.sha256, entry.topic_id)
     numbers = (entry.rows, entry.bytes, entry.first_epoch, entry.last_epoch)
     times = (entry.min_time_ms, entry.max_time_ms)
-    if not all(isinstance(one, str) for one in texts) or not all(
-        type(one) is int for one in (*numbers, *times)
+    if not all(isinstance(text, str) for text in texts) or not all(
+        type(number) is int for number in (*numbers, *times)
     ):
         raise TypeError(f"wrong types in {row}")
     if data_name(entry.path) is None:
@@ -124,13 +122,13 @@ def _entry(row: Any) -> Entry:
     return entry
 
 
-def listed(manifests: Iterable[Manifest]) -> list[Entry]:
-    """Return what the archive holds, by topic, partition and first offset.
+def listed(manifests: Iterable[Manifest]) -> list[ManifestEntry]:
+    """Return the files of the archive, by topic, partition and first offset.
 
-    The order of the manifests does not matter: a path that was replaced never counts again, as the
-    file that replaced it has the same records.
+    The order of manifests does not matter: a replaced path never counts again, because the file
+    that replaced it has the same records.
     """
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     replaced: set[str] = set()
     for manifest in manifests:
         replaced.update(manifest.replaces)
@@ -139,63 +137,64 @@ def listed(manifests: Iterable[Manifest]) -> list[Entry]:
     return sorted(kept, key=attrgetter("name"))
 
 
-EMPTY = Manifest((), {}, {})
-"""What there is before the first batch."""
-
-
-def by_place(entries: Iterable[Entry]) -> dict[Place, list[Entry]]:
-    """Return the entries of each partition, in the order of their offsets."""
-    places: dict[Place, list[Entry]] = defaultdict(list)
+def by_partition(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[ManifestEntry]]:
+    """Return the entries of each partition, by offset."""
+    files: dict[TopicPartition, list[ManifestEntry]] = defaultdict(list)
     for entry in sorted(entries, key=attrgetter("name")):
-        places[entry.place].append(entry)
-    return dict(places)
+        files[entry.topic_partition].append(entry)
+    return dict(files)
 
 
-def ends_of(entries: Iterable[Entry]) -> dict[Place, int]:
+def ends_of(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, int]:
     """Return where each partition ends."""
-    return {place: files[-1].name.end for place, files in by_place(entries).items()}
+    return {
+        topic_partition: files[-1].name.end
+        for topic_partition, files in by_partition(entries).items()
+    }
 
 
-def next_manifest(entries: Iterable[Entry], before: Manifest) -> Manifest:
-    """Return the manifest of a batch that goes on where `before` ends.
+def next_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
+    """Return the manifest of a batch that continues at the ends of `before`.
 
-    Raises LEADLINE_ARCHIVE_GAP where a partition's files leave offsets out, and
-    LEADLINE_ARCHIVE_CONFLICT where they hold some again, or are of another topic of that name.
+    Raises LEADLINE_ARCHIVE_GAP if a partition's files skip offsets, and LEADLINE_ARCHIVE_CONFLICT
+    if they repeat some, or are of another topic of that name.
     """
-    files = by_place(entries)
+    files = by_partition(entries)
     ends, ids = dict(before.ends), dict(before.topic_ids)
-    for place, rows in files.items():
-        end = ends.get(place, rows[0].name.first)
+    for topic_partition, rows in files.items():
+        end = ends.get(topic_partition, rows[0].name.first)
         for row in rows:
             _expect(row, end, ids.setdefault(row.name.topic, row.topic_id))
             end = row.name.end
-        ends[place] = end
+        ends[topic_partition] = end
     return Manifest(tuple(row for rows in files.values() for row in rows), ends, ids)
 
 
-def _expect(row: Entry, end: int, topic_id: str) -> None:
+def _expect(row: ManifestEntry, end: int, topic_id: str) -> None:
     topic, partition, first, last = row.name
     if row.topic_id != topic_id:
         raise LeadlineSparkError(
             "LEADLINE_ARCHIVE_CONFLICT",
             f"{topic} has the id {row.topic_id}, and is archived here with the id {topic_id}: it "
-            "was deleted and made again. Archive it into another directory",
+            "was deleted and recreated. Archive it into another directory",
         )
-    told = f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
-    told += f"{first} to {last}"
+    message = f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
+    message += f"{first} to {last}"
     if first > end:
-        raise LeadlineSparkError("LEADLINE_ARCHIVE_GAP", f"{told}: {first - end} are missing")
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_GAP", f"{message}: {first - end} are missing")
     if first < end:
-        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", f"{told}, some for the second time")
+        raise LeadlineSparkError(
+            "LEADLINE_ARCHIVE_CONFLICT", f"{message}, some for the second time"
+        )
 
 
-def repeated_manifest(entries: Iterable[Entry], before: Manifest) -> Manifest:
-    """Return the manifest of a batch that ran again: the files of the first time.
+def repeated_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
+    """Return the manifest of a repeated batch: the files of the first attempt.
 
-    The second time may have split the ranges otherwise; then its files go. What it has written
-    under the same names has the same records, and is described as it lies there now.
+    The repetition may have split the ranges differently; its other files are deleted. A file with
+    the same name has the same records, and gets the entry of the repetition.
 
-    Raises LEADLINE_ARCHIVE_CONFLICT where it held other ranges: then it is another batch.
+    Raises LEADLINE_ARCHIVE_CONFLICT for other ranges: then it is another batch.
     """
     again = tuple(entries)
     if spans(again) != spans(before.files):
@@ -209,34 +208,34 @@ def repeated_manifest(entries: Iterable[Entry], before: Manifest) -> Manifest:
     return Manifest(files, before.ends, before.topic_ids, before.replaces)
 
 
-def spans(entries: Iterable[Entry]) -> dict[Place, list[tuple[int, int]]]:
-    """Return the ranges [first, end) that files cover, those that touch put together."""
-    covered: dict[Place, list[tuple[int, int]]] = {}
-    for place, files in by_place(entries).items():
+def spans(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """Return the ranges [first, end) that files cover; adjacent ranges are merged."""
+    covered: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for topic_partition, files in by_partition(entries).items():
         ranges: list[tuple[int, int]] = []
         for _, _, first, last in (entry.name for entry in files):
             if ranges and first <= ranges[-1][1]:
                 ranges[-1] = (ranges[-1][0], max(ranges[-1][1], last + 1))
             else:
                 ranges.append((first, last + 1))
-        covered[place] = ranges
+        covered[topic_partition] = ranges
     return covered
 
 
-def covers(held: Mapping[Place, list[tuple[int, int]]], name: DataName) -> bool:
-    """Tell whether the ranges `held`, see `spans`, have all offsets of a file."""
-    ranges = held.get(name[:2], [])
+def covers(held: Mapping[TopicPartition, list[tuple[int, int]]], name: DataName) -> bool:
+    """Return whether the ranges `held` (see `spans`) contain all offsets of a file."""
+    ranges = held.get(name.topic_partition, [])
     return any(first <= name.first and name.end <= end for first, end in ranges)
 
 
 def damaged(what: str) -> LeadlineSparkError:
-    """Return the error for an archive that is not as its manifests say."""
+    """Return the error for an archive that differs from its manifests."""
     return LeadlineSparkError("LEADLINE_ARCHIVE_DAMAGED", what)
 
 
-def _shown(entries: Iterable[Entry]) -> str:
+def _shown(entries: Iterable[ManifestEntry]) -> str:
     return ", ".join(
-        f"{topic}-{partition} [{first}, {end})"
-        for (topic, partition), ranges in spans(entries).items()
+        f"{topic_partition} [{first}, {end})"
+        for topic_partition, ranges in spans(entries).items()
         for first, end in ranges
     )

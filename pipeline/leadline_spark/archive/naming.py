@@ -1,17 +1,19 @@
-"""Names of an archive's files: they say which offsets a file holds, so that nobody must open it.
+"""Names of an archive's files. They contain the offsets, so that nobody has to open a file.
 
     topic=orders/partition=3/00000000000000000000-00000000000000099999.parquet
     _manifests/0001/00000000000000000012.json
 
-Both ends of a range are inclusive. Directories are in Hive's manner, so that every reader of
-Parquet finds the columns topic and partition; names that begin with `_` or `.` are passed over by
-all of them. Pure: paths are text, relative to the archive's directory.
+Both ends of a range are inclusive. Directories are named as in Hive, so that every reader of
+Parquet finds the columns topic and partition. All of them ignore names that begin with `_` or `.`.
+Pure: paths are text, relative to the archive's directory.
 """
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
+
+from leadline_client.wire import TopicPartition
 
 MANIFESTS = "_manifests"
 DIGITS = 20
@@ -28,12 +30,17 @@ _TEMPORARY = re.compile(r"(?:.*/)?\.[^/]+\.tmp")
 
 
 class DataName(NamedTuple):
-    """What the name of a data file says: a partition's records from `first` to `last`."""
+    """The name of a data file: a partition's records from offset `first` to `last`."""
 
     topic: str
     partition: int
     first: int
     last: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition whose records the file holds."""
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def path(self) -> str:
@@ -48,7 +55,7 @@ class DataName(NamedTuple):
 
 
 class ManifestName(NamedTuple):
-    """The place of a manifest: its run (1 and up), and its number within the run."""
+    """The name of a manifest: its run (from 1), and its number within the run."""
 
     run: int
     number: int
@@ -75,7 +82,7 @@ def run_folder(run: int) -> str:
 
 
 def data_name(path: str) -> DataName | None:
-    """Read the path of a data file; None for any other, and for one whose ends are reversed."""
+    """Parse the path of a data file; None for any other path, and for reversed ends."""
     match = _DATA.fullmatch(path)
     if match is None:
         return None
@@ -86,16 +93,16 @@ def data_name(path: str) -> DataName | None:
 
 
 def manifest_name(path: str) -> ManifestName | None:
-    """Read the path of a manifest; None for any other."""
+    """Parse the path of a manifest; None for any other path."""
     match = _MANIFEST.fullmatch(path)
     return ManifestName(int(match["run"]), int(match["number"])) if match else None
 
 
 def temporary_path(folder: str, mark: str) -> str:
-    """Return where a file of a folder is written until it is whole; `mark` tells them apart."""
+    """Return the path at which a file is written until it is complete; `mark` makes it unique."""
     return f"{folder}/.{mark}.tmp" if folder else f".{mark}.tmp"
 
 
 def is_temporary(path: str) -> bool:
-    """Tell whether a file was never finished: who wrote it died, or still writes."""
+    """Return whether a file is incomplete: its writer died, or still writes."""
     return _TEMPORARY.fullmatch(path) is not None

@@ -1,8 +1,8 @@
-"""One data file: a partition's consecutive records as Parquet, compressed with zstd.
+"""One data file: consecutive records of a partition as Parquet, compressed with zstd.
 
-Its bytes follow from the records alone, not from how they arrived: row groups are cut by counts of
-rows and bytes, and nothing in the file tells when or by whom it was written. So whoever writes the
-same range again, with the same pyarrow, writes the same file, and may do so at any time.
+Its bytes depend only on the records and the version of pyarrow. Row groups are split by counts of
+rows and bytes, however the records arrive, and the file contains no time or writer. So a range can
+be written again at any time, and gives the same file.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.naming import DataName, partition_folder
-from leadline_spark.archive.storage import Store
+from leadline_spark.archive.storage import ArchiveStore
 from leadline_spark.errors import LeadlineSparkError
 
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 16 << 20
-"""A row group ends with the record that reaches either. A replay holds one in memory, and
-publishes it at once."""
+"""A row group ends with the record that reaches either limit. A replay holds one in memory, and
+publishes it as one batch."""
 
 SCHEMA = pa.schema(
     [
@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
         ),
     ]
 )
-"""Topic and partition are in the path; with them it is all that a record has."""
+"""All columns of a record, except topic and partition, which are in the path."""
 
 _WRITER_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
@@ -51,8 +51,8 @@ _WRITER_OPTIONS: dict[str, Any] = {
 }
 
 
-class _Hashing:
-    """A file that is written from its beginning to its end, and its SHA-256 meanwhile."""
+class _HashingFile:
+    """A file that is written sequentially, and its SHA-256."""
 
     closed = False
 
@@ -62,7 +62,7 @@ class _Hashing:
         self.size = 0
 
     def write(self, data: bytes) -> int:
-        """Write on."""
+        """Append data."""
         self._digest.update(data)
         self.size += len(data)
         self._file.write(data)
@@ -73,7 +73,7 @@ class _Hashing:
         return self.size
 
     def flush(self) -> None:
-        """Leave that to whoever opened the file."""
+        """Do nothing: the caller that opened the file flushes it."""
 
     @property
     def sha256(self) -> str:
@@ -81,7 +81,7 @@ class _Hashing:
 
 
 class RowGroups:
-    """Cuts a stream of records into tables, each of which becomes one row group."""
+    """Splits a stream of records into tables, one for each row group."""
 
     def __init__(self, rows: int = ROW_GROUP_ROWS, size: int = ROW_GROUP_BYTES) -> None:
         self._max_rows = rows
@@ -91,7 +91,7 @@ class RowGroups:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
-        """Take records in, and yield the row groups that they complete."""
+        """Add records, and yield the row groups that they complete."""
         sizes = pc.cumulative_sum(row_bytes(batch))
         begin = taken = 0
         while begin < batch.num_rows:
@@ -107,13 +107,13 @@ class RowGroups:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
-        """Yield what is left."""
+        """Yield the incomplete row group, if there is one."""
         if self._waiting:
             yield pa.Table.from_batches(self._waiting).combine_chunks()
         self._waiting, self._rows, self._bytes = [], 0, 0
 
     def _rows_until_full(self, sizes: pa.Array, begin: int, taken: int) -> int:
-        """Return how many rows from `begin` on complete the row group, or more than there are."""
+        """Return how many rows from `begin` on complete the row group; maybe more than exist."""
         by_rows = self._max_rows - self._rows
         full = pc.greater_equal(sizes.slice(begin), taken + self._max_bytes - self._bytes)
         by_bytes = pc.index(full, True).as_py()
@@ -130,29 +130,29 @@ def row_bytes(batch: pa.RecordBatch) -> pa.Array:
 
 
 class FileWriter:
-    """Writes one file of records that follow each other; its name comes with the last of them.
+    """Writes one file of consecutive records. Its name is known when the last one is written.
 
-    Without `finish`, `discard` leaves nothing behind; after it, it does nothing.
+    `discard` deletes the file, unless `finish` was called.
     """
 
-    def __init__(self, store: Store, topic: str, partition: int, topic_id: str) -> None:
-        self.place = (topic, partition)
+    def __init__(self, store: ArchiveStore, topic: str, partition: int, topic_id: str) -> None:
+        self.topic_partition = (topic, partition)
         self._topic_id = topic_id
         self._groups = RowGroups()
         self._spans: list[_Span] = []
         self._pending = store.begin(partition_folder(topic, partition))
-        self._file = _Hashing(self._pending.file)
+        self._file = _HashingFile(self._pending.file)
         self._parquet = pq.ParquetWriter(pa.PythonFile(self._file, "w"), SCHEMA, **_WRITER_OPTIONS)
 
     @property
     def end(self) -> int:
-        """The offset after the last record so far."""
+        """The offset after the last record."""
         return self._spans[-1].last + 1 if self._spans else 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in records with ascending offsets, in the columns of SCHEMA.
+        """Add records in the columns of SCHEMA.
 
-        Raises LEADLINE_ARCHIVE_CONFLICT where they do not ascend: then something has shuffled them.
+        Raises LEADLINE_ARCHIVE_CONFLICT if offsets do not ascend, because the query shuffles rows.
         """
         if not batch.num_rows:
             return
@@ -160,7 +160,7 @@ class FileWriter:
         offsets = batch.column("offset")
         ascending = pc.all(pc.greater(offsets.slice(1), offsets.slice(0, batch.num_rows - 1)))
         if span.first < self.end or ascending.as_py() is False:
-            topic, partition = self.place
+            topic, partition = self.topic_partition
             raise LeadlineSparkError(
                 "LEADLINE_ARCHIVE_CONFLICT",
                 f"{topic}-{partition}: offsets {span.first} to {span.last} come after offset "
@@ -170,15 +170,15 @@ class FileWriter:
         for table in self._groups.add(batch):
             self._write(table)
 
-    def finish(self) -> Entry:
-        """Let the file appear, and describe it. There has to be a record in it."""
+    def finish(self) -> ManifestEntry:
+        """Make the file visible, and return its entry. It must have a record."""
         for table in self._groups.rest():
             self._write(table)
         self._parquet.close()
-        name = DataName(*self.place, self._spans[0].first, self._spans[-1].last)
+        name = DataName(*self.topic_partition, self._spans[0].first, self._spans[-1].last)
         self._pending.finish(name.path)
         spans = self._spans
-        return Entry(
+        return ManifestEntry(
             path=name.path,
             rows=sum(span.rows for span in spans),
             bytes=self._file.size,
@@ -191,7 +191,7 @@ class FileWriter:
         )
 
     def discard(self) -> None:
-        """Forget the file, unless it is finished."""
+        """Delete the file, unless it is finished."""
         with suppress(OSError, pa.lib.ArrowException):
             self._parquet.close()
         self._pending.discard()
@@ -201,7 +201,7 @@ class FileWriter:
 
 
 class _Span(NamedTuple):
-    """What the records of a batch span."""
+    """The bounds of the records of a batch."""
 
     rows: int
     first: int
@@ -227,21 +227,21 @@ def _span_of(batch: pa.RecordBatch) -> _Span:
     )
 
 
-def read_row_groups(store: Store, path: str) -> Iterator[pa.Table]:
-    """Yield the row groups of a file. Raises OSError for a page that is not as it was written."""
+def read_row_groups(store: ArchiveStore, path: str) -> Iterator[pa.Table]:
+    """Yield the row groups of a file. Raises OSError for a page with a wrong checksum."""
     with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         for number in range(parquet.num_row_groups):
             yield parquet.read_row_group(number, use_threads=False)
 
 
-def read_row_group(store: Store, path: str, number: int) -> pa.Table:
-    """Return one row group, in the columns of SCHEMA. Raises OSError as above."""
+def read_row_group(store: ArchiveStore, path: str, number: int) -> pa.Table:
+    """Return one row group, in the columns of SCHEMA. Raises OSError as `read_row_groups` does."""
     with store.open(path) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         return parquet.read_row_group(number, use_threads=False).cast(SCHEMA)
 
 
-def row_group_rows(store: Store, path: str) -> list[int]:
-    """Return how many records each row group of a file has."""
+def row_group_rows(store: ArchiveStore, path: str) -> list[int]:
+    """Return the number of records in each row group of a file."""
     with store.open(path) as file, pq.ParquetFile(file) as parquet:
         metadata = parquet.metadata
         return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]

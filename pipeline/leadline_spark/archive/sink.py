@@ -1,8 +1,8 @@
-"""The sink that archives: records to files in tasks, a manifest for each batch on the driver.
+"""The archive sink: tasks write records to files, and the driver a manifest for each batch.
 
-It is a data source of its own, registered by the job. Spark's Parquet sink would do for readers of
-its own log of files only; here whatever lies in the directory under its final name is listed by a
-manifest, or is deleted by the next attempt at the batch, which comes with the same ranges.
+It is a data source of its own, which the job registers. The files of Spark's Parquet sink are
+reliable only for readers that know its log of files. Here, a manifest lists every file with a final
+name, or the next attempt at the batch, which has the same ranges, deletes it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.archive import catalog
-from leadline_spark.archive.manifest import Entry, Place
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.parquet import SCHEMA, FileWriter
-from leadline_spark.archive.storage import Store, open_store
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.archive.storage import ArchiveStore, open_store
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
@@ -34,10 +35,10 @@ COLUMNS = ("topic", "partition", *SCHEMA.names)
 
 
 @dataclass
-class Written(WriterCommitMessage):
-    """The files that a task wrote; topic ids are filled in by the commit."""
+class ArchivedFiles(WriterCommitMessage):
+    """The files that a task wrote. The commit adds the topic ids."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
 
 
 class ArchiveSink(DataSource):
@@ -48,18 +49,18 @@ class ArchiveSink(DataSource):
         """Return the name for `format(...)`."""
         return FORMAT
 
-    # Spark passes both by position and by name: they are called as it calls them.
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: ARG002, N802 - as Spark calls it
-        """Return a writer. Raises LEADLINE_OPTION_CONFLICT where a column is missing."""
+    # Spark passes the arguments by position and by name.
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: ARG002, N802 - Spark's name
+        """Return a writer. Raises LEADLINE_OPTION_CONFLICT if a column is missing."""
         missing = [name for name in COLUMNS if name not in schema.fieldNames()]
         if missing:
-            told = f"an archive needs the columns {', '.join(missing)} too"
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = f"an archive needs the columns {', '.join(missing)} too"
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
         return ArchiveWriter(dict(self.options))
 
 
 class ArchiveWriter(DataSourceStreamArrowWriter):
-    """Made on the driver, copied into tasks, made anew for each commit: it remembers nothing."""
+    """Made on the driver, pickled into tasks, and made again for each commit: it has no state."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._location = options["path"]
@@ -67,37 +68,37 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         cluster = {name: text for name, text in options.items() if name in {"bootstrap", "token"}}
         self._connection = Connection.of(Options(OPTIONS, cluster))
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write a task's records, one file for each stretch of a partition."""
-        return Written(tuple(write_files(open_store(self._location), iterator)))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ArchivedFiles:
+        """Write a task's records, one file for each run of records of one partition."""
+        return ArchivedFiles(tuple(write_files(open_store(self._location), iterator)))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Let the files of all tasks count."""
+        """Add the files of all tasks to the archive."""
         entries = [
             entry
             for message in messages
-            if isinstance(message, Written)
+            if isinstance(message, ArchivedFiles)
             for entry in message.entries
         ]
         topics = {entry.name.topic for entry in entries}
-        known = Cluster(self._connection).metadata(topics).topics if topics else {}
+        known = ClusterClient(self._connection).metadata(topics).topics if topics else {}
         ids = {name: topic.topic_id for name, topic in known.items()}
         catalog.add_batch(open_store(self._location), self._run, batchId, entries, ids)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Leave the files: the batch comes again, and writes or deletes them."""
+        """Leave the files: the repeated batch overwrites or deletes them."""
 
 
-def write_files(store: Store, batches: Iterator[pa.RecordBatch]) -> Iterator[Entry]:
-    """Write records as they come, and yield the files; nothing unfinished is left behind."""
+def write_files(store: ArchiveStore, batches: Iterator[pa.RecordBatch]) -> Iterator[ManifestEntry]:
+    """Write records in the order of arrival, and yield the files; leave no incomplete file."""
     writer: FileWriter | None = None
     try:
         for batch in batches:
-            for place, part in stretches(batch):
-                if writer is None or writer.place != place:
+            for topic_partition, part in partition_runs(batch):
+                if writer is None or writer.topic_partition != topic_partition:
                     if writer is not None:
                         yield writer.finish()
-                    writer = FileWriter(store, *place, topic_id="")
+                    writer = FileWriter(store, *topic_partition, topic_id="")
                 writer.add(part)
         if writer is not None:
             yield writer.finish()
@@ -106,8 +107,8 @@ def write_files(store: Store, batches: Iterator[pa.RecordBatch]) -> Iterator[Ent
             writer.discard()
 
 
-def stretches(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """Yield the records of a batch by partition, in the columns of an archive, in order."""
+def partition_runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Yield the runs of records of one partition, in order, in the columns of an archive."""
     begin = 0
     while begin < batch.num_rows:
         rest = batch.slice(begin)
@@ -120,5 +121,8 @@ def stretches(batch: pa.RecordBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
         columns: list[Any] = [
             rest.column(field.name).slice(0, length).cast(field.type) for field in SCHEMA
         ]
-        yield (topic.as_py(), partition.as_py()), pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        yield (
+            TopicPartition(topic.as_py(), partition.as_py()),
+            pa.RecordBatch.from_arrays(columns, schema=SCHEMA),
+        )
         begin += length

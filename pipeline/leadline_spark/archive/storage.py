@@ -1,21 +1,21 @@
-"""Where an archive lies: a directory here, or one that `pyarrow.fs` knows by its URI.
+"""The storage of an archive: a local directory, or a URI that `pyarrow.fs` knows.
 
-A file is written under a temporary name and renamed when it is whole, so that whoever lists the
-directory sees all of it or nothing. In a local directory it is on the disk before it is renamed,
-and the rename is on the disk before this returns; elsewhere that is the file system's promise.
+A file is written under a temporary name and renamed when it is complete, so that a listing shows
+all of it or nothing. In a local directory, the file and then the rename are synced to disk. Other
+file systems have guarantees of their own.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from leadline_client.file_lock import FileLock
 from leadline_spark.archive.naming import MANIFESTS, is_temporary, temporary_path, topic_folder
 
 ABANDONED_S = 3_600.0
@@ -23,44 +23,44 @@ LOCK = "_lock"
 
 
 class Pending(Protocol):
-    """A file that is being written, and that nobody else sees yet."""
+    """A file that is being written, and that no listing shows yet."""
 
     file: BinaryIO
 
     def finish(self, path: str) -> None:
-        """Let it appear whole under this path, in place of what was there."""
+        """Make it visible under this path, and replace a file that is there."""
 
     def discard(self) -> None:
-        """Forget it; nothing happens where it is finished."""
+        """Delete it, unless it is finished."""
 
 
-class Store(Protocol):
+class ArchiveStore(Protocol):
     """A directory; paths are relative to it, with slashes."""
 
     def paths(self, folder: str = "") -> list[str]:
-        """Return the paths of all files below a folder, sorted; none where there is no folder."""
+        """Return the paths of all files below a folder, sorted; an empty list without a folder."""
 
     def size(self, path: str) -> int | None:
-        """Return a file's size in bytes, or None where there is no such file."""
+        """Return a file's size in bytes, or None if it does not exist."""
 
     def idle_s(self, path: str) -> float | None:
-        """Return for how many seconds nobody has written to a file, None where there is none."""
+        """Return the seconds since the last write to a file, or None if it does not exist."""
 
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading. Raises FileNotFoundError."""
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
 
     def begin(self, folder: str) -> Pending:
-        """Begin a file that is to appear in a folder."""
+        """Begin a file that will be in a folder."""
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Have others wait until the block is left, for as short as a commit takes."""
+    def lock(self) -> AbstractContextManager[object]:
+        """Hold the archive's lock during a block, such as a commit."""
 
 
 class LocalStore:
-    """A directory of a file system that this process sees: a disk, or a network mount."""
+    """A local directory, on a disk or a network mount."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -82,7 +82,7 @@ class LocalStore:
             return None
 
     def idle_s(self, path: str) -> float | None:
-        """Return for how many seconds nobody has written to a file, or None."""
+        """Return the seconds since the last write to a file, or None."""
         try:
             return time.time() - (self._root / path).stat().st_mtime
         except FileNotFoundError:
@@ -93,7 +93,7 @@ class LocalStore:
         return (self._root / path).open("rb")
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         (self._root / path).unlink(missing_ok=True)
 
     def begin(self, folder: str) -> Pending:
@@ -101,17 +101,14 @@ class LocalStore:
         (self._root / folder).mkdir(parents=True, exist_ok=True)
         return _LocalPending(self._root, temporary_path(folder, uuid.uuid4().hex))
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold a lock that the kernel takes back from whoever dies."""
+    def lock(self) -> AbstractContextManager[object]:
+        """Hold a file lock, which the kernel releases if this process dies."""
         self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / LOCK).open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return FileLock.acquire(self._root / LOCK)
 
 
 class _LocalPending:
-    """Temporary name, fsync, rename, fsync of the directories."""
+    """A file that is synced, renamed, and whose directories are synced."""
 
     def __init__(self, root: Path, temporary: str) -> None:
         self._root = root
@@ -145,7 +142,7 @@ def _sync_folder(folder: Path) -> None:
 class RemoteStore:
     """A directory of any file system of `pyarrow.fs`: `s3://…`, `gs://…`, `hdfs://…`.
 
-    Where there is no rename (object stores), `move` copies, and the copy appears whole.
+    Object stores have no rename. There, `move` copies, and the copy becomes visible as a whole.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -154,7 +151,7 @@ class RemoteStore:
 
     def paths(self, folder: str = "") -> list[str]:
         """Return the paths of all files below a folder, sorted."""
-        from pyarrow import fs  # noqa: PLC0415 - local archives do without pyarrow
+        from pyarrow import fs  # noqa: PLC0415 - local archives need no pyarrow
 
         top = self._absolute(folder) if folder else self._root
         selector = fs.FileSelector(top, allow_not_found=True, recursive=True)
@@ -168,7 +165,7 @@ class RemoteStore:
         return int(found.size) if found.is_file else None
 
     def idle_s(self, path: str) -> float | None:
-        """Return for how many seconds nobody has written to a file, or None."""
+        """Return the seconds since the last write to a file, or None."""
         found = self._fs.get_file_info(self._absolute(path))
         return time.time() - found.mtime_ns / 1e9 if found.is_file and found.mtime_ns else None
 
@@ -178,7 +175,7 @@ class RemoteStore:
         return opened
 
     def delete(self, path: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         with suppress(FileNotFoundError):
             self._fs.delete_file(self._absolute(path))
 
@@ -188,8 +185,8 @@ class RemoteStore:
         temporary = self._absolute(temporary_path(folder, uuid.uuid4().hex))
         return _RemotePending(self._fs, temporary, self._absolute)
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Hold up nobody: object stores have no locks."""
+    def lock(self) -> AbstractContextManager[object]:
+        """Do nothing: object stores have no locks."""
         return nullcontext()
 
     def _absolute(self, path: str) -> str:
@@ -197,7 +194,7 @@ class RemoteStore:
 
 
 class _RemotePending:
-    """Temporary name, close, move."""
+    """A file that is closed and moved."""
 
     def __init__(self, filesystem: Any, temporary: str, absolute: Callable[[str], str]) -> None:
         self._fs = filesystem
@@ -220,15 +217,15 @@ class _RemotePending:
 
 
 def absolute(location: str) -> str:
-    """Return a location that other processes, in other directories, find too."""
+    """Return a location that does not depend on the working directory."""
     return location if "://" in location else str(Path(location).absolute())
 
 
-def open_store(location: str) -> Store:
-    """Return the store of a path or URI. Raises ValueError for a URI that pyarrow does not know."""
+def open_store(location: str) -> ArchiveStore:
+    """Return the store at a path or URI. Raises ValueError for a URI that pyarrow does not know."""
     if "://" not in location:
         return LocalStore(Path(absolute(location)))
-    from pyarrow import fs, lib  # noqa: PLC0415 - local archives do without pyarrow
+    from pyarrow import fs, lib  # noqa: PLC0415 - local archives need no pyarrow
 
     try:
         filesystem, root = fs.FileSystem.from_uri(location)
@@ -239,8 +236,8 @@ def open_store(location: str) -> Store:
     return RemoteStore(filesystem, root)
 
 
-def write(store: Store, path: str, content: bytes) -> None:
-    """Write a small file at once."""
+def write(store: ArchiveStore, path: str, content: bytes) -> None:
+    """Write a small file."""
     pending = store.begin(path.rpartition("/")[0])
     try:
         pending.file.write(content)
@@ -249,21 +246,21 @@ def write(store: Store, path: str, content: bytes) -> None:
         pending.discard()
 
 
-def read(store: Store, path: str) -> bytes:
-    """Read a small file whole. Raises FileNotFoundError."""
+def read(store: ArchiveStore, path: str) -> bytes:
+    """Return the content of a small file. Raises FileNotFoundError."""
     with store.open(path) as file:
         return file.read()
 
 
-def sweep(store: Store, older_than_s: float = ABANDONED_S) -> int:
-    """Delete what writers have left unfinished, and return how many files that were.
+def sweep(store: ArchiveStore, older_than_s: float = ABANDONED_S) -> int:
+    """Delete incomplete files of dead writers, and return their number.
 
-    Who has not written for so long is dead. A compaction, or a task that outlived its driver, may
-    be at work meanwhile.
+    A writer counts as dead after `older_than_s` without a write. Compactions, and tasks that
+    outlived their driver, may be writing at the same time.
     """
-    ours = (f"{MANIFESTS}/", topic_folder(""))
-    unfinished = [one for one in store.paths() if one.startswith(ours) and is_temporary(one)]
-    abandoned = [one for one in unfinished if (store.idle_s(one) or 0) >= older_than_s]
+    folders = (f"{MANIFESTS}/", topic_folder(""))
+    incomplete = [path for path in store.paths() if path.startswith(folders) and is_temporary(path)]
+    abandoned = [path for path in incomplete if (store.idle_s(path) or 0) >= older_than_s]
     for path in abandoned:
         store.delete(path)
     return len(abandoned)

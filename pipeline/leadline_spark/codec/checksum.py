@@ -1,11 +1,10 @@
-"""CRC-32C, the checksum of record batches: by google-crc32c where it is, else by folding.
+"""CRC-32C, the checksum of record batches: by google-crc32c if installed, otherwise by folding.
 
-The standard library has no CRC-32C, and a table takes a step of Python for every byte. Folding
-takes few for all of them. Some multiple of the CRC's polynomial has few terms and leaves no
-remainder, so that x^6777 may be replaced by x^484 + x^100 + 1, for thousands of bits at a time.
-Squaring doubles the exponents in GF(2): the same holds of 64 times each of them, which folds words
-instead of bits. Arrow's kernels fold large batches, Python's integers what is left, a table the
-last bytes.
+The standard library has no CRC-32C, and a table costs a step of Python for every byte. Folding
+needs few steps. A multiple of the CRC's polynomial with few terms has remainder zero, so that
+x^6777 can be replaced by x^484 + x^100 + 1, for thousands of bits at a time. Squaring doubles the
+exponents in GF(2), so the same holds for 64 times each exponent, which folds words instead of bits.
+Arrow's kernels fold large batches, Python's integers the rest, and a table does the last bytes.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _REFLECTED_POLYNOMIAL = 0x82F63B78
 _ALL_ONES = 0xFFFFFFFF
 _WORD_BYTES = 8
 
-# Exponents of multiples of the polynomial. The wider the gap after the first, the more a fold
-# removes; of those with four terms this one is among the lowest that have a wide gap.
+# Exponents of multiples of the polynomial. A wider gap after the first exponent removes more per
+# fold. Of the multiples with four terms, this is among the lowest with a wide gap.
 _FEW_TERMS = (6777, 484, 100, 0)
 _LOW_DEGREE = (290, 136, 113, 107, 32, 0)
-# Below this many words the kernels cost more than they save.
+# For fewer words than this the kernels cost more than they save.
 _LEAST_WORDS = 2 * _FEW_TERMS[0]
 
 
@@ -46,21 +45,23 @@ def crc32c(data: Buffer) -> int:
 
 
 def checksum(decoder: str) -> Checksum:
-    """Return what computes it: `fast` is the library, `python` is none, `auto` what there is.
+    """Return the function for the option `decoder`: `fast`, `python`, or `auto` for the best.
 
-    Raises LeadlineSparkError: LEADLINE_OPTION_INVALID where `fast` is not installed.
+    Raises LeadlineSparkError: LEADLINE_OPTION_INVALID if `fast` is not installed.
     """
     if decoder == "fast" and _compiled is None:
-        told = "decoder is fast, but google-crc32c is not here: pip install 'leadline-spark[fast]'"
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = (
+            "decoder is fast, but google-crc32c is not here: pip install 'leadline-spark[fast]'"
+        )
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return folded_crc32c if decoder == "python" else crc32c
 
 
 def folded_crc32c(data: Buffer) -> int:
-    """Return the same without a library made for it."""
+    """Return the CRC-32C of `data` without a compiled library."""
     if len(data) * 8 <= _LOW_DEGREE[0]:
         return _by_table(data, _ALL_ONES) ^ _ALL_ONES
-    # Bit 0 is the highest power of x; zeros before it change nothing.
+    # Bit 0 is the highest power of x, so leading zeros change nothing.
     padding = -len(data) % _WORD_BYTES
     words = bytearray(padding) + data
     for position in range(padding, padding + 4):
@@ -75,7 +76,7 @@ def folded_crc32c(data: Buffer) -> int:
 
 
 def _fold_words(data: bytearray) -> memoryview:
-    """Return fewer bytes of the same remainder; `data` is written to."""
+    """Return fewer bytes with the same remainder; overwrites `data`."""
     start, count = 0, len(data) // _WORD_BYTES
     view = memoryview(data)
     words = pa.Array.from_buffers(pa.uint64(), count, [None, pa.py_buffer(data)])
@@ -83,18 +84,18 @@ def _fold_words(data: bytearray) -> memoryview:
         scale, step = _next_fold(count, _FEW_TERMS)
         top = words.slice(start, step)
         for exponent in _FEW_TERMS[1:]:
-            place = start + (_FEW_TERMS[0] - exponent) * scale
-            folded = pc.bit_wise_xor(words.slice(place, step), top)
+            position = start + (_FEW_TERMS[0] - exponent) * scale
+            folded = pc.bit_wise_xor(words.slice(position, step), top)
             octets = memoryview(folded.buffers()[1]).cast("B")[: step * _WORD_BYTES]
-            view[place * _WORD_BYTES : (place + step) * _WORD_BYTES] = octets
+            view[position * _WORD_BYTES : (position + step) * _WORD_BYTES] = octets
         start, count = start + step, count - step
     return view[start * _WORD_BYTES :]
 
 
 def _fold_bits(data: int, bits: int, exponents: tuple[int, ...]) -> tuple[int, int]:
-    """Return a polynomial of the same remainder that has no more bits than the first exponent.
+    """Return a polynomial with the same remainder and no more bits than the first exponent.
 
-    The highest powers of x are cut off, and added again below, once for each other exponent.
+    Each fold cuts off the highest powers of x, and adds them again for each other exponent.
     """
     degree, *others = exponents
     while bits > degree:
@@ -108,7 +109,7 @@ def _fold_bits(data: int, bits: int, exponents: tuple[int, ...]) -> tuple[int, i
 
 
 def _next_fold(count: int, exponents: tuple[int, ...]) -> tuple[int, int]:
-    """Return the power of two to multiply the exponents with, and how many bits or words go."""
+    """Return the factor for the exponents, a power of two, and how many bits or words to fold."""
     degree, second = exponents[:2]
     scale = 1 << max((count // degree).bit_length() - 2, 0)
     return scale, min((degree - second) * scale, count - degree * scale)

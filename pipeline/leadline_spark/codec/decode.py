@@ -1,8 +1,8 @@
-"""From stored record batches to Arrow, by pyarrow and the standard library alone.
+"""Decode stored record batches to Arrow, with pyarrow and the standard library alone.
 
-Python finds where each record begins, as that depends on the record before. Everything after that
-is done for thousands of records at once by Arrow's kernels (`varints`), and keys and values are
-copied once, from the fetched bytes to their column.
+A Python loop finds where each record begins, because that depends on the record before. Arrow's
+kernels do everything else for thousands of records at once (`varints`), and copy keys and values
+once, from the fetched bytes to their column.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from leadline_spark.codec.checksum import Buffer, Checksum, crc32c
-from leadline_spark.codec.columns import Columns, schema
-from leadline_spark.codec.compression import UnreadableSection, decompress
+from leadline_spark.codec.columns import NO_HEADERS, Columns, read_headers, schema
+from leadline_spark.codec.compression import DecompressionFailed, decompress
 from leadline_spark.codec.frames import (
     CODEC_BITS,
     HEADER_BYTES,
@@ -24,12 +24,11 @@ from leadline_spark.codec.frames import (
     frames,
     verify,
 )
-from leadline_spark.codec.headers import NO_HEADERS, read_headers
-from leadline_spark.codec.varints import Cursors, Unreadable, record_starts
+from leadline_spark.codec.varints import Cursors, MalformedRecord, record_starts
 
 MOST_ROWS = 10_000
 MOST_BYTES = 3 << 20
-"""A record batch for Spark ends before it has more than either; only one record may be larger."""
+"""The largest Arrow batch for Spark, in rows and bytes; a single record may be larger."""
 
 _ATTRIBUTES = pa.scalar(1, pa.int64())
 _ABSENT = pa.scalar(-1, pa.int64())
@@ -47,12 +46,12 @@ def decode(
     partition: int,
     crc: Checksum = crc32c,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records with `start <= offset < end` of whole batches, checksums verified.
+    """Yield the records with `start <= offset < end` of whole batches, and verify checksums.
 
-    Control batches hold no records, and offsets that were compacted away are left out; `frames`
-    tells what the batches cover.
+    Control batches and offsets that compaction has removed yield no records; `frames` returns
+    which offsets the batches cover.
 
-    Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT, whatever the bytes are.
+    Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT for any malformed bytes.
     """
     view = memoryview(data).cast("B")
     group = _Group(start, end, wanted, topic, partition)
@@ -73,14 +72,14 @@ def _section(view: memoryview, frame: Frame) -> pa.Buffer:
     packed = view[frame.position + HEADER_BYTES : frame.position + frame.size]
     try:
         return decompress(packed, frame.attributes & CODEC_BITS)
-    except UnreadableSection as failure:
-        told = f"the records of the batch at offset {frame.base_offset} cannot be unpacked"
-        raise corrupt(f"{told}: {failure}") from failure
+    except DecompressionFailed as failure:
+        message = f"the records of the batch at offset {frame.base_offset} cannot be unpacked"
+        raise corrupt(f"{message}: {failure}") from failure
 
 
 @dataclass(slots=True)
 class _Rows:
-    """Where the parts of records lie in their section, and what their numbers are."""
+    """The positions of the parts of records in their section, and their numbers."""
 
     timestamp_deltas: pa.Int64Array
     offset_deltas: pa.Int64Array
@@ -91,7 +90,7 @@ class _Rows:
 
 
 class _Group:
-    """Batches that become one record batch, or several where one alone is large."""
+    """Stored batches that are decoded together, to one Arrow batch or, if large, to several."""
 
     def __init__(self, start: int, end: int, wanted: Columns, topic: str, partition: int) -> None:
         self._range = (start, end)
@@ -104,24 +103,24 @@ class _Group:
         self._bytes = 0
 
     def would_overflow(self, frame: Frame, section: pa.Buffer) -> bool:
-        """Tell whether the group has to be emptied before this batch is added."""
+        """Return whether the group must be flushed before this batch is added."""
         rows, size = self._rows + frame.record_count, self._bytes + section.size
         return self._rows > 0 and (rows > MOST_ROWS or size > MOST_BYTES)
 
     def add(self, frame: Frame, section: pa.Buffer) -> None:
-        """Take a batch into the group."""
+        """Add a batch to the group."""
         self._frames.append(frame)
         self._sections.append(section)
         self._rows += frame.record_count
         self._bytes += section.size
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records of the group, and empty it."""
+        """Yield the records of the group, and clear it."""
         if not self._frames:
             return
         try:
             batch = self._decoded()
-        except (Unreadable, pa.ArrowException, IndexError, OverflowError) as failure:
+        except (MalformedRecord, pa.ArrowException, IndexError, OverflowError) as failure:
             first = self._frames[0].base_offset
             raise corrupt(
                 f"the batches at offsets {first} to {self._frames[-1].last_offset} have the right "
@@ -158,18 +157,20 @@ class _Group:
         return batch
 
     def _starts(self, octets: bytes) -> list[int]:
-        """Return where every record begins; each batch has to end with its last record."""
+        """Return where every record begins. Each batch must end with its last record."""
         starts: list[int] = []
         position = 0
         for frame, section in zip(self._frames, self._sections, strict=True):
             finish = position + section.size
             position = record_starts(octets, position, frame.record_count, starts)
             if position != finish:
-                raise Unreadable(f"{frame.record_count} records do not fill {section.size} bytes")
+                raise MalformedRecord(
+                    f"{frame.record_count} records do not fill {section.size} bytes"
+                )
         return starts
 
     def _timestamps(self, deltas: pa.Int64Array) -> pa.Array:
-        """Return Unix times; where the log's clock counts, a batch has one for all its records."""
+        """Return Unix times in µs. With LogAppendTime all records of a batch have the same."""
         times = pc.add(self._each("first_timestamp"), deltas)
         if any(frame.has_append_time for frame in self._frames):
             by_log = self._timestamp_types().cast(pa.bool_())
@@ -186,7 +187,7 @@ class _Group:
         return read_headers(octets, rows.headers_at.to_pylist(), counts)
 
     def _each(self, field: str) -> pa.Int64Array:
-        """Return a number of the batch's header for every record of the batch."""
+        """Return a field of the batch header for every record of the batch."""
         return self._spread([getattr(frame, field) for frame in self._frames])
 
     def _spread(self, values: list[int]) -> pa.Array:
@@ -201,7 +202,7 @@ class _Group:
 
 
 def _parse(cursors: Cursors, size: int) -> _Rows:
-    """Read the numbers of all records, and check that every part lies within its record."""
+    """Read the numbers of all records, and check that every part is within its record."""
     lengths = _checked(cursors.varint(), 0, size)
     ends = pc.add(cursors.positions, lengths)
     cursors.skip(_ATTRIBUTES)
@@ -215,12 +216,12 @@ def _parse(cursors: Cursors, size: int) -> _Rows:
         bare, pc.not_equal(cursors.positions, ends), pc.greater(cursors.positions, ends)
     )
     if pc.any(over).as_py():
-        raise Unreadable("the parts of a record are not as long as the record")
+        raise MalformedRecord("the parts of a record are not as long as the record")
     return _Rows(timestamp_deltas, offset_deltas, key, value, header_counts, cursors.positions)
 
 
 def _part(cursors: Cursors, size: int) -> tuple[pa.Int64Array, pa.Int64Array]:
-    """Pass over a key or a value: where it begins, and its length, -1 for none."""
+    """Skip a key or a value; return where it begins and its length, -1 for null."""
     lengths = _checked(cursors.varint(), -1, size)
     begins = cursors.positions
     cursors.skip(pc.if_else(pc.equal(lengths, _ABSENT), _NONE, lengths))
@@ -230,15 +231,15 @@ def _part(cursors: Cursors, size: int) -> tuple[pa.Int64Array, pa.Int64Array]:
 def _checked(numbers: pa.Int64Array, least: int, most: int) -> pa.Int64Array:
     found = pc.min_max(numbers).as_py()
     if found["min"] < least or found["max"] > most:
-        raise Unreadable(f"a length of {found['min']} or {found['max']} bytes")
+        raise MalformedRecord(f"a length of {found['min']} or {found['max']} bytes")
     return numbers
 
 
 def _gather(section: pa.Buffer, begins: pa.Int64Array, lengths: pa.Int64Array) -> pa.BinaryArray:
     """Copy pieces of the section into a column, null where the length is -1.
 
-    Begin and end of each piece, side by side, are the offsets of a column over the whole section
-    whose every second element is a piece and every other one what lies between.
+    The begins and ends of pieces, interleaved, are the offsets of a binary column over the whole
+    section. Every second element of that column is a piece, the others are the gaps between.
     """
     absent = pc.equal(lengths, _ABSENT)
     ends = pc.add(begins, pc.if_else(absent, _NONE, lengths))

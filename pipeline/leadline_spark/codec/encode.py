@@ -1,7 +1,7 @@
-"""From Arrow columns to record batches: each part of a record is a column, and Arrow joins them.
+"""Encode Arrow columns as record batches: each part of a record is a column, and Arrow joins them.
 
-Nothing is done for one record at a time but what few have: headers are joined as lists, numbers of
-more than a few bytes are encoded once for each value there is.
+No code runs once per record. Headers are joined as lists, and large numbers are encoded once for
+each distinct value.
 """
 
 from __future__ import annotations
@@ -15,25 +15,34 @@ import pyarrow.compute as pc
 
 from leadline_spark.codec.checksum import crc32c
 from leadline_spark.codec.compression import NUMBERS, compress
-from leadline_spark.codec.frames import CRC_RANGE_START, HEADER, HEADER_BYTES, MAGIC, SIZE_PREFIX
+from leadline_spark.codec.frames import (
+    APPEND_TIME_BIT,
+    CRC_POSITION,
+    CRC_RANGE_START,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    SIZE_PREFIX,
+)
 from leadline_spark.codec.varints import varint, varints
 
 NO_PRODUCER = (-1, -1)
 NO_SEQUENCE = -1
 RECORD_OVERHEAD = 20
-"""About how many bytes a record takes beside its key, value and headers."""
+"""The approximate size of a record without its key, value and headers, in bytes."""
 
+_ATTRIBUTES_POSITION = 21
 _NOTHING = pa.scalar(b"", pa.binary())
 _NO_ATTRIBUTES = pa.scalar(b"\0", pa.binary())
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Columns of records for one partition, all of one length.
+    """The records of one partition as columns of equal length.
 
-    `key` and `value` are binary, null for none (a value of null is a tombstone). `headers` is a
-    list of structs of a name and a value, None where no record has any. `timestamps` are Unix
-    times in ms, None for the time of writing.
+    `key` and `value` are binary and may be null (a null value is a tombstone). `headers` holds
+    lists of structs of a name and a value, or is None if no record has headers. `timestamps` are
+    Unix times in ms, or None for the time of writing.
     """
 
     key: pa.Array
@@ -45,24 +54,26 @@ class Records:
         return len(self.value)
 
     def slice(self, start: int, count: int) -> Records:
-        """Return some of the records; copies nothing."""
+        """Return a range of the records without copying them."""
         return Records(
-            *(None if one is None else one.slice(start, count) for one in self._columns())
+            *(None if column is None else column.slice(start, count) for column in self._columns())
         )
 
     def take(self, rows: pa.Array) -> Records:
         """Return the records at these positions."""
-        return Records(*(None if one is None else one.take(rows) for one in self._columns()))
+        return Records(
+            *(None if column is None else column.take(rows) for column in self._columns())
+        )
 
     def sizes(self) -> pa.Int64Array:
-        """Return about how many bytes each record takes in a batch, uncompressed."""
+        """Return the approximate uncompressed size of each record in a batch, in bytes."""
         sizes = pc.add(_length(self.key), _length(self.value))
         if self.headers is not None:
             sizes = pc.add(sizes, pc.binary_length(joined_headers(self.headers)).cast(pa.int64()))
         return pc.add(sizes, pa.scalar(RECORD_OVERHEAD, pa.int64()))
 
     def split(self, most_bytes: int) -> Iterator[Records]:
-        """Yield the records in pieces of at most so many bytes, or of one record."""
+        """Yield the records in pieces of at most `most_bytes`, or of one larger record."""
         ends = pc.cumulative_sum(self.sizes())
         start = 0
         while start < len(self):
@@ -79,11 +90,11 @@ class Records:
 
 
 def concat(pieces: list[Records]) -> Records:
-    """Return all records of the pieces, in order; all have the same columns."""
+    """Return the records of all pieces, in order. All pieces must have the same columns."""
     if len(pieces) == 1:
         return pieces[0]
     columns = zip(*(piece._columns() for piece in pieces), strict=True)
-    return Records(*(None if one[0] is None else pa.concat_arrays(one) for one in columns))
+    return Records(*(None if parts[0] is None else pa.concat_arrays(parts) for parts in columns))
 
 
 def encode(
@@ -94,9 +105,9 @@ def encode(
     base_sequence: int = NO_SEQUENCE,
     codec: str = "none",
 ) -> bytes:
-    """Return one batch of format v2 with at least one record; offsets are the leader's to give.
+    """Return one batch of format v2. `records` holds at least one; the leader assigns offsets.
 
-    `producer` is an id and its epoch. Raises pyarrow's ArrowInvalid beyond 2 GiB.
+    `producer` is a producer id and epoch. Raises pyarrow's ArrowInvalid beyond 2 GiB.
     """
     first, latest, deltas = _times(records.timestamps, now_ms)
     section = compress(_section(records, deltas), codec)
@@ -111,8 +122,17 @@ def encode(
     return bytes(batch)
 
 
+def append_time(batch: bytes) -> bytes:
+    """Return the batch with timestamp type LogAppendTime: all records have its latest timestamp."""
+    marked = bytearray(batch)
+    marked[_ATTRIBUTES_POSITION + 1] |= APPEND_TIME_BIT
+    crc = crc32c(memoryview(marked)[CRC_RANGE_START:])
+    marked[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
+    return bytes(marked)
+
+
 def _times(timestamps: pa.Array | None, now_ms: int) -> tuple[int, int, pa.Array | pa.Scalar]:
-    """Return the first and the latest timestamp, and what each record writes of its own."""
+    """Return the first and the latest timestamp, and the encoded delta of each record."""
     if timestamps is None:
         return now_ms, now_ms, pa.scalar(varint(0), pa.binary())
     times = timestamps.fill_null(now_ms)
@@ -138,7 +158,7 @@ def _section(records: Records, deltas: pa.Array | pa.Scalar) -> pa.Buffer:
 
 
 def _headers(headers: pa.Array | None) -> pa.Array | pa.Scalar:
-    """Return the number of headers and the headers themselves."""
+    """Return the encoded number of headers and the headers of each record."""
     if headers is None:
         return pa.scalar(varint(0), pa.binary())
     counts = pc.list_value_length(headers).cast(pa.int64()).fill_null(0)
@@ -146,7 +166,7 @@ def _headers(headers: pa.Array | None) -> pa.Array | pa.Scalar:
 
 
 def joined_headers(headers: pa.Array) -> pa.Array:
-    """Return the headers of each record as they are stored, without their number."""
+    """Return the encoded headers of each record, without their number."""
     pairs = headers.flatten()
     name, value = (pairs.field(index) for index in (0, 1))
     name = name.cast(pa.binary())
@@ -157,7 +177,7 @@ def joined_headers(headers: pa.Array) -> pa.Array:
 
 
 def _join(*parts: pa.Array | pa.Scalar) -> pa.Array:
-    """Return the parts of each record one behind the other; null is nothing."""
+    """Concatenate the parts of each record; null counts as empty."""
     return pc.binary_join_element_wise(
         *parts, _NOTHING, null_handling="replace", null_replacement=b""
     )
@@ -169,7 +189,7 @@ def _length(part: pa.Array | pa.Scalar, absent: int = 0) -> pa.Array | pa.Scalar
 
 
 def _content(column: pa.BinaryArray) -> pa.Buffer:
-    """Return the elements of a column, which lie one behind the other."""
+    """Return the elements of a column, which are adjacent in memory."""
     _, offsets, octets = column.buffers()
     bounds = memoryview(offsets).cast("B").cast("i")
     first, last = bounds[column.offset], bounds[column.offset + len(column)]

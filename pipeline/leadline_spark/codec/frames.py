@@ -1,7 +1,6 @@
-"""The 61 bytes before the records of a batch, and the walk from batch to batch.
+"""Headers of record batches (Kafka's RecordBatch, format v2): 61 bytes before the records.
 
-Positions and sizes are in bytes. Kafka's RecordBatch, format v2; nothing of the records is read
-here but their bytes, for the checksum.
+Positions and sizes are in bytes. This module reads the records only to verify the checksum.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ CONTROL_BIT = 0x20
 
 
 class Frame(NamedTuple):
-    """The header of a batch, and where the batch lies in what was read (`position`, `size`)."""
+    """The header of a batch, and the `position` and `size` of the batch in the fetched bytes."""
 
     position: int
     size: int
@@ -43,22 +42,22 @@ class Frame(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record, or where it was before the log was compacted."""
+        """The offset of the last record that was written, even if compaction has removed it."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def has_append_time(self) -> bool:
-        """Whether its records have the time of the log's clock, `max_timestamp`."""
+        """Whether the timestamp type is LogAppendTime: all records then have `max_timestamp`."""
         return bool(self.attributes & APPEND_TIME_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Whether it marks the end of a transaction: such a batch holds no records for readers."""
+        """Whether it is a control batch, which holds no records for consumers."""
         return bool(self.attributes & CONTROL_BIT)
 
 
 def frames(data: Buffer) -> Iterator[Frame]:
-    """Yield the header of every batch in `data`, which holds whole batches; checks no CRC.
+    """Yield the header of every batch in `data`, which holds whole batches. Verifies no CRC.
 
     Raises LeadlineSparkError: LEADLINE_BATCH_CORRUPT.
     """
@@ -70,16 +69,8 @@ def frames(data: Buffer) -> Iterator[Frame]:
         position += frame.size
 
 
-def last_offset_of(data: Buffer) -> int:
-    """Return the last offset that the batches in `data` cover, or -1 for no batch."""
-    last = -1
-    for frame in frames(data):
-        last = frame.last_offset
-    return last
-
-
 def verify(view: memoryview, frame: Frame, crc: Checksum) -> None:
-    """Raise LEADLINE_BATCH_CORRUPT unless the bytes of the batch are those that were written."""
+    """Raise LEADLINE_BATCH_CORRUPT unless the checksum of the batch is correct."""
     found = crc(view[frame.position + CRC_RANGE_START : frame.position + frame.size])
     if found != frame.crc:
         raise corrupt(
@@ -89,7 +80,7 @@ def verify(view: memoryview, frame: Frame, crc: Checksum) -> None:
 
 
 def corrupt(what: str) -> LeadlineSparkError:
-    """Return the error for bytes that are no batch."""
+    """Return the error for bytes that are not a valid batch."""
     return LeadlineSparkError("LEADLINE_BATCH_CORRUPT", what)
 
 

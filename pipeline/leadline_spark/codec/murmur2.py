@@ -1,7 +1,7 @@
-"""Which partition a key belongs to: Kafka's rule, so that all writers of a topic agree.
+"""The partitions of a column of keys, by the rule of `leadline_client.murmur2`.
 
-MurmurHash2 with Kafka's seed, made positive, modulo the number of partitions. Many keys are hashed
-side by side, four bytes of each at a time; long keys one by one.
+All keys of a column are hashed together, four bytes of each at a time. Long keys are hashed one by
+one.
 """
 
 from __future__ import annotations
@@ -9,45 +9,28 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SEED = 0x9747B28C
-_MIX = 0x5BD1E995
-_MASK = 0xFFFFFFFF
-_POSITIVE = 0x7FFFFFFF
+from leadline_client.murmur2 import MULTIPLIER, POSITIVE, SEED, murmur2
+
 _WORD_BYTES = 4
 _LONGEST = 64
-"""Keys of more bytes than this are rare, and padding the others to their length is dear."""
+"""The column-wise hash pads all keys to the longest one, which costs too much beyond this size."""
 
 
 def _word(value: int) -> pa.Scalar:
     return pa.scalar(value, pa.uint32())
 
 
-_MIX_WORD, _SHIFT_24, _SHIFT_13, _SHIFT_15 = (_word(value) for value in (_MIX, 24, 13, 15))
-_POSITIVE_WORD = _word(_POSITIVE)
-
-
-def murmur2(key: bytes) -> int:
-    """Return the 32-bit hash of one key, unsigned."""
-    size = len(key)
-    state = (_SEED ^ size) & _MASK
-    whole = size - size % _WORD_BYTES
-    for start in range(0, whole, _WORD_BYTES):
-        word = int.from_bytes(key[start : start + _WORD_BYTES], "little") * _MIX & _MASK
-        word = (word ^ word >> 24) * _MIX & _MASK
-        state = state * _MIX & _MASK ^ word
-    if whole < size:
-        state = (state ^ int.from_bytes(key[whole:], "little")) * _MIX & _MASK
-    state = (state ^ state >> 13) * _MIX & _MASK
-    return state ^ state >> 15
+_MIX_WORD, _SHIFT_24, _SHIFT_13, _SHIFT_15 = (_word(value) for value in (MULTIPLIER, 24, 13, 15))
+_POSITIVE_WORD = _word(POSITIVE)
 
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> pa.Int32Array:
-    """Return the partition of each key of a topic with `count` partitions; null for no key."""
+    """Return the partition of each key in a topic with `count` partitions, null for a null key."""
     return modulo(pc.bit_wise_and(_hashes(keys), _POSITIVE_WORD), count)
 
 
 def modulo(numbers: pa.UInt32Array, count: int) -> pa.Int32Array:
-    """Return what is left of each number after whole multiples of `count`: Arrow has no modulo."""
+    """Return each number modulo `count`; Arrow has no kernel for that."""
     divisor = _word(count)
     multiples = pc.multiply(pc.divide(numbers, divisor), divisor)
     return pc.subtract(numbers, multiples).cast(pa.int32())
@@ -62,11 +45,11 @@ def _hashes(keys: pa.BinaryArray) -> pa.UInt32Array:
 
 
 def _side_by_side(keys: pa.BinaryArray, longest: int) -> pa.UInt32Array:
-    """Hash keys padded with zeros: a last word that is not whole is padded by the rule itself."""
+    """Hash keys padded with zeros: MurmurHash2 itself pads an incomplete last word with zeros."""
     sizes = pc.binary_length(keys).cast(pa.uint32())
     padding = pa.scalar(bytes(longest + _WORD_BYTES), pa.binary())
     padded = pc.binary_join_element_wise(keys.fill_null(b""), padding, pa.scalar(b"", pa.binary()))
-    state = pc.bit_wise_xor(sizes, _word(_SEED))
+    state = pc.bit_wise_xor(sizes, _word(SEED))
     for start in range(0, longest, _WORD_BYTES):
         octets = pc.binary_slice(padded, start, start + _WORD_BYTES)
         word = pa.Array.from_buffers(pa.uint32(), len(keys), [None, octets.buffers()[2]])

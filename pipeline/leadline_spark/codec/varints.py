@@ -1,9 +1,8 @@
-"""Varints of many records at once: Arrow's kernels do for a column what a loop does for a number.
+"""Varints of many records at once: Arrow's kernels decode and encode whole columns of them.
 
-A kernel costs about a nanosecond for each row, a step of Python fifty. Numbers are written least
-significant seven bits first, and zigzag: 0, -1, 1, -2 are 0, 1, 2, 3 (as in Protocol Buffers).
-Constants are Arrow scalars: a number of Python's would be turned into one at every call, which
-takes longer than the call.
+A kernel takes about a nanosecond a row, a step of a Python loop fifty. The encoding is that of
+Protocol Buffers: zigzag (0, -1, 1, -2 become 0, 1, 2, 3), least significant seven bits first.
+Constants are Arrow scalars because the conversion of a Python number takes longer than the kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _ONE = pa.scalar(1, pa.int64())
 _ZERO = pa.scalar(0, pa.uint64())
 _LOW_BIT = pa.scalar(1, pa.uint64())
 _SEVEN_BITS = pa.scalar(0x7F, pa.uint64())
-# Arrow does not shift signed numbers by all 63 bits; none here has more than 62.
+# Arrow cannot shift signed numbers by 63 bits; no number here has more than 62.
 _SIGN = pa.scalar(62, pa.int64())
 _NOTHING = pa.scalar(0, pa.uint8())
 _ANYWHERE = pa.scalar(0, pa.int64())
@@ -28,30 +27,27 @@ _CONTINUED = pa.scalar(0x80, pa.uint8())
 _SHIFTS = tuple(pa.scalar(7 * index, pa.uint64()) for index in range(_MOST_BYTES))
 
 
-class Unreadable(ValueError):
-    """Bytes that are no varint, or a position outside of what was read."""
+class MalformedRecord(ValueError):
+    """Bytes that are not a record: no valid varint, or a length beyond the end of the batch."""
 
 
 class Cursors:
-    """One reading position for each record of a section, all moved in step."""
+    """One read position for each record of a section. All of them advance together."""
 
     def __init__(self, section: pa.Buffer, positions: pa.Int64Array) -> None:
         self._bytes = pa.Array.from_buffers(pa.uint8(), section.size, [None, section])
         self.positions = positions
 
     def skip(self, count: pa.Scalar | pa.Int64Array) -> None:
-        """Move on by so many bytes."""
+        """Advance by so many bytes."""
         self.positions = pc.add(self.positions, count)
 
     def varint(self) -> pa.Int64Array:
-        """Read one number at every position, and move behind it.
-
-        Raises Unreadable.
-        """
+        """Read one number at every position, and advance past it. Raises MalformedRecord."""
         try:
             return self._varint()
         except IndexError as outside:
-            raise Unreadable("a record ends in the middle of a number") from outside
+            raise MalformedRecord("a record ends in the middle of a number") from outside
 
     def _varint(self) -> pa.Int64Array:
         octets = self._bytes.take(self.positions)
@@ -64,9 +60,9 @@ class Cursors:
         return pc.bit_wise_xor(pc.shift_right(number, _LOW_BIT), sign).view(pa.int64())
 
     def _continued(self, number: pa.UInt64Array, more: pa.BooleanArray) -> pa.UInt64Array:
-        """Add the bytes after the first, where there are any."""
+        """Add the bytes after the first one, for the numbers that have more."""
         for shift in _SHIFTS[1:]:
-            # Where nothing follows, the position may be behind the last byte: look at another.
+            # A number that is complete may end at the last byte: read another position instead.
             octets = self._bytes.take(pc.if_else(more, self.positions, _ANYWHERE))
             octets = pc.if_else(more, octets, _NOTHING)
             part = pc.bit_wise_and(octets.cast(pa.uint64()), _SEVEN_BITS)
@@ -75,13 +71,13 @@ class Cursors:
             more = pc.greater_equal(octets, _CONTINUED)
             if not pc.any(more).as_py():
                 return number
-        raise Unreadable("a number has more than ten bytes")
+        raise MalformedRecord("a number has more than ten bytes")
 
 
 def varint_at(octets: bytes, position: int) -> tuple[int, int]:
-    """Read one number; return it and the position behind it.
+    """Return the number at `position`, and the position after it.
 
-    Raises Unreadable and IndexError.
+    Raises MalformedRecord and IndexError.
     """
     number = shift = 0
     while shift < 7 * _MOST_BYTES:
@@ -91,14 +87,14 @@ def varint_at(octets: bytes, position: int) -> tuple[int, int]:
         if octet < 0x80:
             return (number >> 1) ^ -(number & 1), position
         shift += 7
-    raise Unreadable("a number has more than ten bytes")
+    raise MalformedRecord("a number has more than ten bytes")
 
 
 def record_starts(octets: bytes, position: int, count: int, starts: list[int]) -> int:
-    """Append where each of `count` records begins; return where the last one ends.
+    """Append the position of each of `count` records to `starts`; return where the last one ends.
 
-    The sign of a length is not looked at here: whoever reads the records does. Raises IndexError
-    and Unreadable.
+    Does not check the sign of lengths: the caller does when it decodes the records. Raises
+    IndexError and MalformedRecord.
     """
     append = starts.append
     for _ in range(count):
@@ -117,12 +113,12 @@ def record_starts(octets: bytes, position: int, count: int, starts: list[int]) -
 
 
 def varint(number: int) -> bytes:
-    """Return one number as it is stored."""
+    """Return the encoding of one number."""
     return _stored((number << 1) ^ (number >> 63))
 
 
 def varints(numbers: pa.Int64Array | pa.Int64Scalar) -> pa.BinaryArray | pa.BinaryScalar:
-    """Return numbers as they are stored: looked up, unless there are large ones."""
+    """Return the encodings of numbers. Small numbers come from a table."""
     if isinstance(numbers, pa.Scalar):
         return pa.scalar(varint(numbers.as_py()), pa.binary())
     sign = pc.shift_right(numbers, _SIGN)
@@ -136,7 +132,7 @@ def varints(numbers: pa.Int64Array | pa.Int64Scalar) -> pa.BinaryArray | pa.Bina
 
 @lru_cache(maxsize=1)
 def _table() -> pa.BinaryArray:
-    """Return the small numbers as they are stored, by their zigzag code."""
+    """Return the encodings of small numbers, by zigzag code."""
     return pa.array([_stored(code) for code in range(_LOOKED_UP)], pa.binary())
 
 

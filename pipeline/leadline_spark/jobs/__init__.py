@@ -1,1 +1,1 @@
-"""Jobs for `spark-submit` and `leadline spark`: each module here has a `main(argv)`."""
+"""Jobs for `spark-submit` and `leadline spark`. Each module has a `main(argv)`."""

@@ -3,11 +3,10 @@
   leadline spark archive --topics orders,payments --to /archive
   spark-submit … leadline_spark/jobs/archive.py --bootstrap URL --topics orders --to /archive
 
-Ends when everything is archived that was there when it began, as cron wants it; with --continuous
-it goes on until it is stopped. Whatever ends it, however hard: the next run goes on, and nothing
-is lost or doubled. Offsets are in Spark's checkpoint, files are named after offsets, and a manifest
-lets the files of a batch count all at once. Without the checkpoint, too, the next run begins where
-the archive ends.
+Ends when everything is archived that existed when it began, as is right for cron; with --continuous
+it runs until it is stopped. After any crash the next run continues, and nothing is lost or doubled.
+Offsets are in Spark's checkpoint, files are named after offsets, and one manifest adds all files of
+a batch. Without the checkpoint, too, the next run continues at the end of the archive.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.archive import catalog
-from leadline_spark.archive.manifest import Place
 from leadline_spark.archive.sink import COLUMNS, FORMAT, ArchiveSink
-from leadline_spark.archive.storage import Store, absolute, open_store, read, sweep, write
-from leadline_spark.cluster.cluster import Cluster, Metadata
+from leadline_spark.archive.storage import ArchiveStore, absolute, open_store, read, sweep, write
+from leadline_spark.cluster.cluster_client import ClusterClient
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
 from leadline_spark.read.offsets import EARLIEST
@@ -36,37 +35,43 @@ RUN_FILE = "leadline-archive.json"
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
-    told = command.job_parser("archive", __doc__)
-    command.add_cluster(told)
-    told.add_argument("--topics", required=True, metavar="NAME[,NAME]")
-    told.add_argument("--to", required=True, metavar="DIR", help="directory or URI of the archive")
-    told.add_argument("--checkpoint", metavar="DIR", help="default: _checkpoint in the archive")
-    told.add_argument(
+    """Return the parser of the command line."""
+    job_parser = command.job_parser("archive", __doc__)
+    command.add_cluster(job_parser)
+    job_parser.add_argument("--topics", required=True, metavar="NAME[,NAME]")
+    job_parser.add_argument(
+        "--to", required=True, metavar="DIR", help="directory or URI of the archive"
+    )
+    job_parser.add_argument(
+        "--checkpoint", metavar="DIR", help="default: _checkpoint in the archive"
+    )
+    job_parser.add_argument(
         "--max-offsets-per-trigger",
         type=int,
         default=1_000_000,
         metavar="N",
         help="records in one batch at most, over all partitions (default: %(default)s)",
     )
-    told.add_argument("--min-partitions", type=int, metavar="N", help="tasks in a batch, about")
-    told.add_argument("--continuous", action="store_true", help="go on until stopped")
-    told.add_argument(
+    job_parser.add_argument(
+        "--min-partitions", type=int, metavar="N", help="tasks in a batch, about"
+    )
+    job_parser.add_argument("--continuous", action="store_true", help="go on until stopped")
+    job_parser.add_argument(
         "--interval",
         default="10 seconds",
         help="between the batches of --continuous (default: %(default)s)",
     )
-    return told
+    return job_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Archive, and print what the archive holds then. The exit code is 1 where that failed."""
-    asked = parser().parse_args(argv)
+    """Archive, and print the size of the archive. The exit code is 1 after an error."""
+    arguments = parser().parse_args(argv)
 
     def job() -> int:
-        start(command.session("leadline archive"), asked).awaitTermination()
-        entries = catalog.holdings(open_store(asked.to))
-        rows, size = sum(one.rows for one in entries), sum(one.bytes for one in entries)
+        start(command.session("leadline archive"), arguments).awaitTermination()
+        entries = catalog.holdings(open_store(arguments.to))
+        rows, size = sum(entry.rows for entry in entries), sum(entry.bytes for entry in entries)
         command.report({"files": len(entries), "rows": rows, "bytes": size})
         return command.DONE
 
@@ -74,14 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def start(
-    spark: SparkSession, asked: argparse.Namespace, sink: type[ArchiveSink] = ArchiveSink
+    spark: SparkSession, arguments: argparse.Namespace, sink: type[ArchiveSink] = ArchiveSink
 ) -> StreamingQuery:
-    """Start the query. Raises LeadlineSparkError for an archive that it may not write to."""
-    location = absolute(asked.to)
-    checkpoint = absolute(asked.checkpoint or f"{location.rstrip('/')}/_checkpoint")
-    topics = [name.strip() for name in asked.topics.split(",") if name.strip()]
-    cluster = command.options_of(asked)
-    metadata = Cluster(command.connection_of(asked)).metadata(topics)
+    """Start the query. Raises LeadlineSparkError if it may not write to the archive."""
+    location = absolute(arguments.to)
+    checkpoint = absolute(arguments.checkpoint or f"{location.rstrip('/')}/_checkpoint")
+    topics = [name.strip() for name in arguments.topics.split(",") if name.strip()]
+    cluster = command.options_of(arguments)
+    metadata = ClusterClient(command.connection_of(arguments)).metadata(topics)
     store = open_store(location)
     sweep(store)
     run, ends = resume(store, open_store(checkpoint))
@@ -89,33 +94,34 @@ def start(
         "subscribe": ",".join(topics),
         "columns": ",".join(COLUMNS),
         "startingOffsets": starting_offsets(metadata, topics, ends),
-        "maxOffsetsPerTrigger": str(asked.max_offsets_per_trigger),
+        "maxOffsetsPerTrigger": str(arguments.max_offsets_per_trigger),
     }
-    if asked.min_partitions:
-        options["minPartitions"] = str(asked.min_partitions)
+    if arguments.min_partitions:
+        options["minPartitions"] = str(arguments.min_partitions)
     register(spark)
     spark.dataSource.register(sink)
-    # Makes the session the active one of this thread: Spark looks for a stream's sink in no other.
+    # Spark looks up a stream's sink only in the thread's active session, which this sets.
     spark.createDataFrame([(0,)], "n int")
     records = spark.readStream.format("leadline").options(**options).load()
-    place = {"path": location, "run": str(run), "checkpointLocation": checkpoint}
-    writer = records.writeStream.format(FORMAT).options(**cluster, **place)
-    if asked.continuous:
-        return writer.trigger(processingTime=asked.interval).start()
+    destination = {"path": location, "run": str(run), "checkpointLocation": checkpoint}
+    writer = records.writeStream.format(FORMAT).options(**cluster, **destination)
+    if arguments.continuous:
+        return writer.trigger(processingTime=arguments.interval).start()
     return writer.trigger(availableNow=True).start()
 
 
-def resume(store: Store, checkpoint: Store) -> tuple[int, Mapping[Place, int]]:
-    """Return the run that a checkpoint goes on with, or begin one, and where the run began.
+def resume(
+    store: ArchiveStore, checkpoint: ArchiveStore
+) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Return the run of a checkpoint, or begin a new run; and the ends at the start of the run.
 
-    Raises LEADLINE_ARCHIVE_CONFLICT for a checkpoint of another archive, or of a run that another
-    one has followed.
+    Raises LEADLINE_ARCHIVE_CONFLICT for a checkpoint of another archive, or of an earlier run.
     """
     began = any(path.startswith("offsets/") for path in checkpoint.paths("offsets"))
     known = checkpoint.size(RUN_FILE) is not None
     if began and not known:
-        told = "the checkpoint is that of another query: give the archive one of its own"
-        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", told)
+        message = "the checkpoint is that of another query: give the archive one of its own"
+        raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", message)
     if began:
         run = int(json.loads(read(checkpoint, RUN_FILE))["run"])
         catalog.check_run(store, run)
@@ -125,8 +131,10 @@ def resume(store: Store, checkpoint: Store) -> tuple[int, Mapping[Place, int]]:
     return run, start.ends
 
 
-def starting_offsets(metadata: Metadata, topics: Sequence[str], ends: Mapping[Place, int]) -> str:
-    """Return where each partition begins without a checkpoint: where the archive ends, or earliest.
+def starting_offsets(
+    metadata: Metadata, topics: Sequence[str], ends: Mapping[TopicPartition, int]
+) -> str:
+    """Return where each partition starts without a checkpoint: at the archive's end, or earliest.
 
     Raises LEADLINE_TOPIC_UNKNOWN.
     """
@@ -135,8 +143,8 @@ def starting_offsets(metadata: Metadata, topics: Sequence[str], ends: Mapping[Pl
             raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", f"the cluster has no topic {name}")
     starts = {
         name: {
-            str(partition): ends.get((name, partition), EARLIEST)
-            for partition in metadata.topics[name].partitions
+            str(row.partition): ends.get(TopicPartition(name, row.partition), EARLIEST)
+            for row in metadata.topics[name].partitions
         }
         for name in topics
     }

@@ -1,11 +1,11 @@
-"""Even out what leaders move and what disks hold: a reassignment, tried, and applied on request.
+"""Balance the load of leaders and of disks: propose a reassignment, and apply it on request.
 
-  leadline spark balance --bootstrap URL                     # measure, propose, try
-  leadline spark balance --bootstrap URL --apply             # and carry it out
+  leadline spark balance --bootstrap URL                     # measure, propose, dry run
+  leadline spark balance --bootstrap URL --apply             # and apply the proposal
   leadline spark balance --bootstrap URL --load kept.ndjson  # from kept answers of /v1/load
 
-The proposal is Kafka's reassignment JSON (`--out`). It is bound to the metadata that it was made
-from: where that has changed meanwhile, it is made anew.
+The proposal is Kafka's reassignment JSON (`--out`). It is valid only for the metadata from which it
+was computed. If the metadata has changed, the job computes another one.
 """
 
 from __future__ import annotations
@@ -19,119 +19,129 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leadline_spark.cluster.cluster import Cluster
-from leadline_spark.cluster.transport import Refusal
+from leadline_client.errors import StaleVersion
+from leadline_spark.cluster.cluster_client import ClusterClient, document
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
-from leadline_spark.jobs.balancing.cluster_view import View, look
-from leadline_spark.jobs.balancing.greedy import Limits, Proposal, propose
+from leadline_spark.jobs.balancing.cluster_snapshot import ClusterSnapshot, cluster_snapshot
+from leadline_spark.jobs.balancing.greedy import BalanceLimits, Proposal, propose
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_STALE = 41250
 _ATTEMPTS = 5
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
-    told = command.job_parser("balance", __doc__)
-    command.add_cluster(told)
-    told.add_argument("--load", nargs="+", metavar="FILE", help="kept answers of /v1/load (NDJSON)")
-    told.add_argument("--samples", type=int, default=1, metavar="N", help="how often to ask for it")
-    told.add_argument(
+    """Return the parser of the command line."""
+    job_parser = command.job_parser("balance", __doc__)
+    command.add_cluster(job_parser)
+    job_parser.add_argument(
+        "--load", nargs="+", metavar="FILE", help="kept answers of /v1/load (NDJSON)"
+    )
+    job_parser.add_argument(
+        "--samples", type=int, default=1, metavar="N", help="how often to ask for it"
+    )
+    job_parser.add_argument(
         "--every", type=float, default=60.0, metavar="SECONDS", help="between samples"
     )
-    told.add_argument("--max-moves", type=int, default=20, metavar="N", help="replicas to copy")
-    told.add_argument("--max-bytes", type=int, metavar="B", help="bytes to copy")
-    told.add_argument("--tolerance", type=float, default=0.05, help="skew that is good enough")
-    told.add_argument("--throttle", type=int, metavar="B/S", help="for --apply, per broker")
-    told.add_argument("--out", type=Path, metavar="FILE", help="write the reassignment JSON")
-    told.add_argument("--apply", action="store_true", help="carry it out")
-    told.add_argument("--json", action="store_true", help="print JSON for scripts")
-    return told
+    job_parser.add_argument(
+        "--max-moves", type=int, default=20, metavar="N", help="replicas to copy"
+    )
+    job_parser.add_argument("--max-bytes", type=int, metavar="B", help="bytes to copy")
+    job_parser.add_argument(
+        "--tolerance", type=float, default=0.05, help="skew that is good enough"
+    )
+    job_parser.add_argument("--throttle", type=int, metavar="B/S", help="for --apply, per broker")
+    job_parser.add_argument("--out", type=Path, metavar="FILE", help="write the reassignment JSON")
+    job_parser.add_argument("--apply", action="store_true", help="carry it out")
+    job_parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    return job_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, propose, try, and with --apply begin; return the exit code."""
-    asked = parser().parse_args(argv)
-    return command.run(lambda: _balance(asked))
+    """Measure, propose, try the proposal, and apply it with --apply; return the exit code."""
+    arguments = parser().parse_args(argv)
+    return command.run(lambda: _balance(arguments))
 
 
-def _balance(asked: argparse.Namespace) -> int:
-    cluster = Cluster(command.connection_of(asked))
-    loads = measured(command.session("leadline-balance"), cluster, asked)
-    proposal, task = settle(cluster, loads, asked)
-    document = reassignment_json(proposal)
-    if asked.out:
-        asked.out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    if asked.json:
-        command.report(summary_of(proposal, task) | {"reassignment": document})
+def _balance(arguments: argparse.Namespace) -> int:
+    cluster = ClusterClient(command.connection_of(arguments))
+    loads = measured(command.session("leadline-balance"), cluster, arguments)
+    proposal, task = propose_and_try(cluster, loads, arguments)
+    reassignment = reassignment_json(proposal)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(reassignment, indent=2) + "\n", encoding="utf-8")
+    if arguments.json:
+        command.report(summary_of(proposal, task) | {"reassignment": reassignment})
     else:
-        sys.stdout.write("\n".join(_told(proposal, task, applied=asked.apply)) + "\n")
+        sys.stdout.write("\n".join(_text_report(proposal, task, applied=arguments.apply)) + "\n")
     return command.DONE
 
 
-def measured(spark: SparkSession, cluster: Cluster, asked: argparse.Namespace) -> DataFrame:
-    """Return what each partition amounts to: from files, or from the brokers as they are now."""
-    from leadline_spark.jobs.balancing import loads  # noqa: PLC0415 - help and usage errors do without a JVM
+def measured(
+    spark: SparkSession, cluster: ClusterClient, arguments: argparse.Namespace
+) -> DataFrame:
+    """Return the load of each partition, from files or from the brokers."""
+    from leadline_spark.jobs.balancing import loads  # noqa: PLC0415 - help and usage errors need no JVM
 
-    if asked.load:
-        return loads.partition_loads(loads.read_samples(spark, asked.load)).cache()
+    if arguments.load:
+        return loads.partition_loads(loads.read_samples(spark, arguments.load)).cache()
     answers = []
-    for number in range(asked.samples):
-        time.sleep(asked.every if number else 0)
-        urls = look(cluster).urls.values()
-        answers += [cluster.call("GET", url, "/v1/load").json() for url in urls]
+    for number in range(arguments.samples):
+        time.sleep(arguments.every if number else 0)
+        urls = cluster_snapshot(cluster).urls.values()
+        answers += [document(cluster.call("GET", url, "/v1/load")) for url in urls]
     return loads.partition_loads(loads.samples_of(spark, answers)).cache()
 
 
-def settle(
-    cluster: Cluster, loads: DataFrame, asked: argparse.Namespace
+def propose_and_try(
+    cluster: ClusterClient, loads: DataFrame, arguments: argparse.Namespace
 ) -> tuple[Proposal, dict[str, Any] | None]:
-    """Propose and try until the cluster stands still meanwhile; return what it would begin.
+    """Propose until the metadata does not change meanwhile; return the proposal and its task.
 
     Raises:
-        LeadlineSparkError: LEADLINE_REFUSED, also where it never stands still.
+        LeadlineError: the cluster refused the proposal.
+        LeadlineSparkError: LEADLINE_REFUSED: the metadata changed each time.
 
     """
     from leadline_spark.jobs.balancing.loads import merged_loads  # noqa: PLC0415 - as above
 
-    limits = Limits(asked.max_moves, asked.max_bytes, asked.tolerance)
+    limits = BalanceLimits(arguments.max_moves, arguments.max_bytes, arguments.tolerance)
     for _ in range(_ATTEMPTS):
-        view = look(cluster)
-        partitions = merged_loads(loads, view.assignment)
-        proposal = propose(partitions, view.members, view.racks, limits)
+        snapshot = cluster_snapshot(cluster)
+        partitions = merged_loads(loads, snapshot.assignment)
+        proposal = propose(partitions, snapshot.members, snapshot.racks, limits)
         if not proposal.targets:
             return proposal, None
-        body = {**reassignment_json(proposal), "throttle_bytes_per_s": asked.throttle}
+        body = {**reassignment_json(proposal), "throttle_bytes_per_s": arguments.throttle}
         try:
-            task = _post(cluster, view, body | {"dry_run": True})
-            if asked.apply:
-                task = _post(cluster, view, body, {"Idempotency-Key": uuid.uuid4().hex})
-        except Refusal as refusal:
-            if refusal.error_code != _STALE:
-                raise
-        else:
-            return proposal, task
-    told = f"the metadata changed before each of {_ATTEMPTS} proposals could be tried: try later"
-    raise LeadlineSparkError("LEADLINE_REFUSED", told)
+            task = _post(cluster, snapshot, body | {"dry_run": True})
+            if arguments.apply:
+                task = _post(cluster, snapshot, body, {"Idempotency-Key": uuid.uuid4().hex})
+        except StaleVersion:
+            continue
+        return proposal, task
+    message = f"the metadata changed before each of {_ATTEMPTS} proposals could be tried: try later"
+    raise LeadlineSparkError("LEADLINE_REFUSED", message)
 
 
 def _post(
-    cluster: Cluster, view: View, body: dict[str, Any], more: dict[str, str] | None = None
+    cluster: ClusterClient,
+    snapshot: ClusterSnapshot,
+    body: dict[str, Any],
+    more: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Ask a broker, which passes it on; the condition is that the metadata is as it was."""
-    headers = {"If-Match": view.etag, **(more or {})}
-    url = next(iter(view.urls.values()))
-    answer: dict[str, Any] = cluster.call(
-        "POST", url, "/v1/reassignments", body=body, headers=headers
-    ).json()
+    """Send a proposal to a broker, on condition that the metadata is unchanged."""
+    headers = {"If-Match": snapshot.etag, **(more or {})}
+    url = next(iter(snapshot.urls.values()))
+    response = cluster.call("POST", url, "/v1/reassignments", body=body, headers=headers)
+    answer: dict[str, Any] = document(response)
     return answer
 
 
 def reassignment_json(proposal: Proposal) -> dict[str, Any]:
-    """Return Kafka's document of a proposal."""
+    """Return a proposal as Kafka's reassignment JSON."""
     return {
         "version": 1,
         "partitions": [
@@ -142,7 +152,7 @@ def reassignment_json(proposal: Proposal) -> dict[str, Any]:
 
 
 def summary_of(proposal: Proposal, task: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a proposal costs and brings, and the task that it would begin, or has begun."""
+    """Return the costs and effects of a proposal, and the task that would apply or applies it."""
     return {
         "moves": proposal.moves,
         "leader_swaps": proposal.swaps,
@@ -164,7 +174,9 @@ def summary_of(proposal: Proposal, task: dict[str, Any] | None) -> dict[str, Any
     }
 
 
-def _told(proposal: Proposal, task: dict[str, Any] | None, *, applied: bool) -> Iterator[str]:
+def _text_report(
+    proposal: Proposal, task: dict[str, Any] | None, *, applied: bool
+) -> Iterator[str]:
     yield f"{'broker':>8} {'leads B/s':>14} {'after':>14} {'holds B':>16} {'after':>16}"
     for broker, share in proposal.shares_before.items():
         after = proposal.shares_after[broker]

@@ -1,4 +1,4 @@
-"""What the jobs' command lines have in common: how the cluster is named, and how a job ends."""
+"""The command lines of jobs: options for the cluster, sessions, exit codes, and output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from leadline_spark.cluster.cluster import Connection
-from leadline_spark.cluster.transport import Refusal, Unreachable
+from leadline_client.errors import LeadlineError
+from leadline_spark.cluster.cluster_client import Connection, reason
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DONE, FAILED, USAGE, UNKNOWN = 0, 1, 2, 3
-"""Exit codes, as all of `leadline` has them."""
+"""Exit codes, the same as of all `leadline` commands."""
 
 TOKEN_VARIABLE = "LEADLINE_TOKEN"  # noqa: S105 - the name of a variable, not a token
-_TOLD = re.compile(r"\[LEADLINE_[A-Z_]+\][^\n]*")
+_CODED_MESSAGE = re.compile(r"\[LEADLINE_[A-Z_]+\][^\n]*")
 
 
 def job_parser(name: str, document: str | None) -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def job_parser(name: str, document: str | None) -> argparse.ArgumentParser:
 
 
 def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the options that say which cluster is meant."""
+    """Add the options for the cluster."""
     parser.add_argument(
         "--bootstrap",
         required=required,
@@ -51,39 +51,41 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
 
 
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return what `format("leadline")` needs to know of the cluster."""
+    """Return the options of `format("leadline")` for the cluster."""
     token = {"token": arguments.token} if arguments.token else {}
     return {"bootstrap": arguments.bootstrap, **token}
 
 
 def connection_of(arguments: argparse.Namespace) -> Connection:
-    """Return how the cluster is reached."""
+    """Return the connection to the cluster."""
     return Connection.of(Options(OPTIONS, options_of(arguments)))
 
 
 def session(name: str) -> SparkSession:
-    """Return the session that there is, or a new one: on all cores here unless submitted."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - help and usage errors do without a JVM
+    """Return the active session, or a new one: on all local cores unless submitted."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - help and usage errors need no JVM
 
-    # Workers are of this very Python, unless somebody said otherwise: `python3` may be another.
+    # Workers use this Python unless configured otherwise, because `python3` may be another one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkSession.builder.appName(name).getOrCreate()
 
 
 def run(job: Callable[[], int]) -> int:
-    """Run a job and return its exit code; what goes wrong is told in a line, not as a traceback."""
+    """Run a job and return its exit code; print an error as one line instead of a traceback."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     try:
         return job()
-    except (LeadlineSparkError, Refusal, Unreachable) as failure:
-        told = str(failure)
+    except LeadlineSparkError as failure:
+        message = str(failure)
+    except LeadlineError as error:
+        message = reason(error)
     except PySparkException as failure:
-        found = _TOLD.search(str(failure))
+        found = _CODED_MESSAGE.search(str(failure))
         if found is None:
             raise
-        told = found[0]
-    sys.stderr.write(f"error {told}\n")
+        message = found[0]
+    sys.stderr.write(f"error {message}\n")
     return FAILED
 
 

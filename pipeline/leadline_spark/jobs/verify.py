@@ -1,10 +1,10 @@
-"""Check an archive: that nothing is missing, nothing is twice there, every byte is as written.
+"""Check an archive: nothing is missing or duplicated, and every byte is as it was written.
 
   leadline spark verify /archive [--bootstrap URL] [--json]
   python -m leadline_spark.jobs.verify /archive
 
-Needs no Spark: names and manifests say what there should be. With --bootstrap the archive is
-compared with the log. Exit codes: 0 sound, 1 problems were found, 3 the cluster could not be asked.
+Needs no Spark, because names and manifests describe the archive. With --bootstrap, the archive is
+compared with the log. Exit codes: 0 sound, 1 problems were found, 3 the cluster did not answer.
 """
 
 from __future__ import annotations
@@ -16,61 +16,63 @@ from dataclasses import asdict
 from typing import Any
 
 from leadline_spark.archive import checking
-from leadline_spark.archive.checking import Finding, Findings
+from leadline_spark.archive.checking import ArchiveFinding, ArchiveFindings
 from leadline_spark.archive.storage import open_store
-from leadline_spark.cluster.cluster import Cluster, Connection
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs import command
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
-    told = command.job_parser("verify", __doc__)
-    told.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
-    command.add_cluster(told, required=False)
-    told.add_argument(
+    """Return the parser of the command line."""
+    job_parser = command.job_parser("verify", __doc__)
+    job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    command.add_cluster(job_parser, required=False)
+    job_parser.add_argument(
         "--complete",
         action="store_true",
         help="with --bootstrap: that the archive is behind the log is a problem too",
     )
-    told.add_argument("--rows", action="store_true", help="also count rows in the files (pyarrow)")
-    told.add_argument("--json", action="store_true", help="print JSON for scripts")
-    return told
+    job_parser.add_argument(
+        "--rows", action="store_true", help="also count rows in the files (pyarrow)"
+    )
+    job_parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    return job_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check, print what was found, and return the exit code."""
-    asked = parser().parse_args(argv)
-    found = checking.check(open_store(asked.archive))
-    if asked.rows:
-        found = _with(found, _miscounted(asked.archive, found), ())
+    arguments = parser().parse_args(argv)
+    found = checking.check(open_store(arguments.archive))
+    if arguments.rows:
+        found = _with(found, _miscounted(arguments.archive, found), ())
     failure = ""
-    if asked.bootstrap:
+    if arguments.bootstrap:
         try:
-            found = _compared(found, command.connection_of(asked), complete=asked.complete)
+            found = _compared(found, command.connection_of(arguments), complete=arguments.complete)
         except LeadlineSparkError as error:
             failure = str(error)
-    if asked.json:
+    if arguments.json:
         command.report(_document(found, failure))
     else:
-        sys.stdout.write(_told(found, failure))
+        sys.stdout.write(_text_report(found, failure))
     if found.problems:
         return command.FAILED
     return command.UNKNOWN if failure else command.DONE
 
 
-def _compared(found: Findings, connection: Connection, *, complete: bool) -> Findings:
-    """Add what the comparison with the log finds."""
+def _compared(found: ArchiveFindings, connection: Connection, *, complete: bool) -> ArchiveFindings:
+    """Compare with the log, and add the findings."""
     topics = sorted({entry.name.topic for entry in found.entries})
-    cluster = Cluster(connection)
+    cluster = ClusterClient(connection)
     metadata = cluster.metadata(topics)
-    places = [
-        {"topic": name, "partition": number}
+    topic_partitions = [
+        {"topic": name, "partition": row.partition}
         for name, topic in metadata.topics.items()
         if name in topics
-        for number in topic.partitions
+        for row in topic.partitions
     ]
-    offsets = cluster.offsets({"partitions": places}) if places else {}
+    offsets = cluster.offsets({"partitions": topic_partitions}) if topic_partitions else {}
     problems, notes = checking.check_cluster(found.entries, metadata, offsets)
     if complete:
         problems += [note for note in notes if note.kind in {"behind", "begins_later"}]
@@ -78,8 +80,8 @@ def _compared(found: Findings, connection: Connection, *, complete: bool) -> Fin
     return _with(found, problems, notes)
 
 
-def _miscounted(location: str, found: Findings) -> list[Finding]:
-    """Compare the rows that files say they have with the manifests; damaged files are known."""
+def _miscounted(location: str, found: ArchiveFindings) -> list[ArchiveFinding]:
+    """Compare the row counts in files with the manifests; skip files that are known as damaged."""
     from leadline_spark.archive.parquet import row_group_rows  # noqa: PLC0415 - loads pyarrow
 
     store = open_store(location)
@@ -89,16 +91,18 @@ def _miscounted(location: str, found: Findings) -> list[Finding]:
         if entry.path not in damaged:
             rows = sum(row_group_rows(store, entry.path))
             if rows != entry.rows:
-                told = f"{rows} rows, its manifest says {entry.rows}"
-                problems.append(Finding("rows", entry.path, told))
+                message = f"{rows} rows, its manifest says {entry.rows}"
+                problems.append(ArchiveFinding("rows", entry.path, message))
     return problems
 
 
-def _with(found: Findings, problems: Sequence[Finding], notes: Sequence[Finding]) -> Findings:
-    return Findings(found.entries, (*found.problems, *problems), (*found.notes, *notes))
+def _with(
+    found: ArchiveFindings, problems: Sequence[ArchiveFinding], notes: Sequence[ArchiveFinding]
+) -> ArchiveFindings:
+    return ArchiveFindings(found.entries, (*found.problems, *problems), (*found.notes, *notes))
 
 
-def _document(found: Findings, failure: str) -> dict[str, Any]:
+def _document(found: ArchiveFindings, failure: str) -> dict[str, Any]:
     return {
         "sound": not found.problems,
         "partitions": list(checking.partition_rows(found.entries)),
@@ -108,8 +112,8 @@ def _document(found: Findings, failure: str) -> dict[str, Any]:
     }
 
 
-def _told(found: Findings, failure: str) -> str:
-    """Return the findings for people, a line for each."""
+def _text_report(found: ArchiveFindings, failure: str) -> str:
+    """Return the findings as text, one on each line."""
     lines = [
         f"{row['topic']}-{row['partition']}: offsets {row['first']} to {int(str(row['end'])) - 1}, "
         f"{row['rows']} records in {row['files']} files, {row['bytes']} bytes"

@@ -1,4 +1,4 @@
-"""Where a read begins and ends, as users say it, and what that comes to for each partition.
+"""The bounds of a read: how users state them, and the offset of each partition they resolve to.
 
 Names, precedence and refusals are those of Spark's Kafka source.
 """
@@ -7,28 +7,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
 from leadline_spark.read.offsets import (
     EARLIEST,
     LATEST,
-    Position,
-    TopicPartition,
-    check_places,
-    parse_places,
+    OffsetAndEpoch,
+    check_partitions,
+    parse_partition_offsets,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One end of a read; `option` is the name of the option that says it.
+    """The start or the end of a read; `option` is the name of the option that states it.
 
-    In this order: `timestamp` for all partitions, `timestamps` for each, `offsets` for each, or
-    `everywhere`: EARLIEST or LATEST. Times are in ms since 1970.
+    The first of these counts: `timestamp` for all partitions, `timestamps` for each, `offsets` for
+    each, or `everywhere`, which is EARLIEST or LATEST. Timestamps are Unix times in ms.
     """
 
     option: str
@@ -40,14 +40,14 @@ class Bound:
 
     @property
     def by_time(self) -> bool:
-        """Whether the cluster has to be asked for the offsets of times."""
+        """Whether the offsets must be looked up by timestamp."""
         return self.timestamp is not None or bool(self.timestamps)
 
     @property
     def depends_on_now(self) -> bool:
-        """Whether the same bound, resolved a little later, may come to a later offset.
+        """Whether the same bound may resolve to a later offset a little later.
 
-        So it is with ends, and with a time that nothing is as new as yet.
+        This is so for ends, and for a timestamp that no record has reached yet.
         """
         if self.by_time:
             return self.latest_where_none
@@ -55,24 +55,17 @@ class Bound:
 
 
 def start_of(options: Options, *, streaming: bool) -> Bound:
-    """Return where a read begins. Raises LeadlineSparkError, as Kafka's source refuses."""
+    """Return where a read starts. Raises LeadlineSparkError where Kafka's source refuses it."""
     bound = _bound(options, "starting", LATEST if streaming else EARLIEST)
     error = options.text("startingOffsetsByTimestampStrategy") == "error"
-    bound = Bound(
-        bound.option,
-        bound.everywhere,
-        bound.offsets,
-        bound.timestamp,
-        bound.timestamps,
-        latest_where_none=not error,
-    )
+    bound = replace(bound, latest_where_none=not error)
     if not streaming and not bound.by_time:
         _refuse(bound, LATEST, "latest", "a batch read cannot start there: it would be empty")
     return bound
 
 
 def end_of(options: Options) -> Bound:
-    """Return where a batch read ends. Raises LeadlineSparkError, as Kafka's source refuses."""
+    """Return where a batch read ends. Raises LeadlineSparkError where Kafka's source refuses it."""
     bound = _bound(options, "ending", LATEST)
     if not bound.by_time:
         _refuse(bound, EARLIEST, "earliest", "a batch read cannot end there: it would be empty")
@@ -80,51 +73,58 @@ def end_of(options: Options) -> Bound:
 
 
 def refuse_ends(options: Options) -> None:
-    """Refuse the options that end a read, which a stream does not do."""
+    """Refuse the options that end a read: a stream has no end."""
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name in options:
-            told = f"{name} is not valid in a streaming query: it does not end."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = f"{name} is not valid in a streaming query: it does not end."
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
 
 
-def resolve(bound: Bound, view: View, heads: OffsetFetcher) -> dict[TopicPartition, Position]:
-    """Return an offset for each partition of the view; times cost one more request.
+def resolve(
+    bound: Bound, snapshot: OffsetSnapshot, fetcher: OffsetFetcher
+) -> dict[TopicPartition, OffsetAndEpoch]:
+    """Return an offset for each partition of the snapshot; timestamps cost one more request.
 
-    Raises LeadlineSparkError: LEADLINE_OFFSETS_INVALID where a partition is not named,
-    LEADLINE_OFFSET_NOT_FOUND where no record is as new as the start wants.
+    Raises LeadlineSparkError: LEADLINE_OFFSETS_INVALID if a partition is not named,
+    LEADLINE_OFFSET_NOT_FOUND if no record is as new as the start.
     """
     if bound.by_time:
-        return _resolve_times(bound, view, heads)
+        return _resolve_times(bound, snapshot, fetcher)
     if bound.offsets:
-        check_places(bound.option, bound.offsets, view.ends)
-        return {place: _position(bound.offsets[place], place, view) for place in view.ends}
-    return {place: _position(bound.everywhere, place, view) for place in view.ends}
+        check_partitions(bound.option, bound.offsets, snapshot.offsets)
+        return {tp: _position(bound.offsets[tp], tp, snapshot) for tp in snapshot.offsets}
+    return {tp: _position(bound.everywhere, tp, snapshot) for tp in snapshot.offsets}
 
 
 def _resolve_times(
-    bound: Bound, view: View, heads: OffsetFetcher
-) -> dict[TopicPartition, Position]:
+    bound: Bound, snapshot: OffsetSnapshot, fetcher: OffsetFetcher
+) -> dict[TopicPartition, OffsetAndEpoch]:
     times = dict(bound.timestamps)
     if bound.timestamp is not None:
-        times = dict.fromkeys(view.ends, bound.timestamp)
-    check_places(bound.option, times, view.ends)
-    found = heads.by_time(times)
+        times = dict.fromkeys(snapshot.offsets, bound.timestamp)
+    check_partitions(bound.option, times, snapshot.offsets)
+    found = fetcher.by_time(times)
     positions = {}
-    for place, offset in found.items():
+    for topic_partition, offset in found.items():
         if offset is None and not bound.latest_where_none:
-            told = (
-                f"{bound.option}: {place} has no record at or after {times[place]} ms. To start at "
-                "its end there, set startingOffsetsByTimestampStrategy to latest."
+            since = times[topic_partition]
+            message = (
+                f"{bound.option}: {topic_partition} has no record at or after {since} ms. To start "
+                "at its end there, set startingOffsetsByTimestampStrategy to latest."
             )
-            raise LeadlineSparkError("LEADLINE_OFFSET_NOT_FOUND", told)
-        positions[place] = _position(LATEST if offset is None else offset, place, view)
+            raise LeadlineSparkError("LEADLINE_OFFSET_NOT_FOUND", message)
+        positions[topic_partition] = _position(
+            LATEST if offset is None else offset, topic_partition, snapshot
+        )
     return positions
 
 
-def _position(offset: int, place: TopicPartition, view: View) -> Position:
-    at = view.ends[place]
+def _position(
+    offset: int, topic_partition: TopicPartition, snapshot: OffsetSnapshot
+) -> OffsetAndEpoch:
+    at = snapshot.offsets[topic_partition]
     resolved = {EARLIEST: at.start, LATEST: at.end}.get(offset, offset)
-    return Position(resolved, at.leader.epoch)
+    return OffsetAndEpoch(resolved, at.leader.epoch)
 
 
 def _bound(options: Options, which: str, default: int) -> Bound:
@@ -146,21 +146,25 @@ def _offsets(
     word = text.strip().lower()
     if word in {"earliest", "latest"}:
         return (EARLIEST if word == "earliest" else LATEST), {}
-    offsets = parse_places(option, _json(option, text))
-    low = [f"{place}: {offset}" for place, offset in offsets.items() if offset < EARLIEST]
+    offsets = parse_partition_offsets(option, _json(option, text))
+    low = [
+        f"{topic_partition}: {offset}"
+        for topic_partition, offset in offsets.items()
+        if offset < EARLIEST
+    ]
     if low or not offsets:
-        told = f"{option} has no such offset: {', '.join(low) or text}."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message = f"{option} has no such offset: {', '.join(low) or text}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
     return default, offsets
 
 
 def _times(option: str, options: Options) -> Mapping[TopicPartition, int]:
-    """Read a time for each partition. A negative one would be an end of the log to the cluster."""
-    times = parse_places(option, options.document(option))
-    low = [f"{place}: {time}" for place, time in times.items() if time < 0]
+    """Read a timestamp for each partition. The cluster takes negative ones for ends of the log."""
+    times = parse_partition_offsets(option, options.document(option))
+    low = [f"{topic_partition}: {time}" for topic_partition, time in times.items() if time < 0]
     if low or not times:
-        told = f"{option} has no such time: {', '.join(low) or options.text(option)}."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message = f"{option} has no such time: {', '.join(low) or options.text(option)}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
     return times
 
 
@@ -168,12 +172,13 @@ def _json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as failure:
-        told = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told) from failure
+        message = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
 
 
 def _refuse(bound: Bound, value: int, word: str, why: str) -> None:
-    places = [str(place) for place, offset in bound.offsets.items() if offset == value]
-    if places or (not bound.offsets and bound.everywhere == value):
-        told = f"{bound.option} is {word}{' for ' if places else ''}{', '.join(places)}; {why}."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+    named = [str(tp) for tp, offset in bound.offsets.items() if offset == value]
+    if named or (not bound.offsets and bound.everywhere == value):
+        where = f" for {', '.join(named)}" if named else ""
+        message = f"{bound.option} is {word}{where}; {why}."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)

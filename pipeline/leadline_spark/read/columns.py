@@ -1,57 +1,37 @@
-"""The columns of a read as Spark has them: those of its Kafka source, and one that it lacks."""
+"""The columns of a read in Spark's types: those of its Kafka source, and the leader epoch."""
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
+from leadline_spark.codec.columns import TYPES, schema
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options, near
 
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(_HEADER),
-    "leaderEpoch": IntegerType(),
-}
-_EXTRA = {"headers": "includeHeaders", "leaderEpoch": "includeLeaderEpoch"}
+_OPTIONAL = {"headers": "includeHeaders", "leaderEpoch": "includeLeaderEpoch"}
 
 
 def wanted_columns(options: Options) -> tuple[str, ...]:
-    """Return the names of the columns of a read, in their order.
+    """Return the names of the columns of a read, in order.
 
-    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for a column that there is not.
+    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for an unknown column.
     """
     named = options.names("columns")
     for name in named:
-        if name not in _TYPES:
-            advice = near(name, list(_TYPES)) or f" There are: {', '.join(_TYPES)}."
-            told = f"columns names {name!r}, which is no column.{advice}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        if name not in TYPES:
+            advice = near(name, list(TYPES)) or f" There are: {', '.join(TYPES)}."
+            message = f"columns names {name!r}, which is no column.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     if "columns" in options and (not named or len(set(named)) < len(named)):
-        told = f"columns is {options.text('columns')!r}: name at least one, and none twice."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
-    asked = [name for name, option in _EXTRA.items() if options.flag(option)]
+        message = f"columns is {options.text('columns')!r}: name at least one, and none twice."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
+    included = [name for name, option in _OPTIONAL.items() if options.flag(option)]
     if named:
-        return tuple(dict.fromkeys([*named, *asked]))
-    return tuple(name for name in _TYPES if name not in _EXTRA or name in asked)
+        return tuple(dict.fromkeys([*named, *included]))
+    return tuple(name for name in TYPES if name not in _OPTIONAL or name in included)
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
     """Return the schema of these columns."""
-    return StructType([StructField(name, _TYPES[name]) for name in columns])
+    return from_arrow_schema(schema(columns))

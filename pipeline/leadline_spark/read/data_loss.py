@@ -1,100 +1,120 @@
-"""Whether what a stream was about to read is still there, and what to do where it is not.
+"""Detection of records that a stream has not read and that are gone.
 
-Three things take records away: retention, an unclean election, and the deletion of a topic, after
-which one of the same name may be there. Each is noticed before anything is read in its place.
+Records go by retention, by an unclean election, and by the deletion of a topic, after which another
+topic of the same name may exist. Each is detected before other records are read in their place.
 """
 
 from __future__ import annotations
 
 import logging
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offsets import UNKNOWN_EPOCH, Position, SourceOffset, TopicPartition
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
+from leadline_spark.read.offsets import UNKNOWN_EPOCH, OffsetAndEpoch, SourceOffset
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
+
+def report_loss(
+    message: str,
+    *,
+    fail: bool,
+    code: str = "LEADLINE_DATA_LOSS",
+    choice: str = "To go on without these records",
+) -> None:
+    """Raise LeadlineSparkError with this code, or log a warning unless `fail`."""
+    if fail:
+        raise LeadlineSparkError(code, f"{message}. {choice} set failOnDataLoss to false.")
+    logger.warning("%s: %s", code, message)
 
 
 class DataLossChecker:
-    """Fails on losses, or says so in the log and goes on behind them."""
+    """Finds lost records. Raises if `fail`, otherwise logs a warning and skips them."""
 
-    def __init__(self, heads: OffsetFetcher, *, fail: bool) -> None:
-        self._heads = heads
+    def __init__(self, fetcher: OffsetFetcher, *, fail: bool) -> None:
+        self._fetcher = fetcher
         self._fail = fail
-        self._ends: dict[tuple[TopicPartition, int, int], int] = {}
+        self._epoch_ends: dict[tuple[TopicPartition, int, int], int] = {}
 
-    def begins(
-        self, start: SourceOffset, view: View, end: SourceOffset | None = None
+    def start_offsets(
+        self, start: SourceOffset, snapshot: OffsetSnapshot, end: SourceOffset | None = None
     ) -> dict[TopicPartition, int]:
-        """Return where each partition of the view is read on; one that is new begins at earliest.
+        """Return the offset at which each partition is read on; a new one starts at earliest.
 
-        What a new one has lost before is a loss too, as in Kafka's source.
+        As in Kafka's source, it is a loss too if a new partition no longer begins at offset 0.
 
-        `end` is where a micro-batch that was planned before ends. Raises LeadlineSparkError:
+        `end` is the end of a micro-batch that was planned before. Raises LeadlineSparkError:
         LEADLINE_DATA_LOSS, LEADLINE_TOPIC_RECREATED.
         """
-        wanted = view.ends if end is None else end.positions
-        for place in sorted({*start.positions, *wanted} - set(view.ends)):
-            self.lose(f"{place} was to be read on, but is gone")
+        wanted = snapshot.offsets if end is None else end.positions
+        for topic_partition in sorted({*start.positions, *wanted} - set(snapshot.offsets)):
+            self.report(f"{topic_partition} was to be read on, but is gone")
         found = {}
-        for place in wanted:
-            if place not in view.ends:
+        for topic_partition in wanted:
+            if topic_partition not in snapshot.offsets:
                 continue
-            if end is not None and self._made_anew(end, place, view):
+            if end is not None and self._is_recreated(end, topic_partition, snapshot):
                 continue
-            found[place] = self._begin(start, place, view)
+            found[topic_partition] = self._start(start, topic_partition, snapshot)
         return found
 
-    def lose(self, what: str, code: str = "LEADLINE_DATA_LOSS") -> None:
-        """Fail with this, or log it."""
-        if self._fail:
-            advice = "To go on without these records set failOnDataLoss to false."
-            raise LeadlineSparkError(code, f"{what}. {advice}")
-        _LOG.warning("%s: %s", code, what)
+    def report(self, message: str, code: str = "LEADLINE_DATA_LOSS") -> None:
+        """Raise or log a loss."""
+        report_loss(message, fail=self._fail, code=code)
 
-    def _begin(self, start: SourceOffset, place: TopicPartition, view: View) -> int:
-        at = view.ends[place]
-        position = start.positions.get(place)
+    def _start(
+        self, start: SourceOffset, topic_partition: TopicPartition, snapshot: OffsetSnapshot
+    ) -> int:
+        at = snapshot.offsets[topic_partition]
+        position = start.positions.get(topic_partition)
         if position is None:
             if at.start > 0:
-                self.lose(f"{place} is new and begins at {at.start}: what was before is deleted")
+                new = f"{topic_partition} is new and begins at {at.start}"
+                self.report(f"{new}: what was before is deleted")
             return at.start
-        if self._made_anew(start, place, view):
+        if self._is_recreated(start, topic_partition, snapshot):
             return at.start
         if position.offset < at.start:
             gone = f"offsets {position.offset} to {at.start - 1} were deleted"
-            self.lose(f"{place} begins at {at.start}: {gone}")
+            self.report(f"{topic_partition} begins at {at.start}: {gone}")
             return at.start
-        cut = self._cut(place, position, view)
+        cut = self._truncated_to(topic_partition, position, snapshot)
         if cut is not None:
             why = f"an election in epoch {at.leader.epoch} cut off what is beyond {cut}"
-            self.lose(f"{place} was read up to {position.offset}, but {why}")
+            self.report(f"{topic_partition} was read up to {position.offset}, but {why}")
             return max(at.start, cut)
         if position.offset > at.end and position.epoch <= at.leader.epoch:
-            # What was committed once stays before the end, which leaders tell when they know it.
-            self.lose(f"{place} ends at {at.end}, but is to be read on from {position.offset}")
+            # A leader reports an end only when it knows the high watermark, which never goes back.
+            ends = f"{topic_partition} ends at {at.end}"
+            self.report(f"{ends}, but is to be read on from {position.offset}")
             return at.end
         return position.offset
 
-    def _made_anew(self, offset: SourceOffset, place: TopicPartition, view: View) -> bool:
-        known = offset.ids.get(place.topic)
-        if known is None or known == view.ids[place]:
+    def _is_recreated(
+        self, offset: SourceOffset, topic_partition: TopicPartition, snapshot: OffsetSnapshot
+    ) -> bool:
+        known, found = offset.ids.get(topic_partition.topic), snapshot.ids[topic_partition]
+        if known is None or known == found:
             return False
-        told = f"{place.topic} was deleted and made anew: its id was {known}"
-        self.lose(f"{told}, is {view.ids[place]}", "LEADLINE_TOPIC_RECREATED")
+        message = f"{topic_partition.topic} was deleted and recreated: its id was {known}"
+        self.report(f"{message}, is {found}", "LEADLINE_TOPIC_RECREATED")
         return True
 
-    def _cut(self, place: TopicPartition, position: Position, view: View) -> int | None:
-        """Return where the log was cut below a position, None where it was not (KIP-320).
+    def _truncated_to(
+        self, topic_partition: TopicPartition, position: OffsetAndEpoch, snapshot: OffsetSnapshot
+    ) -> int | None:
+        """Return where the log was truncated below a position, None if it was not (KIP-320).
 
-        A partition that was removed and added again has later epochs only, from its first offset.
+        A partition that was removed and added again has only later epochs, from its first offset.
         """
-        leader = view.ends[place].leader
-        epoch = leader.epoch
-        if position.epoch == UNKNOWN_EPOCH or position.epoch >= epoch:
+        leader = snapshot.offsets[topic_partition].leader
+        if position.epoch == UNKNOWN_EPOCH or position.epoch >= leader.epoch:
             return None
-        asked = place, position.epoch, epoch
-        if asked not in self._ends:
-            self._ends[asked] = self._heads.end_of_epoch(place, position.epoch, leader.url)
-        end = self._ends[asked]
+        key = topic_partition, position.epoch, leader.epoch
+        if key not in self._epoch_ends:
+            self._epoch_ends[key] = self._fetcher.end_of_epoch(
+                topic_partition, position.epoch, leader.url
+            )
+        end = self._epoch_ends[key]
         return end if end < position.offset else None

@@ -1,7 +1,7 @@
-"""One task of a read: the records of a range, from whoever leads, whole or with an error.
+"""One task of a read: fetch and decode the records of a range from the partition's leader.
 
-A task never ends short silently. Offsets that are missing must be accounted for by the headers of
-batches; that a leader of a later epoch still has what was planned is asked of its epoch history.
+A task never returns fewer records without an error. Headers of batches must account for missing
+offsets, and a leader of a later epoch is asked by KIP-320 whether it still has the planned range.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from leadline_spark.cluster.cluster import Cluster, Connection
-from leadline_spark.cluster.routing import Route
-from leadline_spark.cluster.transport import OCTETS, Answer, Refusal
+from leadline_client.errors import LeadlineError, OffsetOutOfRange
+from leadline_client.transport import OCTETS, Response
+from leadline_spark.cluster.cluster_client import ClusterClient, Connection, reason
+from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.codec.checksum import checksum
 from leadline_spark.codec.decode import decode
 from leadline_spark.codec.frames import frames
 from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.read.data_loss import report_loss
 from leadline_spark.read.offsets import UNKNOWN_EPOCH
 from leadline_spark.read.planning import Range
 
-_LOG = logging.getLogger(__name__)
-_OUT_OF_RANGE = 416
-_GONE = frozenset({"LEADLINE_TOPIC_RECREATED", "LEADLINE_TOPIC_UNKNOWN"})
-_WAIT_MS = 1_000
+logger = logging.getLogger(__name__)
+_TOPIC_GONE = frozenset({"LEADLINE_TOPIC_RECREATED", "LEADLINE_TOPIC_UNKNOWN"})
+_WAIT_S = 1.0
+# No Accept-Encoding: a proxy's gzip would cost more than it saves on batches that are compressed.
 _HEADERS = {"Accept": OCTETS}
-# Uncompressed: a proxy's gzip would cost more than it saves on batches that are compressed already.
 
 
 @dataclass(frozen=True, slots=True)
-class FetchSettings:
+class ReadSettings:
     """How tasks read; pickled into each of them."""
 
     columns: tuple[str, ...]
@@ -43,177 +44,169 @@ class FetchSettings:
 
 
 def read_range(
-    connection: Connection, asked: Range, leader: str | None, settings: FetchSettings
+    connection: Connection, asked: Range, leader: str | None, settings: ReadSettings
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range, in order. `leader` is where to ask first, if anybody knows.
+    """Yield the records of a range, in order. `leader` is the URL to try first, None if unknown.
 
     Raises LeadlineSparkError: LEADLINE_DATA_LOSS, _TOPIC_RECREATED, _TOPIC_UNKNOWN,
     _LEADER_UNREACHABLE, _BATCH_CORRUPT, _REFUSED.
     """
-    return _Reading(Cluster(connection), asked, leader, settings).run()
+    return _RangeReader(ClusterClient(connection), asked, leader, settings).run()
 
 
-class _Reading:
-    """A range that is being read: `position` is the next offset, `end` may come down."""
+class _RangeReader:
+    """Reads one range. `position` is the next offset; `end` decreases if records are lost."""
 
     def __init__(
-        self, cluster: Cluster, asked: Range, leader: str | None, settings: FetchSettings
+        self, cluster: ClusterClient, asked: Range, leader: str | None, settings: ReadSettings
     ) -> None:
         self._asked = asked
         self._settings = settings
-        self._route = Route(cluster, asked.place, leader, asked.topic_id, settings.deadline_s)
-        self._cluster = cluster
+        self._client = LeaderClient(
+            cluster,
+            asked.topic_partition,
+            leader,
+            topic_id=asked.topic_id,
+            deadline_s=settings.deadline_s,
+        )
         self._checksum = checksum(settings.decoder)
         self._epoch = asked.end_epoch
-        self._moved = time.monotonic()
+        self._progressed_at = time.monotonic()
         self.position = asked.start
         self.end = asked.end
 
     def run(self) -> Iterator[pa.RecordBatch]:
-        """Fetch and decode until the end is reached, or losses are accepted and the topic is gone.
+        """Fetch and decode until the end; if losses are accepted, stop where the topic is gone.
 
         Raises LeadlineSparkError.
         """
         try:
             yield from self._batches()
         except LeadlineSparkError as failure:
-            if self._settings.fail_on_data_loss or failure.code not in _GONE:
+            if self._settings.fail_on_data_loss or failure.code not in _TOPIC_GONE:
                 raise
-            _LOG.warning("%s: %s", failure.code, failure.message)
+            logger.warning("%s: %s", failure.code, failure.message)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         while self.position < self.end:
-            answer = self._fetch()
-            if answer is None:
+            response = self._fetch()
+            if response is None:
                 continue
-            begin, self.position = self.position, self._next(answer.body)
+            begin, self.position = self.position, self._next_position(response.body)
             if self.position == begin:
-                self._stalled(answer)
+                self._check_stalled(response)
                 continue
-            yield from self._decoded(answer.body, begin)
-            # Not before: whoever takes the records may be long about it, which is no waiting.
-            self._moved = time.monotonic()
+            yield from self._decoded(response.body, begin)
+            # Set after the yield: the time in which the caller handles records does not count.
+            self._progressed_at = time.monotonic()
 
     def _decoded(self, body: bytes, begin: int) -> Iterator[pa.RecordBatch]:
-        place, columns = self._asked.place, self._settings.columns
+        topic, partition = self._asked.topic_partition
         try:
-            yield from decode(
-                body, begin, self.end, columns, place.topic, place.partition, self._checksum
-            )
+            columns = self._settings.columns
+            yield from decode(body, begin, self.end, columns, topic, partition, self._checksum)
         except LeadlineSparkError as failure:
-            told = f"{self._asked} of {self._route.leader}: {failure.message}"
-            raise LeadlineSparkError(failure.code, told) from failure
+            message = f"{self._asked} of {self._client.leader}: {failure.message}"
+            raise LeadlineSparkError(failure.code, message) from failure
 
-    def _fetch(self) -> Answer | None:
-        """Ask the leader for what is next; None where the range had to be changed first."""
+    def _fetch(self) -> Response | None:
+        """Fetch the next batches from the leader; None if the range had to be changed first."""
         params = {
             "offset": self.position,
             "max_bytes": self._settings.fetch_max_bytes,
-            "wait_ms": _WAIT_MS,
+            "wait_ms": round(_WAIT_S * 1_000),
         }
-        path = self._path("records")
-
-        def call(url: str) -> Answer:
-            return self._cluster.call("GET", url, path, params, headers=_HEADERS, wait_s=1.0)
-
         try:
-            answer = self._route.ask(call)
-        except Refusal as refusal:
-            self._refused(refusal)
+            response = self._client.request(
+                "GET", "records", params=params, headers=_HEADERS, wait_s=_WAIT_S
+            )
+        except OffsetOutOfRange as error:
+            self._on_out_of_range(error)
             return None
-        self._same_topic(answer)
-        return answer if self._still_there(answer) else None
+        except LeadlineError as error:
+            raise self._error(error) from error
+        self._check_topic_id(response)
+        return response if self._check_epoch(response) else None
 
-    def _path(self, rest: str) -> str:
-        place = self._asked.place
-        return f"/v1/topics/{place.topic}/partitions/{place.partition}/{rest}"
-
-    def _next(self, body: bytes) -> int:
-        """Return the offset after these batches, which must follow on what was read before."""
+    def _next_position(self, body: bytes) -> int:
+        """Return the offset after these batches, and check that they leave no gap."""
         position = self.position
         for frame in frames(body):
             if frame.base_offset > position:
-                self._hole(position, min(frame.base_offset, self.end))
+                self._check_gap(position, min(frame.base_offset, self.end))
             if frame.base_offset >= self.end:
                 return self.end
             position = max(position, frame.last_offset + 1)
         return min(position, self.end)
 
-    def _hole(self, first: int, beyond: int) -> None:
-        # No batch accounts for these offsets: batches that were emptied by compaction stay.
-        if first < beyond:
-            self._loss(f"offsets {first} to {beyond - 1} are in no batch of the log")
+    def _check_gap(self, first: int, end: int) -> None:
+        # Compaction keeps the headers of empty batches, so a gap between batches is a loss.
+        if first < end:
+            self._report_loss(f"offsets {first} to {end - 1} are in no batch of the log")
 
-    def _same_topic(self, answer: Answer) -> None:
-        found = answer.headers.get("x-leadline-topic-id")
+    def _check_topic_id(self, response: Response) -> None:
+        found = response.headers.get("x-leadline-topic-id")
         if found is not None and found != self._asked.topic_id:
-            told = f"{self._asked}: the topic was deleted and made anew while it was read."
-            raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", told)
+            message = f"{self._asked}: the topic was deleted and recreated while it was read."
+            raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", message)
 
-    def _still_there(self, answer: Answer) -> bool:
-        """Ask a leader of a later epoch whether the end of the range is still what it was."""
-        epoch = int(answer.headers.get("x-leadline-leader-epoch", self._epoch))
+    def _check_epoch(self, response: Response) -> bool:
+        """Check that a leader of a later epoch has the whole range; False if nothing is left."""
+        epoch = int(response.headers.get("x-leadline-leader-epoch", self._epoch))
         if self._epoch in (UNKNOWN_EPOCH, epoch):
             self._epoch = epoch
             return True
-        end = self._end_of_epoch()
+        end = self._end_of_planned_epoch()
         self._epoch = epoch
         if end >= self.end:
             return True
-        told = f"offsets {end} to {self.end - 1} were cut off by an election in epoch {epoch}"
-        self._loss(told)
+        self._report_loss(
+            f"offsets {end} to {self.end - 1} were cut off by an election in epoch {epoch}"
+        )
         self.end = max(end, self.position)
         return self.position < self.end
 
-    def _end_of_epoch(self) -> int:
-        """Return where the epoch of the plan ends now: where later ones begin, if it is unknown."""
-        path = self._path(f"epochs/{self._asked.end_epoch}")
+    def _end_of_planned_epoch(self) -> int:
         try:
-            found = self._route.ask(lambda url: self._cluster.call("GET", url, path)).json()
-        except Refusal as refusal:
-            raise self._error(refusal) from refusal
-        end: int = found["end_offset"]
-        return end
+            return self._client.end_of_epoch(self._asked.end_epoch)
+        except LeadlineError as error:
+            raise self._error(error) from error
 
-    def _refused(self, refusal: Refusal) -> None:
-        if refusal.status != _OUT_OF_RANGE:
-            raise self._error(refusal) from refusal
-        start = int(refusal.details.get("log_start_offset", 0))
+    def _on_out_of_range(self, error: OffsetOutOfRange) -> None:
+        start = int(error.details.get("log_start_offset", 0))
         if start > self.position:
-            gone = min(start, self.end)
-            self._loss(
-                f"offsets {self.position} to {gone - 1} were deleted: the log begins at {start}"
-            )
-            self.position = gone
+            end = min(start, self.end)
+            gone = f"offsets {self.position} to {end - 1} were deleted"
+            self._report_loss(f"{gone}: the log begins at {start}")
+            self.position = end
         else:
-            # The log ends before what was committed once: it was cut, or the topic is another.
-            self._route.leader = None
-            self._route.ask(lambda _: None)
-            self._loss(f"offset {self.position} is beyond the end of the log: {refusal.message}")
+            # The log ends before what was committed: it was truncated, or the topic recreated.
+            self._client.find_leader()
+            beyond = f"offset {self.position} is beyond the end of the log"
+            self._report_loss(f"{beyond}: {error.message}")
             self.end = self.position
 
-    def _stalled(self, answer: Answer) -> None:
-        """Nothing came: a new leader does not yet know how far records are committed.
+    def _check_stalled(self, response: Response) -> None:
+        """Raise LEADLINE_LEADER_UNREACHABLE if there was no progress until the deadline.
 
-        It may not for long, where too few replicas are in sync. What is to be read was committed,
-        and its epoch is whole: that is no loss, and nothing may be left out.
+        A new leader does not know the high watermark until enough replicas are in sync. The range
+        was committed and its epoch is whole, so nothing is lost, and nothing may be skipped.
         """
-        if time.monotonic() - self._moved < self._settings.deadline_s:
+        if time.monotonic() - self._progressed_at < self._settings.deadline_s:
             return
-        end = answer.headers.get("x-leadline-high-watermark")
-        told = f"{self._asked} of {self._route.leader}: offset {self.position} was not readable for"
-        told = f"{told} {self._settings.deadline_s:.0f} s, as the high watermark there is {end}."
-        advice = " What was committed will be again: wait until enough replicas are in sync."
-        raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told + advice)
+        end = response.headers.get("x-leadline-high-watermark")
+        reader = f"{self._asked} of {self._client.leader}"
+        waited = f"was not readable for {self._settings.deadline_s:.0f} s"
+        message = (
+            f"{reader}: offset {self.position} {waited}, as the high watermark there is {end}. "
+            "What was committed will be again: wait until enough replicas are in sync."
+        )
+        raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)
 
-    def _loss(self, what: str) -> None:
-        """Fail, or say so in the log where the user wants to go on."""
-        told = f"{self._asked} of {self._route.leader}: {what}."
-        if self._settings.fail_on_data_loss:
-            advice = " To go on without these records set failOnDataLoss to false."
-            raise LeadlineSparkError("LEADLINE_DATA_LOSS", told + advice)
-        _LOG.warning("LEADLINE_DATA_LOSS: %s", told)
+    def _report_loss(self, what: str) -> None:
+        message = f"{self._asked} of {self._client.leader}: {what}"
+        report_loss(message, fail=self._settings.fail_on_data_loss)
 
-    def _error(self, refusal: Refusal) -> LeadlineSparkError:
-        told = f"{self._asked}: {self._route.leader} refused: {refusal}"
-        return LeadlineSparkError("LEADLINE_REFUSED", told)
+    def _error(self, error: LeadlineError) -> LeadlineSparkError:
+        message = f"{self._asked}: {self._client.leader} refused: {reason(error)}"
+        return LeadlineSparkError("LEADLINE_REFUSED", message)

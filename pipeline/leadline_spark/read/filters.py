@@ -1,8 +1,8 @@
-"""What a query's filters say about topics, partitions, offsets and times, so that less is read.
+"""Filter pushdown: a query's filters on topic, partition, offset and timestamp.
 
-Filters on topic, partition and offset are carried out here, exactly; one on timestamp only moves
-the start, to the first record that is as new, and Spark still applies it to each row. Columns of
-this kind are never null.
+Filters on topic, partition and offset are applied exactly. A filter on timestamp only moves the
+start to the first record that is as new, and Spark still applies it to each row. These columns are
+never null.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from leadline_spark.read.offsets import TopicPartition
+from leadline_client.wire import TopicPartition
 from leadline_spark.read.planning import Range
 
 Test = Callable[[Any], bool]
@@ -53,11 +53,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(slots=True)
-class Chosen:
-    """What pushed filters leave of a read.
+class PushedFilters:
+    """What pushed filters accept: offsets [`first`, `beyond`) of partitions that pass all tests.
 
-    Offsets [`first`, `beyond`) of the partitions that all tests accept; `since_ms` is a time before
-    which nothing is wanted.
+    Nothing before the timestamp `since_ms` is wanted.
     """
 
     tests: list[tuple[str, Test]] = field(default_factory=list)
@@ -66,41 +65,41 @@ class Chosen:
     since_ms: int | None = None
 
     def take(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Take what can be taken, and return what Spark has to go on applying."""
-        return [one for one in filters if not self._take(one)]
+        """Take the filters that can be pushed down; return those that Spark must still apply."""
+        return [filter_ for filter_ in filters if not self._take(filter_)]
 
-    def wants(self, place: TopicPartition) -> bool:
-        """Tell whether anything of a partition is wanted."""
-        return all(test(getattr(place, column)) for column, test in self.tests)
+    def wants(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition passes all tests."""
+        return all(test(getattr(topic_partition, column)) for column, test in self.tests)
 
     def of(self, ranges: Sequence[Range]) -> list[Range]:
-        """Return what is left of these ranges."""
-        return [self._cut(one) for one in ranges if self.wants(one.place)]
+        """Return what the filters leave of these ranges."""
+        return [self._cut(one) for one in ranges if self.wants(one.topic_partition)]
 
-    def _cut(self, one: Range) -> Range:
-        start = min(max(one.start, self.first), one.end)
-        end = one.end if self.beyond is None else max(start, min(one.end, self.beyond))
-        return replace(one, start=start, end=end)
+    def _cut(self, whole: Range) -> Range:
+        start = min(max(whole.start, self.first), whole.end)
+        end = whole.end if self.beyond is None else max(start, min(whole.end, self.beyond))
+        return replace(whole, start=start, end=end)
 
-    def _take(self, one: Filter) -> bool:
-        column = _column(one)
-        if isinstance(one, IsNotNull):
+    def _take(self, filter_: Filter) -> bool:
+        column = _column(filter_)
+        if isinstance(filter_, IsNotNull):
             return column in _COLUMNS
         if column == "offset":
-            return self._take_offset(one)
+            return self._take_offset(filter_)
         if column == "timestamp":
-            self._take_time(one)
+            self._take_time(filter_)
             return False
-        test = _test(one, _TYPES[column]) if column in _TYPES else None
+        test = _test(filter_, _TYPES[column]) if column in _TYPES else None
         if test is not None and column is not None:
             self.tests.append((column, test))
         return test is not None
 
-    def _take_offset(self, one: Filter) -> bool:
-        value = getattr(one, "value", None)
+    def _take_offset(self, filter_: Filter) -> bool:
+        value = getattr(filter_, "value", None)
         if type(value) is not int:
             return False
-        first, beyond = _bounds(one, value)
+        first, beyond = _bounds(filter_, value)
         if first is None and beyond is None:
             return False
         self.first = max(self.first, first or 0)
@@ -108,18 +107,18 @@ class Chosen:
             self.beyond = beyond if self.beyond is None else min(self.beyond, beyond)
         return True
 
-    def _take_time(self, one: Filter) -> None:
-        value = getattr(one, "value", None)
-        # A time without a zone could be any: Spark alone knows which.
-        if isinstance(one, _SINCE) and isinstance(value, datetime) and value.tzinfo is not None:
-            # Not before 1970: to the cluster, a negative time is an end of the log.
+    def _take_time(self, filter_: Filter) -> None:
+        value = getattr(filter_, "value", None)
+        # Only Spark knows the zone of a time without filter_.
+        if isinstance(filter_, _SINCE) and isinstance(value, datetime) and value.tzinfo is not None:
+            # The cluster takes a negative timestamp for an end of the log.
             since = max(0, (value - _EPOCH) // _MILLISECOND)
             self.since_ms = since if self.since_ms is None else max(self.since_ms, since)
 
 
-def _bounds(one: Filter, value: int) -> tuple[int | None, int | None]:
-    """Return the range of offsets that a comparison accepts: first, and beyond the last."""
-    match one:
+def _bounds(filter_: Filter, value: int) -> tuple[int | None, int | None]:
+    """Return the first offset that a comparison accepts, and the filter_ after the last."""
+    match filter_:
         case EqualTo() | EqualNullSafe():
             return value, value + 1
         case GreaterThan():
@@ -133,21 +132,21 @@ def _bounds(one: Filter, value: int) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _column(one: Filter) -> str | None:
-    if isinstance(one, Not):
-        return _column(one.child)
-    path: tuple[str, ...] = getattr(one, "attribute", ())
+def _column(filter_: Filter) -> str | None:
+    if isinstance(filter_, Not):
+        return _column(filter_.child)
+    path: tuple[str, ...] = getattr(filter_, "attribute", ())
     return path[0] if len(path) == 1 else None
 
 
-def _test(one: Filter, kind: type) -> Test | None:
-    """Return a filter as a test of a value, None where it is of an unknown sort."""
-    if isinstance(one, Not):
-        inner = _test(one.child, kind)
+def _test(filter_: Filter, kind: type) -> Test | None:
+    """Return a filter as a test of a value, None for an unknown kind of filter."""
+    if isinstance(filter_, Not):
+        inner = _test(filter_.child, kind)
         return None if inner is None else lambda value: not inner(value)
-    compare = _COMPARISONS.get(type(one))
-    wanted = getattr(one, "value", None)
-    values = wanted if isinstance(one, In) else (wanted,)
+    compare = _COMPARISONS.get(type(filter_))
+    wanted = getattr(filter_, "value", None)
+    values = wanted if isinstance(filter_, In) else (wanted,)
     if compare is None or not isinstance(values, tuple | list):
         return None
     if any(type(value) is not kind for value in values):

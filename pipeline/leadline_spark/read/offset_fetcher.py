@@ -1,7 +1,7 @@
-"""Where the partitions of a subscription begin and end now, for two requests whatever their number.
+"""The current offsets of a subscription's partitions, by two requests whatever their number.
 
-One asks for metadata, one for the offsets of all partitions together. A partition without a leader
-is asked for again until the deadline; of a stream that knows it already, its last end stands.
+One request asks for metadata, the other for the offsets of all partitions. Partitions without a
+leader are asked for again until the deadline.
 """
 
 from __future__ import annotations
@@ -11,56 +11,55 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leadline_spark.cluster.cluster import (
-    Cluster,
-    Metadata,
+from leadline_client.errors import LeadlineError
+from leadline_client.wire import Metadata, TopicPartition
+from leadline_spark.cluster.cluster_client import (
+    ClusterClient,
+    LeaderOffsets,
     OffsetsAnswer,
-    PartitionOffsets,
-    Untold,
+    OffsetsUnavailable,
+    document,
     refused,
 )
-from leadline_spark.cluster.routing import Route
-from leadline_spark.cluster.transport import Refusal, Unreachable
+from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition, nested
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.offsets import OffsetAndEpoch, SourceOffset, nested
+from leadline_spark.read.subscription import SourceSubscription
 
-_AGAIN_S = 0.2
-_PATIENCE_S = 1.0
+_RETRY_S = 0.2
+_NEW_TOPIC_S = 1.0
+"""How long a topic may be unknown: not every broker knows a new one at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """Partitions with their topics' ids, and where they begin and end.
-
-    `version` is that of the metadata which named them.
-    """
+class OffsetSnapshot:
+    """Partitions with the ids of their topics and their offsets, as of metadata `version`."""
 
     ids: Mapping[TopicPartition, str]
-    ends: Mapping[TopicPartition, PartitionOffsets]
+    offsets: Mapping[TopicPartition, LeaderOffsets]
     version: int = 0
 
-    def latest(self) -> dict[TopicPartition, Position]:
-        """Return the ends: high watermarks, never log ends."""
-        return {place: Position(at.end, at.leader.epoch) for place, at in self.ends.items()}
+    def latest(self) -> dict[TopicPartition, OffsetAndEpoch]:
+        """Return the ends: high watermarks, never log end offsets."""
+        return {tp: OffsetAndEpoch(at.end, at.leader.epoch) for tp, at in self.offsets.items()}
 
-    def earliest(self) -> dict[TopicPartition, Position]:
-        """Return the log starts."""
-        return {place: Position(at.start, at.leader.epoch) for place, at in self.ends.items()}
+    def leaders(self) -> dict[TopicPartition, str | None]:
+        """Return the base URLs of the leaders, None where there is none."""
+        return {topic_partition: at.leader.url for topic_partition, at in self.offsets.items()}
 
-    def at(self, positions: Mapping[TopicPartition, Position]) -> SourceOffset:
-        """Return an offset for the checkpoint, with the ids of the topics that it names."""
-        topics = {place.topic: self.ids[place] for place in positions if place in self.ids}
+    def at(self, positions: Mapping[TopicPartition, OffsetAndEpoch]) -> SourceOffset:
+        """Return these positions as an offset for the checkpoint, with the ids of their topics."""
+        topics = {tp.topic: self.ids[tp] for tp in positions if tp in self.ids}
         return SourceOffset(positions, topics)
 
 
 class OffsetFetcher:
-    """Asks about the partitions of one subscription. Not shared among threads."""
+    """Fetches the offsets of one subscription's partitions. Not shared among threads."""
 
     def __init__(
         self,
-        cluster: Cluster,
-        subscription: Subscription,
+        cluster: ClusterClient,
+        subscription: SourceSubscription,
         deadline_s: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -72,119 +71,120 @@ class OffsetFetcher:
         self._sleep = sleep
 
     def metadata(self) -> Metadata:
-        """Return metadata in which all that was named exists.
+        """Return metadata that has everything the subscription names.
 
-        Raises LeadlineSparkError LEADLINE_TOPIC_UNKNOWN, after a moment: a topic that was just
-        made is not known everywhere at once.
+        Raises LeadlineSparkError LEADLINE_TOPIC_UNKNOWN.
         """
-        give_up = self._clock() + _PATIENCE_S
+        give_up = self._clock() + _NEW_TOPIC_S
         while True:
-            metadata = self.cluster.metadata(self.subscription.asked())
+            metadata = self.cluster.metadata(self.subscription.requested_topics())
             missing = self.subscription.missing(metadata)
             if not missing:
                 return metadata
             if self._clock() >= give_up:
-                told = f"The cluster does not have: {', '.join(missing)}."
-                raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", told)
-            self._sleep(_AGAIN_S)
+                message = f"The cluster does not have: {', '.join(missing)}."
+                raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
+            self._sleep(_RETRY_S)
 
-    def view(self) -> View:
-        """Return every partition with its ends.
+    def snapshot(self) -> OffsetSnapshot:
+        """Return every partition of the subscription with its offsets.
 
-        Raises LeadlineSparkError: LEADLINE_LEADER_UNREACHABLE where one has no leader until the
-        deadline, LEADLINE_TOPIC_UNKNOWN, and what `Cluster.ask` raises.
+        Raises LeadlineSparkError: LEADLINE_LEADER_UNREACHABLE for a partition that has no leader
+        until the deadline, LEADLINE_TOPIC_UNKNOWN, and what `ClusterClient.ask` raises.
         """
         metadata = self.metadata()
         ids = self.subscription.chosen(metadata)
-        return View(ids, self.ends(ids), metadata.version)
+        return OffsetSnapshot(ids, self.offsets(ids), metadata.version)
 
-    def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionOffsets]:
-        """Return where these partitions begin and end. Raises as `view` does."""
-        return self._all(dict.fromkeys(places))
+    def offsets(
+        self, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LeaderOffsets]:
+        """Return the offsets of these partitions. Raises as `snapshot` does."""
+        return self._fetch(dict.fromkeys(topic_partitions))
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return the first offsets at or after these times (ms), None where there is none."""
-        return {place: at.found for place, at in self._all(times).items()}
+        """Return the first offset at or after each timestamp (Unix ms), None if there is none."""
+        return {topic_partition: at.found for topic_partition, at in self._fetch(times).items()}
 
-    def news(
+    def wait_for_new_ends(
         self, known: Mapping[TopicPartition, int], wait_s: float
-    ) -> dict[TopicPartition, PartitionOffsets]:
-        """Wait until any partition goes beyond its known end; return those that have a leader."""
-        question = {**self._question(dict.fromkeys(known)), "after": nested(known)}
-        return _told(self.cluster.offsets(question, wait_s), known)
+    ) -> dict[TopicPartition, LeaderOffsets]:
+        """Wait until a partition has records beyond its known end, at most `wait_s`.
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int:
-        """Ask the leader where an epoch ends in its log: where later ones begin, if it lacks it.
-
-        `leader` is where to ask first, if anybody knows: a broker that is lost leaves many
-        partitions to ask about. Raises LeadlineSparkError LEADLINE_LEADER_UNREACHABLE.
+        Returns the partitions that have a leader.
         """
-        route = Route(self.cluster, place, leader, deadline_s=self.deadline_s)
-        path = f"/v1/topics/{place.topic}/partitions/{place.partition}/epochs/{epoch}"
-        try:
-            found = route.ask(lambda url: self.cluster.call("GET", url, path)).json()
-        except Refusal as refusal:
-            raise refused(str(route.leader), refusal) from refusal
-        end: int = found["end_offset"]
-        return end
+        query = {**_query(dict.fromkeys(known)), "after": nested(known)}
+        return _available(self.cluster.offsets(query, wait_s), known)
 
-    def sizes(self, view: View) -> dict[TopicPartition, int]:
-        """Return the stored bytes of partitions, from the leaders that can be asked right now."""
+    def end_of_epoch(self, topic_partition: TopicPartition, epoch: int, leader: str | None) -> int:
+        """Return where a leader epoch ends, from the leader: see `LeaderClient.end_of_epoch`.
+
+        `leader` is the URL to try first. Raises LeadlineSparkError.
+        """
+        client = LeaderClient(self.cluster, topic_partition, leader, deadline_s=self.deadline_s)
+        try:
+            return client.end_of_epoch(epoch)
+        except LeadlineError as error:
+            raise refused(str(client.leader), error) from error
+
+    def sizes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, int]:
+        """Return the stored bytes of partitions, from those leaders that answer at once."""
         found: dict[TopicPartition, int] = {}
-        for url in sorted({at.leader.url for at in view.ends.values() if at.leader.url}):
+        for url in sorted({url for url in snapshot.leaders().values() if url}):
             try:
-                rows = self.cluster.call("GET", url, "/v1/load").json()["partitions"]
-            except (Refusal, Unreachable):
+                rows = document(self.cluster.call("GET", url, "/v1/load"))["partitions"]
+            except LeadlineError:
                 continue
             for row in rows:
-                place = TopicPartition(row["topic"], row["partition"])
-                if row["is_leader"] and place in view.ends:
-                    found[place] = row["size_bytes"]
+                topic_partition = TopicPartition(row["topic"], row["partition"])
+                if row["is_leader"] and topic_partition in snapshot.offsets:
+                    found[topic_partition] = row["size_bytes"]
         return found
 
-    def _all(
+    def _fetch(
         self, times: Mapping[TopicPartition, int | None]
-    ) -> dict[TopicPartition, PartitionOffsets]:
+    ) -> dict[TopicPartition, LeaderOffsets]:
         if not times:
             return {}
         give_up = self._clock() + self.deadline_s
-        found: dict[TopicPartition, PartitionOffsets] = {}
+        found: dict[TopicPartition, LeaderOffsets] = {}
         while True:
-            left = {place: at for place, at in times.items() if place not in found}
+            left = {tp: timestamp for tp, timestamp in times.items() if tp not in found}
             late = self._clock() >= give_up
             answer: OffsetsAnswer = {}
             try:
-                answer = self.cluster.offsets(self._question(left))
+                answer = self.cluster.offsets(_query(left))
             except LeadlineSparkError as failure:
-                # Metadata came a moment ago: brokers that are gone may well be back.
+                # The metadata was answered a moment ago, so the brokers may well come back.
                 if late or failure.code != "LEADLINE_CLUSTER_UNREACHABLE":
                     raise
-            found |= _told(answer, left)
+            found |= _available(answer, left)
             if len(found) == len(times):
-                return {place: found[place] for place in times}
+                return {topic_partition: found[topic_partition] for topic_partition in times}
             if late:
-                raise _leaderless([place for place in left if place not in found], answer)
-            self._sleep(_AGAIN_S)
-
-    def _question(self, times: Mapping[TopicPartition, int | None]) -> dict[str, Any]:
-        rows = [
-            {"topic": place.topic, "partition": place.partition}
-            | ({} if at is None else {"timestamp": at})
-            for place, at in times.items()
-        ]
-        return {"partitions": rows}
+                raise _no_leader([tp for tp in left if tp not in found], answer)
+            self._sleep(_RETRY_S)
 
 
-def _told(
-    answer: OffsetsAnswer, asked: Iterable[TopicPartition]
-) -> dict[TopicPartition, PartitionOffsets]:
-    rows = {place: answer.get(place) for place in asked}
-    return {place: row for place, row in rows.items() if isinstance(row, PartitionOffsets)}
+def _query(times: Mapping[TopicPartition, int | None]) -> dict[str, Any]:
+    rows = [
+        {"topic": topic_partition.topic, "partition": topic_partition.partition}
+        | ({} if timestamp is None else {"timestamp": timestamp})
+        for topic_partition, timestamp in times.items()
+    ]
+    return {"partitions": rows}
 
 
-def _leaderless(places: list[TopicPartition], answer: OffsetsAnswer) -> LeadlineSparkError:
-    row = answer.get(places[0])
-    why = row.message if isinstance(row, Untold) else "no answer"
-    others = f" and {len(places) - 1} more" if len(places) > 1 else ""
-    told = f"Nobody tells where {places[0]}{others} begins and ends: {why}"
-    return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told)
+def _available(
+    answer: OffsetsAnswer, wanted: Iterable[TopicPartition]
+) -> dict[TopicPartition, LeaderOffsets]:
+    rows = {topic_partition: answer.get(topic_partition) for topic_partition in wanted}
+    return {tp: row for tp, row in rows.items() if isinstance(row, LeaderOffsets)}
+
+
+def _no_leader(topic_partitions: list[TopicPartition], answer: OffsetsAnswer) -> LeadlineSparkError:
+    row = answer.get(topic_partitions[0])
+    why = row.message if isinstance(row, OffsetsUnavailable) else "no answer"
+    others = f" and {len(topic_partitions) - 1} more" if len(topic_partitions) > 1 else ""
+    message = f"Nobody tells where {topic_partitions[0]}{others} begins and ends: {why}"
+    return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)

@@ -1,6 +1,6 @@
-"""The ends of partitions as a stream last heard of them, renewed no more often than it needs.
+"""The latest known offsets of a stream's partitions, refreshed no more often than necessary.
 
-At rest this costs one long poll for the ends and a look at the metadata every few seconds: less
+An idle stream costs one long poll for the ends and one look at the metadata every few seconds: less
 than two requests a second, however often Spark asks.
 """
 
@@ -10,139 +10,142 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from leadline_spark.cluster.cluster import PartitionOffsets
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import LeaderOffsets
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
 
 _METADATA_S = 5.0
 _SPACING_S = 0.6
 _SIZES_S = 30.0
-_PASSING = frozenset({"LEADLINE_CLUSTER_UNREACHABLE", "LEADLINE_REFUSED"})
+_TRANSIENT = frozenset({"LEADLINE_CLUSTER_UNREACHABLE", "LEADLINE_REFUSED"})
 
 
-class Watch:
-    """Keeps one view of a subscription. Not shared among threads."""
+class OffsetPoller:
+    """Keeps one snapshot of a subscription's offsets. Not shared among threads."""
 
     def __init__(
         self,
-        heads: OffsetFetcher,
+        fetcher: OffsetFetcher,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.last: View | None = None
-        self._heads = heads
+        self.last: OffsetSnapshot | None = None
+        self._fetcher = fetcher
         self._clock = clock
         self._sleep = sleep
         self._metadata_at = 0.0
-        self._asked_at: float | None = None
+        self._polled_at: float | None = None
         self._failing_since: float | None = None
-        self._behind_since: float | None = None
-        self._sizes: tuple[float, dict[TopicPartition, float]] | None = None
+        self._outdated_since: float | None = None
+        self._mean_sizes: tuple[float, dict[TopicPartition, float]] | None = None
 
-    def view(self) -> View:
-        """Return the view, from the cluster if there is none yet."""
+    def snapshot(self) -> OffsetSnapshot:
+        """Return the snapshot; fetch the first one."""
         if self.last is None:
-            self.last = self._heads.view()
+            self.last = self._fetcher.snapshot()
             self._metadata_at = self._clock()
         return self.last
 
-    def covering(self, places: Iterable[TopicPartition]) -> View:
-        """Return a view that knows these partitions, as far as the cluster does."""
-        view = self.view()
-        gone = any(place not in view.ends for place in places)
-        return self.anew() if gone else view
+    def snapshot_covering(self, topic_partitions: Iterable[TopicPartition]) -> OffsetSnapshot:
+        """Return a snapshot with those of these partitions that the cluster has."""
+        known = self.snapshot().offsets
+        complete = all(topic_partition in known for topic_partition in topic_partitions)
+        return self.snapshot() if complete else self.refresh()
 
-    def anew(self) -> View:
-        """Return a new view, from the cluster."""
+    def refresh(self) -> OffsetSnapshot:
+        """Fetch and return a new snapshot."""
         self.last = None
-        return self.view()
+        return self.snapshot()
 
-    def look(self, known: Mapping[TopicPartition, int], wait_s: float) -> View:
-        """Return a view that is as new as it needs to be, waiting for news if there are none.
+    def poll(self, known: Mapping[TopicPartition, int], wait_s: float) -> OffsetSnapshot:
+        """Return a recent snapshot; if the stream has read everything, wait for new records.
 
-        `known` is where the stream stands. A cluster that cannot be asked right now is no error
-        until the deadline is over: the stream goes on with what it knows.
+        `known` are the positions of the stream. If the cluster cannot be reached, return the last
+        snapshot, and raise LeadlineSparkError only after the deadline.
         """
-        fresh = self.last is None
-        view = self.view()
-        if fresh:
-            return view
+        is_first = self.last is None
+        snapshot = self.snapshot()
+        if is_first:
+            return snapshot
         try:
             if self._clock() - self._metadata_at >= _METADATA_S:
-                view = self._renewed(view)
-            view = self._news(view, known, wait_s)
+                snapshot = self._with_new_metadata(snapshot)
+            snapshot = self._with_new_ends(snapshot, known, wait_s)
         except LeadlineSparkError as failure:
-            # Counted from the first failure: a long micro-batch, in which nobody asks, is none.
+            # Count from the first failure, because nobody polls during a long micro-batch.
             self._failing_since = self._failing_since or self._clock()
-            if self._is_late(self._failing_since) or failure.code not in _PASSING:
+            if self._is_late(self._failing_since) or failure.code not in _TRANSIENT:
                 raise
             self.pause()
-            return view
-        self.last = view
+            return snapshot
+        self.last = snapshot
         self._failing_since = None
-        return view
+        return snapshot
 
-    def busy(self) -> None:
-        """Say that a micro-batch follows: its successor may ask at once."""
-        self._asked_at = None
+    def on_batch_planned(self) -> None:
+        """Let the next poll start at once: a micro-batch runs before it."""
+        self._polled_at = None
 
     def pause(self) -> None:
-        """Wait as long as it takes to ask no more than about twice a second."""
-        if self._asked_at is not None:
-            self._sleep(max(0.0, self._asked_at + _SPACING_S - self._clock()))
+        """Wait so long that polls come no more than about twice a second."""
+        if self._polled_at is not None:
+            self._sleep(max(0.0, self._polled_at + _SPACING_S - self._clock()))
         else:
             self._sleep(_SPACING_S)
 
-    def mean_bytes(self, view: View) -> dict[TopicPartition, float]:
-        """Return the mean stored bytes of an offset in each partition, as of a little while ago."""
+    def mean_bytes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, float]:
+        """Return the mean stored bytes of an offset in each partition, up to 30 s old."""
         now = self._clock()
-        if self._sizes is None or now - self._sizes[0] >= _SIZES_S:
-            sizes = self._heads.sizes(view)
+        if self._mean_sizes is None or now - self._mean_sizes[0] >= _SIZES_S:
+            offsets = snapshot.offsets
             means = {
-                place: size / max(1, view.ends[place].end - view.ends[place].start)
-                for place, size in sizes.items()
+                tp: size / max(1, offsets[tp].end - offsets[tp].start)
+                for tp, size in self._fetcher.sizes(snapshot).items()
             }
-            self._sizes = now, means
-        return self._sizes[1]
+            self._mean_sizes = now, means
+        return self._mean_sizes[1]
 
-    def _renewed(self, view: View) -> View:
-        """Look for partitions that were added, topics that match, and what is gone."""
+    def _with_new_metadata(self, snapshot: OffsetSnapshot) -> OffsetSnapshot:
+        """Add new partitions and topics to a snapshot, and remove those that are deleted."""
         self._metadata_at = self._clock()
-        metadata = self._heads.cluster.metadata(self._heads.subscription.asked())
-        if metadata.version < view.version:
-            # Partitions that this address does not know yet are not gone. That passes, unless it
-            # is another cluster.
-            self._behind_since = self._behind_since or self._metadata_at
-            if not self._is_late(self._behind_since):
-                return view
-        self._behind_since = None
-        ids = self._heads.subscription.chosen(metadata)
-        kept = {p: at for p, at in view.ends.items() if ids.get(p) == view.ids[p]}
-        added = [place for place in ids if place not in kept]
-        ends = kept | (self._heads.ends(added) if added else {})
-        return View(ids, ends, metadata.version)
+        subscription = self._fetcher.subscription
+        metadata = self._fetcher.cluster.metadata(subscription.requested_topics())
+        if metadata.version < snapshot.version:
+            # A node that lags does not know all partitions. If it does not catch up, this is
+            # another cluster.
+            self._outdated_since = self._outdated_since or self._metadata_at
+            if not self._is_late(self._outdated_since):
+                return snapshot
+        self._outdated_since = None
+        ids = subscription.chosen(metadata)
+        kept = {tp: at for tp, at in snapshot.offsets.items() if ids.get(tp) == snapshot.ids[tp]}
+        added = [topic_partition for topic_partition in ids if topic_partition not in kept]
+        offsets = kept | (self._fetcher.offsets(added) if added else {})
+        return OffsetSnapshot(ids, offsets, metadata.version)
 
     def _is_late(self, since: float) -> bool:
-        return self._clock() - since >= self._heads.deadline_s
+        return self._clock() - since >= self._fetcher.deadline_s
 
-    def _news(self, view: View, known: Mapping[TopicPartition, int], wait_s: float) -> View:
-        ends = {place: at.end for place, at in view.ends.items()}
+    def _with_new_ends(
+        self, snapshot: OffsetSnapshot, known: Mapping[TopicPartition, int], wait_s: float
+    ) -> OffsetSnapshot:
+        ends = {topic_partition: at.end for topic_partition, at in snapshot.offsets.items()}
         if not ends:
             self.pause()
-            self._asked_at = self._clock()
-            return view
-        idle = all(end <= known.get(place, -1) for place, end in ends.items())
-        if self._asked_at is not None:
+            self._polled_at = self._clock()
+            return snapshot
+        idle = all(end <= known.get(topic_partition, -1) for topic_partition, end in ends.items())
+        if self._polled_at is not None:
             self.pause()
-        self._asked_at = self._clock()
-        found = self._heads.news(ends, wait_s if idle else 0.0)
-        merged = {place: _later(at, found.get(place)) for place, at in view.ends.items()}
-        return replace(view, ends=merged)
+        self._polled_at = self._clock()
+        found = self._fetcher.wait_for_new_ends(ends, wait_s if idle else 0.0)
+        newer = {tp: _newer(at, found.get(tp)) for tp, at in snapshot.offsets.items()}
+        return replace(snapshot, offsets=newer)
 
 
-def _later(known: PartitionOffsets, found: PartitionOffsets | None) -> PartitionOffsets:
-    """Return the newer word: within an epoch ends do not go back, though answers may cross."""
+def _newer(known: LeaderOffsets, found: LeaderOffsets | None) -> LeaderOffsets:
+    """Return the newer offsets: answers may arrive out of order, but ends never decrease."""
     if found is None or found.leader.epoch < known.leader.epoch:
         return known
     if found.leader.epoch == known.leader.epoch and found.end < known.end:

@@ -1,8 +1,8 @@
-"""Positions in partitions, and the JSON in which users and Spark's checkpoints keep them.
+"""Positions in partitions, and the JSON in which users and Spark's checkpoints write them. Pure.
 
-The shape is that of Kafka's source, `{"orders":{"0":12,"1":9}}`, with two keys that no topic can
-have, for what an offset alone does not say: `@ids`, as a topic that was made anew begins again at
-offset 0, and `@epochs`, the leader epoch in which an offset was known to be committed. Pure.
+The shape is that of Kafka's source, `{"orders":{"0":12,"1":9}}`. Two more keys, which cannot be
+names of topics, hold what an offset alone does not say: `@ids`, because a recreated topic begins
+again at offset 0, and `@epochs`, the leader epoch in which an offset was known to be committed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 
 EARLIEST = -2
@@ -20,20 +21,9 @@ _IDS = "@ids"
 _EPOCHS = "@epochs"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TopicPartition:
-    """A partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 @dataclass(frozen=True, slots=True)
-class Position:
-    """The next offset to read, and the leader epoch in which what is before it was committed."""
+class OffsetAndEpoch:
+    """The next offset to read, and the leader epoch in which everything before it was committed."""
 
     offset: int
     epoch: int = UNKNOWN_EPOCH
@@ -41,43 +31,46 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SourceOffset:
-    """Where a read stands in every partition, and which topics these were, by id."""
+    """The position of a read in every partition, and the ids of the topics."""
 
-    positions: Mapping[TopicPartition, Position]
+    positions: Mapping[TopicPartition, OffsetAndEpoch]
     ids: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """Return JSON for the checkpoint, sorted: Spark compares it as text."""
-        document: dict[str, Any] = nested(
-            {place: position.offset for place, position in self.positions.items()}
-        )
-        known = {p: at.epoch for p, at in self.positions.items() if at.epoch != UNKNOWN_EPOCH}
-        document[_EPOCHS] = nested(known)
+        """Return JSON for the checkpoint, sorted because Spark compares it as text."""
+        positions = self.positions.items()
+        document: dict[str, Any] = nested({tp: at.offset for tp, at in positions})
+        epochs = {tp: at.epoch for tp, at in positions if at.epoch != UNKNOWN_EPOCH}
+        document[_EPOCHS] = nested(epochs)
         document[_IDS] = dict(sorted(self.ids.items()))
         return document
 
     @classmethod
     def of(cls, document: Any) -> Self:
-        """Read a checkpoint's offset. Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID."""
-        epochs = parse_places("offset of the checkpoint", document.get(_EPOCHS, {}))
+        """Read the offset of a checkpoint. Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID."""
+        epochs = parse_partition_offsets("offset of the checkpoint", document.get(_EPOCHS, {}))
         plain = {name: rows for name, rows in document.items() if not name.startswith("@")}
-        offsets = parse_places("offset of the checkpoint", plain)
-        positions = {p: Position(o, epochs.get(p, UNKNOWN_EPOCH)) for p, o in offsets.items()}
+        offsets = parse_partition_offsets("offset of the checkpoint", plain)
+        positions = {
+            topic_partition: OffsetAndEpoch(offset, epochs.get(topic_partition, UNKNOWN_EPOCH))
+            for topic_partition, offset in offsets.items()
+        }
         return cls(positions, dict(document.get(_IDS, {})))
 
 
 def nested(numbers: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Return numbers by topic and partition, sorted, as JSON has them: keys are text."""
+    """Return numbers by topic and partition, sorted, as JSON writes them: keys are text."""
     document: dict[str, dict[str, int]] = {}
-    for place in sorted(numbers):
-        document.setdefault(place.topic, {})[str(place.partition)] = numbers[place]
+    for topic, partition in sorted(numbers):
+        number = numbers[TopicPartition(topic, partition)]
+        document.setdefault(topic, {})[str(partition)] = number
     return document
 
 
-def parse_places(what: str, document: Any) -> dict[TopicPartition, int]:
-    """Read `{"topic":{"0":1}}`, passing over keys that begin with @: no topic has such a name.
+def parse_partition_offsets(what: str, document: Any) -> dict[TopicPartition, int]:
+    """Read `{"topic":{"0":1}}`, and skip keys that begin with @, which are no topics.
 
-    Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID, which names `what`.
+    Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID, whose message contains `what`.
     """
     found: dict[TopicPartition, int] = {}
     try:
@@ -99,37 +92,42 @@ def parse_places(what: str, document: Any) -> dict[TopicPartition, int]:
 def parse_assign(document: Any) -> tuple[TopicPartition, ...]:
     """Read `{"topicA":[0,1]}`. Raises LeadlineSparkError LEADLINE_OPTION_INVALID."""
     try:
-        places = {TopicPartition(t, int(n)) for t, numbers in document.items() for n in numbers}
+        topic_partitions = {
+            TopicPartition(topic, int(number))
+            for topic, numbers in document.items()
+            for number in numbers
+        }
     except (AttributeError, TypeError, ValueError) as failure:
-        told = f'assign is {document!r}, which is not like {{"topicA":[0,1]}}.'
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told) from failure
-    return tuple(sorted(places))
+        message = f'assign is {document!r}, which is not like {{"topicA":[0,1]}}.'
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
+    return tuple(sorted(topic_partitions))
 
 
-def check_places(
+def check_partitions(
     what: str, named: Iterable[TopicPartition], read: Iterable[TopicPartition]
 ) -> None:
-    """Refuse offsets that do not name exactly the partitions that are read.
+    """Check that offsets name exactly the partitions that are read.
 
     Raises LeadlineSparkError LEADLINE_OFFSETS_INVALID.
     """
-    there, wanted = set(named), set(read)
-    missing, beyond = sorted(wanted - there), sorted(there - wanted)
+    given, wanted = set(named), set(read)
+    missing, beyond = sorted(wanted - given), sorted(given - wanted)
     if not missing and not beyond:
         return
-    told = f"{what} must name exactly the partitions that are read."
+    message = f"{what} must name exactly the partitions that are read."
     if missing:
-        told += f" Missing: {_listed(missing)}; use -2 for earliest or -1 for latest."
+        message += f" Missing: {_listed(missing)}; use -2 for earliest or -1 for latest."
     if beyond:
-        told += f" Not read: {_listed(beyond)}."
-    raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+        message += f" Not read: {_listed(beyond)}."
+    raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
 
 
-def _listed(places: list[TopicPartition]) -> str:
-    shown = ", ".join(str(place) for place in places[:10])
-    return shown if len(places) <= 10 else f"{shown} and {len(places) - 10} more"
+def _listed(topic_partitions: list[TopicPartition]) -> str:
+    shown = ", ".join(map(str, topic_partitions[:10]))
+    more = len(topic_partitions) - 10
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _malformed(what: str, document: Any) -> LeadlineSparkError:
-    told = f'{what} is {document!r}, which is not like {{"topicA":{{"0":23,"1":-2}}}}.'
-    return LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
+    message = f'{what} is {document!r}, which is not like {{"topicA":{{"0":23,"1":-2}}}}.'
+    return LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)

@@ -1,8 +1,8 @@
-"""What a stream reads next: the driver's side of a streaming query, without Spark.
+"""The planner of a streaming query on the driver: what a stream reads next. Needs no Spark.
 
-Spark asks for the latest offset dozens of times a second while nothing happens. So an idle stream
-is one long poll at a time, at most a second long so that a query stops quickly, and otherwise what
-was last heard is used again.
+Spark asks for the latest offset dozens of times a second while nothing happens. An idle stream
+therefore sends one long poll at a time, at most a second long so that a query stops quickly, and
+otherwise answers from the last snapshot.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
-from leadline_spark.read.admission import holds_back, share, share_bytes, waiting
+from leadline_spark.read.admission import available, holds_back, share, share_bytes
 from leadline_spark.read.bounds import Bound, refuse_ends, resolve, start_of
 from leadline_spark.read.data_loss import DataLossChecker
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offset_poller import Watch
-from leadline_spark.read.offsets import Position, SourceOffset, TopicPartition
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
+from leadline_spark.read.offset_poller import OffsetPoller
+from leadline_spark.read.offsets import OffsetAndEpoch, SourceOffset
 from leadline_spark.read.planning import Range
 
-Starts = dict[TopicPartition, int]
 _POLL_S = 1.0
-_INVALID = "LEADLINE_OPTION_INVALID"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """How a stream begins, and how much it takes at a time: offsets, bytes, ms; None for all."""
+    """Where a stream starts, and the limits of a micro-batch in offsets and bytes; None for none.
+
+    A micro-batch waits for `min_offsets`, at most for `delay_ms`.
+    """
 
     start: Bound
     fail_on_data_loss: bool = True
@@ -40,9 +42,9 @@ class StreamSettings:
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """Read the options. Raises LeadlineSparkError, as Kafka's source refuses."""
+        """Read the options. Raises LeadlineSparkError where Kafka's source refuses them."""
         refuse_ends(options)
-        made = cls(
+        settings = cls(
             start_of(options, streaming=True),
             options.flag("failOnDataLoss"),
             options.number("maxOffsetsPerTrigger"),
@@ -50,10 +52,13 @@ class StreamSettings:
             options.number("maxBytesPerTrigger"),
             options.duration_ms("maxTriggerDelay") or 0,
         )
-        if made.max_offsets and made.min_offsets and made.min_offsets > made.max_offsets:
-            told = "minOffsetsPerTrigger is greater than maxOffsetsPerTrigger: it is never reached."
-            raise LeadlineSparkError(_INVALID, told)
-        return made
+        least, most = settings.min_offsets, settings.max_offsets
+        if least and most and least > most:
+            message = (
+                "minOffsetsPerTrigger is greater than maxOffsetsPerTrigger: it is never reached."
+            )
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
+        return settings
 
     @property
     def limited(self) -> bool:
@@ -63,113 +68,113 @@ class StreamSettings:
 
 @dataclass(slots=True)
 class StreamPlanner:
-    """Lives as long as a run of the query; asked by one thread.
+    """Plans the micro-batches of one run of a query. Used by one thread.
 
-    `initial` is remembered: Spark asks for it twice before the first micro-batch, and "latest",
-    asked for again, would skip what came in between. That first batch stays empty where the start
-    depends on when it is resolved, so that the checkpoint holds it before anything is read.
+    Spark asks for the initial offset twice before the first micro-batch. It is resolved once, as
+    "latest" would be later the second time, and records would be skipped. If the start depends on
+    when it is resolved, the first micro-batch stays empty, so that the checkpoint holds the start
+    before anything is read.
     """
 
-    heads: OffsetFetcher
+    fetcher: OffsetFetcher
     settings: StreamSettings
     clock: Callable[[], float] = time.monotonic
-    watch: Watch = field(init=False)
-    losses: DataLossChecker = field(init=False)
+    poller: OffsetPoller = field(init=False)
+    loss_checker: DataLossChecker = field(init=False)
     _initial: SourceOffset | None = None
-    _first: bool = True
-    _target: Mapping[TopicPartition, Position] | None = None
+    _is_first: bool = True
+    _target: Mapping[TopicPartition, OffsetAndEpoch] | None = None
     _batch_at: float | None = None
 
     def __post_init__(self) -> None:
-        """Begin to watch the heads."""
-        self.watch = Watch(self.heads)
-        self.losses = DataLossChecker(self.heads, fail=self.settings.fail_on_data_loss)
+        """Make the parts that share the fetcher."""
+        self.poller = OffsetPoller(self.fetcher)
+        self.loss_checker = DataLossChecker(self.fetcher, fail=self.settings.fail_on_data_loss)
 
     def initial(self) -> SourceOffset:
-        """Return where a query without a checkpoint begins: the same for the whole run."""
+        """Return where a query without a checkpoint starts, the same for the whole run."""
         if self._initial is None:
-            view = self.watch.view()
-            positions = resolve(self.settings.start, view, self.heads)
-            if any(at.offset > view.ends[place].end for place, at in positions.items()):
-                # A time was looked up after the ends: records came in between.
-                view = self.watch.anew()
-            self._initial = view.at(positions)
+            snapshot = self.poller.snapshot()
+            positions = resolve(self.settings.start, snapshot, self.fetcher)
+            if any(at.offset > snapshot.offsets[tp].end for tp, at in positions.items()):
+                # Timestamps are looked up after the ends: records arrived in between.
+                snapshot = self.poller.refresh()
+            self._initial = snapshot.at(positions)
         return self._initial
 
     def prepare(self) -> None:
-        """Set the end of a run that ends: what is there now (Trigger.AvailableNow)."""
-        self._target = self.watch.view().latest()
+        """Let the run end at the present ends (Trigger.AvailableNow)."""
+        self._target = self.poller.snapshot().latest()
 
     def latest(self, start: SourceOffset, *, limited: bool = True) -> SourceOffset:
-        """Return where the next micro-batch ends: `start` itself where there is none to be.
+        """Return the end of the next micro-batch, or `start` if there is none.
 
-        Waits for a moment, at most, where nothing is new. Without `limited` everything is taken.
+        Waits about a second for new records. Without `limited`, takes everything.
         """
-        first, self._first = self._first, False
-        if first and start == self._initial and self.settings.start.depends_on_now:
+        is_first, self._is_first = self._is_first, False
+        if is_first and start == self._initial and self.settings.start.depends_on_now:
             return start
         end = self._next(start, limited=limited)
         if end == start and self._target is not None:
-            end = self._reach_target(start, limited=limited)
+            end = self._wait_for_target(start, limited=limited)
         if end != start:
             self._batch_at = self.clock()
-            self.watch.busy()
+            self.poller.on_batch_planned()
         return end
 
     def report(self) -> SourceOffset | None:
-        """Return the ends that were last heard of, for the query's progress; asks nobody."""
-        view = self.watch.last
-        return None if view is None else view.at(view.latest())
+        """Return the ends of the last snapshot for the query's progress, without a request."""
+        snapshot = self.poller.last
+        return None if snapshot is None else snapshot.at(snapshot.latest())
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[Range]:
-        """Return what a micro-batch reads: the same again when it is replayed after a crash.
+        """Return the ranges of a micro-batch, the same when it is replayed after a crash.
 
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, LEADLINE_TOPIC_RECREATED.
         """
-        # What is planned is in the checkpoint, so that no first batch needs to be empty any more.
-        self._first = False
-        view = self.watch.covering(end.positions)
-        begins = self.losses.begins(start, view, end)
+        # A planned micro-batch is in the checkpoint, so no first one needs to stay empty any more.
+        self._is_first = False
+        snapshot = self.poller.snapshot_covering(end.positions)
+        starts = self.loss_checker.start_offsets(start, snapshot, end)
         found = []
-        for place, position in end.positions.items():
-            if place not in begins:
+        for topic_partition, position in end.positions.items():
+            if topic_partition not in starts:
                 continue
-            begin = begins[place]
-            # A start that was resolved anew, as the first batch had crashed: it lies beyond what
-            # the checkpoint has as that batch's end. The next batch goes on from there.
+            begin = starts[topic_partition]
+            # After a crash of the first micro-batch, its start is resolved again, and may be
+            # later than its end in the checkpoint. The next micro-batch continues from there.
             if begin > position.offset and start != self._initial:
-                told = f"{place} is to be read from {begin} to {position.offset}"
-                self.losses.lose(f"{told}: its end went back")
-            topic_id = end.ids.get(place.topic, view.ids[place])
+                message = f"{topic_partition} is to be read from {begin} to {position.offset}"
+                self.loss_checker.report(f"{message}: its end went back")
+            topic_id = end.ids.get(topic_partition.topic, snapshot.ids[topic_partition])
             last = max(begin, position.offset)
-            found.append(Range(place, topic_id, begin, last, position.epoch))
+            found.append(Range(topic_partition, topic_id, begin, last, position.epoch))
         return found
 
     def leaders(self) -> dict[TopicPartition, str | None]:
-        """Return who leads, as last heard."""
-        view = self.watch.last
-        return {place: at.leader.url for place, at in view.ends.items()} if view else {}
+        """Return the leaders of the last snapshot."""
+        return self.poller.last.leaders() if self.poller.last else {}
 
     def _next(self, start: SourceOffset, *, limited: bool) -> SourceOffset:
-        known = {place: at.offset for place, at in start.positions.items()}
-        # A run that ends needs no news of what it will not read.
-        view = self.watch.look(known, 0.0 if self._target is not None else _POLL_S)
-        begins = self.losses.begins(start, view)
-        ends = {place: self._end(place, at) for place, at in view.latest().items()}
-        counts = waiting(begins, {place: at.offset for place, at in ends.items() if at})
+        known = {topic_partition: at.offset for topic_partition, at in start.positions.items()}
+        # A run that ends does not wait for records that it will not read.
+        snapshot = self.poller.poll(known, 0.0 if self._target is not None else _POLL_S)
+        starts = self.loss_checker.start_offsets(start, snapshot)
+        ends = {tp: self._end(tp, at) for tp, at in snapshot.latest().items()}
+        counts = available(starts, {tp: at.offset for tp, at in ends.items() if at})
         if limited and self._holds_back(counts):
             counts = {}
         elif limited:
-            counts = self._share(counts, view)
-        positions = self._positions(start, begins, counts, view)
+            counts = self._share(counts, snapshot)
+        positions = self._positions(start, starts, counts, snapshot)
         if positions == dict(start.positions):
             return start
-        return view.at(positions)
+        return snapshot.at(positions)
 
-    def _end(self, place: TopicPartition, at: Position) -> Position | None:
+    def _end(self, topic_partition: TopicPartition, at: OffsetAndEpoch) -> OffsetAndEpoch | None:
         if self._target is None:
             return at
-        target = self._target.get(place)
+        target = self._target.get(topic_partition)
         return target if target is None or target.offset < at.offset else at
 
     def _holds_back(self, counts: Mapping[TopicPartition, int]) -> bool:
@@ -178,9 +183,11 @@ class StreamPlanner:
         elapsed = None if self._batch_at is None else (self.clock() - self._batch_at) * 1_000
         return holds_back(counts, self.settings.min_offsets, elapsed, self.settings.delay_ms)
 
-    def _share(self, counts: dict[TopicPartition, int], view: View) -> dict[TopicPartition, int]:
+    def _share(
+        self, counts: dict[TopicPartition, int], snapshot: OffsetSnapshot
+    ) -> dict[TopicPartition, int]:
         if counts and self.settings.max_bytes is not None:
-            means = self.watch.mean_bytes(view)
+            means = self.poller.mean_bytes(snapshot)
             counts = share_bytes(counts, self.settings.max_bytes, means)
         if self.settings.max_offsets is not None:
             counts = share(counts, self.settings.max_offsets)
@@ -189,42 +196,47 @@ class StreamPlanner:
     def _positions(
         self,
         start: SourceOffset,
-        begins: Mapping[TopicPartition, int],
+        starts: Mapping[TopicPartition, int],
         counts: Mapping[TopicPartition, int],
-        view: View,
-    ) -> dict[TopicPartition, Position]:
-        """Move what has anything to read; the others keep offset and epoch, as Spark compares."""
+        snapshot: OffsetSnapshot,
+    ) -> dict[TopicPartition, OffsetAndEpoch]:
+        """Advance the partitions that have records.
+
+        The others keep offset and epoch, because Spark compares offsets as text.
+        """
         positions = {}
-        for place, begin in begins.items():
-            before = start.positions.get(place)
-            count = counts.get(place, 0)
+        for topic_partition, begin in starts.items():
+            before = start.positions.get(topic_partition)
+            count = counts.get(topic_partition, 0)
             if before is not None and count == 0 and begin == before.offset:
-                positions[place] = before
-            elif self._target is None or place in self._target:
-                positions[place] = Position(begin + count, view.ends[place].leader.epoch)
+                positions[topic_partition] = before
+            elif self._target is None or topic_partition in self._target:
+                epoch = snapshot.offsets[topic_partition].leader.epoch
+                positions[topic_partition] = OffsetAndEpoch(begin + count, epoch)
         return positions
 
-    def _reach_target(self, start: SourceOffset, *, limited: bool) -> SourceOffset:
-        """Wait for what was committed when the run began and is not, as a leader is new."""
-        give_up = self.clock() + self.heads.deadline_s
+    def _wait_for_target(self, start: SourceOffset, *, limited: bool) -> SourceOffset:
+        """Wait for the ends of the run, which a new leader does not report at once."""
+        give_up = self.clock() + self.fetcher.deadline_s
         while self._behind(start) and self.clock() < give_up:
-            self.watch.pause()
+            self.poller.pause()
             end = self._next(start, limited=limited)
             if end != start:
                 return end
         behind = self._behind(start)
         if behind:
-            told = f"{behind[0]} did not come back to where it ended when this run began."
-            raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", told)
+            message = f"{behind[0]} did not come back to where it ended when this run began."
+            raise LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)
         return start
 
     def _behind(self, start: SourceOffset) -> list[TopicPartition]:
-        view = self.watch.last
+        snapshot = self.poller.last
+        if snapshot is None or self._target is None:
+            return []
         return [
-            place
-            for place, target in (self._target or {}).items()
-            if place in start.positions
-            and view is not None
-            and place in view.ends
-            and start.positions[place].offset < target.offset
+            tp
+            for tp, target in self._target.items()
+            if tp in start.positions
+            and tp in snapshot.offsets
+            and start.positions[tp].offset < target.offset
         ]

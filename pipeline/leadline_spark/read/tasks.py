@@ -1,4 +1,4 @@
-"""What a task is told, and the settings that all tasks of a read share."""
+"""The tasks of a read, and the settings that they share."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql.datasource import InputPartition
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.options import Options
 from leadline_spark.read.columns import wanted_columns
-from leadline_spark.read.fetching import FetchSettings, read_range
-from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.fetching import ReadSettings, read_range
 from leadline_spark.read.planning import Range, split
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Task(InputPartition):
-    """One range for one task, and where its leader was when the read was planned."""
+class ReadTask(InputPartition):
+    """One range to read, and the URL of its leader when the read was planned."""
 
     def __init__(self, asked: Range, leader: str | None) -> None:
         super().__init__(str(asked))
@@ -29,18 +29,18 @@ class Task(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class TaskMaker:
-    """Cuts ranges into tasks and carries them out; pickled with the reader."""
+class TaskPlanner:
+    """Splits ranges into tasks, and runs them on executors; pickled with the reader."""
 
     connection: Connection
-    settings: FetchSettings
+    settings: ReadSettings
     min_partitions: int | None = None
     max_records: int | None = None
 
     @classmethod
     def of(cls, options: Options) -> Self:
         """Read the options. Raises LeadlineSparkError."""
-        settings = FetchSettings(
+        settings = ReadSettings(
             wanted_columns(options),
             options.number("fetchMaxBytes") or 4 << 20,
             (options.number("fetchDeadlineMs") or 60_000) / 1_000,
@@ -57,14 +57,14 @@ class TaskMaker:
     def tasks(
         self, ranges: Sequence[Range], leaders: Mapping[TopicPartition, str | None]
     ) -> list[InputPartition]:
-        """Return the tasks; none at all for ranges that hold nothing."""
+        """Return the tasks; an empty list if all ranges are empty."""
         pieces = split(ranges, self.min_partitions, self.max_records)
-        return [Task(piece, leaders.get(piece.place)) for piece in pieces]
+        return [ReadTask(piece, leaders.get(piece.topic_partition)) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a task.
 
-        Spark makes a partition of nothing out of an empty list of tasks: it holds no records.
+        For an empty list of tasks Spark makes up a partition of its own, which has no records.
         """
-        if isinstance(partition, Task):
+        if isinstance(partition, ReadTask):
             yield from read_range(self.connection, partition.asked, partition.leader, self.settings)

@@ -1,8 +1,8 @@
-"""The columns of the tables, by Spark's types, and how a row of JSON becomes a row of them.
+"""The columns of the tables in Spark's types, and the conversion of JSON rows to them.
 
 A column has the name and the meaning of the member that the cluster exports (docs/tables.md).
-What has no fixed members stays text that holds JSON; what is often asked of the audit has a column
-of its own besides.
+Members without a fixed shape stay JSON text. Those of the audit that queries often need have
+columns of their own as well.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
@@ -144,44 +145,29 @@ TABLES = tuple(_TABLES)
 _JSON = ("resource", "before", "after", "zk")
 _NAMED = {"topic": str, "partition": int, "broker": int, "group": str, "config": str, "task": str}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ATOMS: dict[DataType, pa.DataType] = {
-    _INT: pa.int32(),
-    _LONG: pa.int64(),
-    _TEXT: pa.string(),
-    _FLAG: pa.bool_(),
-    _TIME: pa.timestamp("us", "UTC"),
-}
 
 
 def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
-    """Return the columns of a table, or those of them that are wanted, in that order.
+    """Return the columns of a table, or the requested ones in the requested order.
 
-    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for a column that there is not.
+    Raises LeadlineSparkError LEADLINE_OPTION_INVALID for an unknown column.
     """
     known = _TABLES[table]
     for name in columns:
         if name not in known:
             advice = near(name, list(known)) or f" There are: {', '.join(known)}."
-            told = f"columns names {name!r}, which the table {table} does not have.{advice}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+            message = f"columns names {name!r}, which the table {table} does not have.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return StructType([StructField(name, known[name]) for name in columns or known])
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return what Spark expects batches of these columns to be, to the letter."""
-    return pa.schema([pa.field(field.name, _arrow(field.dataType)) for field in schema])
-
-
-def _arrow(kind: DataType) -> pa.DataType:
-    if isinstance(kind, ArrayType):
-        return pa.list_(_arrow(kind.elementType))
-    if isinstance(kind, StructType):
-        return pa.struct([pa.field(field.name, _arrow(field.dataType)) for field in kind])
-    return _ATOMS[kind]
+    """Return the Arrow schema that Spark expects for these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def read_row(table: str, line: bytes) -> dict[str, Any]:
-    """Return the row of a line, by column. Raises ValueError, TypeError or KeyError for no row."""
+    """Return a line as a row, by column. Raises ValueError, TypeError, KeyError, AttributeError."""
     row: dict[str, Any] = json.loads(line)
     if table == AUDIT:
         return _audit_row(row)
@@ -191,9 +177,9 @@ def read_row(table: str, line: bytes) -> dict[str, Any]:
 
 
 def batch_of(rows: Iterable[Mapping[str, Any]], schema: StructType) -> pa.RecordBatch:
-    """Return rows as Arrow; members that are no columns are left out.
+    """Return rows as Arrow, without members that are no columns.
 
-    Raises ValueError where a value is not of its column's type.
+    Raises ValueError if a value is not of its column's type.
     """
     return pa.RecordBatch.from_pylist(list(rows), schema=arrow_schema(schema))
 
@@ -222,7 +208,7 @@ def _text(value: Any) -> str | None:
 
 
 def _typed(value: Any, kind: type) -> Any:
-    """Return a value of that type; what is of another one is to be had from the JSON alone."""
+    """Return a value if it is of this type; otherwise only the JSON column has it."""
     return value if type(value) is kind else None
 
 

@@ -1,7 +1,7 @@
-"""What the data source does where the option `table` is given: the readers that Spark drives.
+"""The readers of tables (option `table`), which Spark drives.
 
-The audit is read in ranges of ids, side by side, and can be followed by a stream whose offset is
-the id of the next entry. The other tables are the present: one request, one snapshot, a batch read.
+Tasks read the audit in ranges of ids, and a stream can follow it; its offset is the id of the next
+entry. The other tables show the present state: a batch read is one request and one snapshot.
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.option_table import CONNECTION, OPTIONS, PASSED_OVER
+from leadline_spark.option_table import CONNECTION, IGNORED, OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import AUDIT, batch_of, table_schema
-from leadline_spark.tables.ids import Ids, cut, missing_of, read_bound, resolved
-from leadline_spark.tables.reading import Exports
+from leadline_spark.tables.id_ranges import IdRange, deleted_part, read_bound, resolved, split_ids
+from leadline_spark.tables.table_client import TableClient
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_EVERY = {"table", "columns", "fetchDeadlineMs", *(o.name for o in (*CONNECTION, *PASSED_OVER))}
-_OF_THE_AUDIT = {
+_TABLE_OPTIONS = {
+    "table",
+    "columns",
+    "fetchDeadlineMs",
+    *(o.name for o in (*CONNECTION, *IGNORED)),
+}
+_AUDIT_OPTIONS = {
     "startingOffsets",
     "endingOffsets",
     "failOnDataLoss",
@@ -45,18 +50,18 @@ _OF_THE_AUDIT = {
 
 # Spark names the methods of readers.
 # ruff: noqa: N802 - the interface is Spark's
-_LOOK_AGAIN_S = 1.0
-"""How often a stream asks how far the audit is, at most."""
+_REFRESH_S = 1.0
+"""The least time between two requests for the ids that exist."""
 _PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is read of which table, and how; pickled with every reader."""
+class TableRead:
+    """A read of one table, as the options describe it; pickled with every reader."""
 
     table: str
     schema: StructType
-    exports: Exports
+    client: TableClient
     start: int
     end: int
     min_partitions: int | None = None
@@ -71,7 +76,7 @@ class Wanted:
         return cls(
             table,
             table_schema(table, options.names("columns")),
-            Exports.of(options),
+            TableClient.of(options),
             read_bound(options, "startingOffsets", EARLIEST),
             read_bound(options, "endingOffsets", LATEST),
             options.number("minPartitions"),
@@ -79,186 +84,194 @@ class Wanted:
             options.number("maxOffsetsPerTrigger"),
         )
 
-    def ids(self) -> Ids:
-        """Return the entries of a batch read of the audit, as far as they are there now.
+    def ids(self) -> IdRange:
+        """Return the existing entries of a batch read of the audit.
 
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, _OFFSETS_INVALID, _OPTION_INVALID.
         """
         if self.start == LATEST or self.end == EARLIEST:
-            told = "A batch read of the audit that begins at latest or ends at earliest is empty."
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
-        there = self.exports.there()
-        asked = resolved(self.start, self.end, there)
-        if not asked.start <= asked.end <= there.end:
-            told = f"{asked} cannot be read: there are {there}."
-            raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
-        gone = missing_of(asked, there)
+            message = (
+                "A batch read of the audit that begins at latest or ends at earliest is empty."
+            )
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
+        existing = self.client.existing_ids()
+        asked = resolved(self.start, self.end, existing)
+        if not asked.start <= asked.end <= existing.end:
+            message = f"{asked} cannot be read: there are {existing}."
+            raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
+        gone = deleted_part(asked, existing)
         if gone is None:
             return asked
-        self.exports.check_lost(gone)
-        return Ids(gone.end, asked.end)
+        self.client.report_loss(gone)
+        return IdRange(gone.end, asked.end)
 
-    def tasks(self, whole: Ids) -> list[InputPartition]:
-        """Return the tasks of a range of the audit: none where it holds nothing."""
-        return [EntriesTask(ids) for ids in cut(whole, self.max_records, self.min_partitions)]
+    def tasks(self, whole: IdRange) -> list[InputPartition]:
+        """Return the tasks of a range of the audit; none for an empty one."""
+        return [AuditTask(ids) for ids in split_ids(whole, self.max_records, self.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task. What Spark makes of no tasks at all holds no rows."""
-        if isinstance(partition, EntriesTask):
-            for rows in self.exports.entries(partition.ids):
+        """Yield the rows of a task.
+
+        For an empty list of tasks Spark makes up a partition of its own, which has no rows.
+        """
+        if isinstance(partition, AuditTask):
+            for rows in self.client.entries(partition.ids):
                 yield batch_of(rows, self.schema)
-        elif isinstance(partition, StateTask):
-            yield batch_of(self.exports.rows(self.table), self.schema)
+        elif isinstance(partition, TableTask):
+            yield batch_of(self.client.rows(self.table), self.schema)
 
 
-class EntriesTask(InputPartition):
+class AuditTask(InputPartition):
     """A range of the audit."""
 
-    def __init__(self, ids: Ids) -> None:
+    def __init__(self, ids: IdRange) -> None:
         super().__init__(str(ids))
         self.ids = ids
 
 
-class StateTask(InputPartition):
-    """A whole table of the present."""
+class TableTask(InputPartition):
+    """A whole table of the present state."""
 
 
 class TableSource:
-    """One table, as the data source asks for it. Raises LeadlineSparkError where options clash."""
+    """The readers of one table. Raises LeadlineSparkError for options that exclude each other."""
 
     def __init__(self, options: Options) -> None:
-        self._wanted = Wanted.of(options)
+        self._table_read = TableRead.of(options)
         self._pins = options.text("snapshot") == "load"
-        self._pinned: Ids | None = None
+        self._pinned: IdRange | None = None
 
     @property
     def columns(self) -> StructType:
         """The columns of the read."""
-        return self._wanted.schema
+        return self._table_read.schema
 
     def schema(self) -> StructType:
-        """Return the columns; what of the audit there is now is what every action will see.
+        """Return the columns, and pin the entries of the audit for every action of a batch read.
 
-        What a batch read would be refused may do for a stream: so that is no error here.
+        Bounds that a batch read refuses may be valid for a stream, so they are no error here.
         """
-        if self._pins and self._wanted.table == AUDIT and self._pinned is None:
+        if self._pins and self._table_read.table == AUDIT and self._pinned is None:
             with suppress(LeadlineSparkError):
-                self._pinned = self._wanted.ids()
+                self._pinned = self._table_read.ids()
         return self.columns
 
     def reader(self) -> DataSourceReader:
-        """Return what carries out a batch read."""
-        return TableReader(self._wanted, self._pinned)
+        """Return a batch reader."""
+        return TableReader(self._table_read, self._pinned)
 
     def stream_reader(self) -> DataSourceStreamReader:
-        """Return what follows the audit. Raises LEADLINE_OPTION_CONFLICT for another table."""
-        if self._wanted.table != AUDIT:
-            told = f"The table {self._wanted.table} is of the present: only audit can be followed."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
-        return AuditStreamReader(self._wanted)
+        """Return a stream reader of the audit. Raises LEADLINE_OPTION_CONFLICT for other tables."""
+        if self._table_read.table != AUDIT:
+            message = (
+                f"The table {self._table_read.table} is of the present: only audit can be followed."
+            )
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
+        return AuditStreamReader(self._table_read)
 
 
 class TableReader(DataSourceReader):
-    """Reads a table once."""
+    """Reads a table in a batch."""
 
-    def __init__(self, wanted: Wanted, pinned: Ids | None) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: TableRead, pinned: IdRange | None) -> None:
+        self._table_read = wanted
         self._pinned = pinned
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        if self._wanted.table != AUDIT:
-            return [StateTask(self._wanted.table)]
-        return self._wanted.tasks(self._pinned or self._wanted.ids())
+        if self._table_read.table != AUDIT:
+            return [TableTask(self._table_read.table)]
+        return self._table_read.tasks(self._pinned or self._table_read.ids())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow."""
-        return self._wanted.read(partition)
+        return self._table_read.read(partition)
 
 
 class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the audit: an offset is the id of the next entry, as `{"audit": 5121}`."""
 
-    def __init__(self, wanted: Wanted, clock: Callable[[], float] = time.monotonic) -> None:
-        self._wanted = wanted
+    def __init__(self, wanted: TableRead, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table_read = wanted
         self._clock = clock
         self._first: int | None = None
         self._began = False
         self._until: int | None = None
-        self._seen: Ids | None = None
-        self._looked = 0.0
+        self._seen: IdRange | None = None
+        self._seen_at = 0.0
 
     def initialOffset(self) -> dict[str, int]:
         """Return where a stream without a checkpoint begins; the same whenever it is asked."""
         if self._first is None:
-            self._first = resolved(self._wanted.start, LATEST, self._look()).start
+            self._first = resolved(self._table_read.start, LATEST, self._existing()).start
         return {AUDIT: self._first}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Return where the next micro-batch ends.
+        """Return the end of the next micro-batch.
 
-        The first of a stream that begins at `latest` holds nothing: until its offsets are in the
-        checkpoint, a crash would have `latest` be later, and what came in between be lost.
+        The first one of a stream that starts at `latest` is empty. Until its offsets are in the
+        checkpoint, `latest` would be later after a crash, and the stream would skip entries.
         """
         begin = start[AUDIT]
         began, self._began = self._began, True
-        if not began and self._wanted.start == LATEST and begin == self._first:
+        if not began and self._table_read.start == LATEST and begin == self._first:
             return start
-        end = self._look().end if self._until is None else self._until
+        end = self._existing().end if self._until is None else self._until
         if end < begin:
-            self._wanted.exports.check_lost(Ids(end, begin))
+            self._table_read.client.report_loss(IdRange(end, begin))
         if end <= begin and self._until is None:
-            time.sleep(_PAUSE_S)  # or Spark would ask again at once, a hundred times a second
+            time.sleep(_PAUSE_S)  # otherwise Spark asks again at once, a hundred times a second
         if isinstance(limit, ReadMaxRows):
             end = min(end, begin + limit.max_rows)
         return {AUDIT: max(begin, end)}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what `maxOffsetsPerTrigger` says."""
-        most = self._wanted.max_per_trigger
+        """Return the limit `maxOffsetsPerTrigger`."""
+        most = self._table_read.max_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def reportLatestOffset(self) -> dict[str, int]:
-        """Return how far the audit is, for the progress of the query."""
-        return {AUDIT: self._look().end}
+        """Return the end of the audit, for the progress of the query."""
+        return {AUDIT: self._existing().end}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what there is now as all that there will be."""
-        self._until = self._wanted.exports.there().end
+        """Let the run end at the present end of the audit."""
+        self._until = self._table_read.client.existing_ids().end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch.
 
-        One that ends before it begins was planned by an earlier run, which found another start: it
-        is empty, and the next one begins at its end. Raises LEADLINE_OFFSETS_INVALID elsewhere.
+        A first micro-batch may end before it begins if an earlier run planned it with another
+        start. It is empty, and the next one begins at its end. Raises LEADLINE_OFFSETS_INVALID for
+        any other.
         """
-        whole = Ids(start[AUDIT], end[AUDIT])
+        whole = IdRange(start[AUDIT], end[AUDIT])
         if whole.start > whole.end and whole.start != self._first:
-            told = f"A micro-batch of {whole} ends before it begins."
-            raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", told)
-        return self._wanted.tasks(whole)
+            message = f"A micro-batch of {whole} ends before it begins."
+            raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
+        return self._table_read.tasks(whole)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the entries of one task, as Arrow."""
-        return self._wanted.read(partition)
+        return self._table_read.read(partition)
 
     def commit(self, end: dict[str, int]) -> None:
-        """Do nothing: the cluster keeps its history whoever has read it."""
+        """Do nothing: reading does not delete audit entries."""
 
-    def _look(self) -> Ids:
-        """Return what there is, asked for once a second at most."""
+    def _existing(self) -> IdRange:
+        """Return the existing ids, requested at most once a second."""
         now = self._clock()
-        if self._seen is None or now - self._looked >= _LOOK_AGAIN_S:
+        if self._seen is None or now - self._seen_at >= _REFRESH_S:
             known = self._seen is not None
-            self._seen, self._looked = self._wanted.exports.there(known=known), now
+            self._seen, self._seen_at = self._table_read.client.existing_ids(known=known), now
         return self._seen
 
 
 def _check(options: Options, table: str) -> None:
-    """Refuse options that mean nothing for a table. Raises LEADLINE_OPTION_CONFLICT."""
-    allowed = _EVERY | (_OF_THE_AUDIT if table == AUDIT else set())
+    """Refuse options that a table does not have. Raises LEADLINE_OPTION_CONFLICT."""
+    allowed = _TABLE_OPTIONS | (_AUDIT_OPTIONS if table == AUDIT else set())
     extra = [option.name for option in OPTIONS if option.name in options]
     extra = [name for name in extra if name not in allowed]
     if extra:
-        told = f"{', '.join(extra)} cannot be given for the table {table}."
-        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        message = f"{', '.join(extra)} cannot be given for the table {table}."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)

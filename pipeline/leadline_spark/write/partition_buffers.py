@@ -1,8 +1,8 @@
-"""A task's records on their way: gathered by partition, sent in batches, a few at a time.
+"""The records that a task has not sent yet: collected by partition, and sent in batches.
 
-Each partition has a lane. What is in a lane is encoded and sent when it fills a batch; all lanes
-together hold no more than a budget. A lane has one request under way, so that the records of a
-partition stay in order; several lanes have theirs side by side.
+A buffer is encoded and sent when it fills a batch. All buffers together hold no more than a limit.
+A partition has one request in flight, which keeps its records in order; several partitions have
+theirs at the same time.
 """
 
 from __future__ import annotations
@@ -15,66 +15,76 @@ from typing import Protocol, Self
 
 import pyarrow.compute as pc
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.codec.encode import Records, concat
-from leadline_spark.read.offsets import TopicPartition
 
-_SIDE_BY_SIDE = 4
+_MAX_IN_FLIGHT = 4
 
 
 class PartitionWriter(Protocol):
-    """Where the batches of one partition go, one after the other."""
+    """Writes the batches of one partition, one after the other."""
 
     def encode(self, records: Records) -> bytes:
-        """Return the next batch; called in the order of the records."""
+        """Return the next batch. Called in the order of the records."""
 
     def send(self, batch: bytes) -> None:
-        """Deliver a batch, or raise. Called by another thread, never twice at a time."""
+        """Deliver a batch, or raise. Called by another thread, by one at a time."""
 
 
 @dataclass(slots=True)
-class _Lane:
-    outlet: PartitionWriter
+class _WriteBuffer:
+    writer: PartitionWriter
     pieces: list[Records] = field(default_factory=list)
-    filled: int = 0
-    under_way: Future[None] | None = None
+    size: int = 0
+    in_flight: Future[None] | None = None
+
+    def wait(self) -> None:
+        """Wait for the request in flight, and raise what it raised."""
+        if self.in_flight is not None:
+            self.in_flight.result()
+            self.in_flight = None
 
 
-class Lanes:
-    """The lanes of one task; a context manager, whose end waits for what is under way."""
+class PartitionBuffers:
+    """The buffers of one task. At the end of its context, waits for the requests in flight.
+
+    Sizes are in bytes.
+    """
 
     def __init__(
         self,
-        outlet_of: Callable[[TopicPartition], PartitionWriter],
+        writer_of: Callable[[TopicPartition], PartitionWriter],
         *,
         batch_bytes: int,
         buffer_bytes: int,
     ) -> None:
-        self._outlet_of = outlet_of
+        self._writer_of = writer_of
         self._batch_bytes = batch_bytes
         self._buffer_bytes = buffer_bytes
-        self._lanes: dict[TopicPartition, _Lane] = {}
-        self._filled = 0
-        self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="leadline-lane")
+        self._buffers: dict[TopicPartition, _WriteBuffer] = {}
+        self._size = 0
+        self._pool = ThreadPoolExecutor(_MAX_IN_FLIGHT, thread_name_prefix="leadline-write")
 
-    def add(self, place: TopicPartition, records: Records) -> None:
-        """Take records; sends what makes full batches, and raises what sending raised."""
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = _Lane(self._outlet_of(place))
-        size = pc.sum(records.sizes()).as_py()
-        lane.pieces.append(records)
-        self._count(lane, size)
-        if lane.filled >= self._batch_bytes:
-            self._empty(lane, keep_rest=True)
-        while self._filled > self._buffer_bytes:
-            self._empty(max(self._lanes.values(), key=lambda one: one.filled), keep_rest=False)
+    def add(self, topic_partition: TopicPartition, records: Records) -> None:
+        """Add records, and send full batches. Raises what an earlier `send` raised."""
+        buffer = self._buffers.get(topic_partition)
+        if buffer is None:
+            buffer = _WriteBuffer(self._writer_of(topic_partition))
+            self._buffers[topic_partition] = buffer
+        buffer.pieces.append(records)
+        self._grow(buffer, pc.sum(records.sizes()).as_py())
+        if buffer.size >= self._batch_bytes:
+            self._flush(buffer, keep_rest=True)
+        while self._size > self._buffer_bytes:
+            largest = max(self._buffers.values(), key=lambda buffer: buffer.size)
+            self._flush(largest, keep_rest=False)
 
     def finish(self) -> None:
-        """Send everything, and return when all of it was delivered."""
-        for lane in self._lanes.values():
-            self._empty(lane, keep_rest=False)
-        for lane in self._lanes.values():
-            _settle(lane)
+        """Send everything, and return when all of it is delivered."""
+        for buffer in self._buffers.values():
+            self._flush(buffer, keep_rest=False)
+        for buffer in self._buffers.values():
+            buffer.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -87,39 +97,32 @@ class Lanes:
     ) -> None:
         self._pool.shutdown(cancel_futures=True)
 
-    def _count(self, lane: _Lane, size: int) -> None:
-        lane.filled += size
-        self._filled += size
+    def _grow(self, buffer: _WriteBuffer, size: int) -> None:
+        buffer.size += size
+        self._size += size
 
-    def _empty(self, lane: _Lane, *, keep_rest: bool) -> None:
-        """Send what is in a lane; `keep_rest` leaves what does not fill a batch."""
-        if not lane.pieces:
+    def _flush(self, buffer: _WriteBuffer, *, keep_rest: bool) -> None:
+        """Send the content of a buffer; `keep_rest` keeps what does not fill a batch."""
+        if not buffer.pieces:
             return
-        batches = list(concat(lane.pieces).split(self._batch_bytes))
+        batches = list(concat(buffer.pieces).split(self._batch_bytes))
         rest = batches.pop() if keep_rest and len(batches) > 1 else None
-        self._count(lane, -lane.filled)
-        lane.pieces = [] if rest is None else [rest]
+        self._grow(buffer, -buffer.size)
+        buffer.pieces = [] if rest is None else [rest]
         if rest is not None:
-            self._count(lane, pc.sum(rest.sizes()).as_py())
+            self._grow(buffer, pc.sum(rest.sizes()).as_py())
         for batch in batches:
-            self._send(lane, batch)
+            self._send(buffer, batch)
 
-    def _send(self, lane: _Lane, records: Records) -> None:
-        batch = lane.outlet.encode(records)
-        _settle(lane)
-        self._make_room()
-        lane.under_way = self._pool.submit(lane.outlet.send, batch)
+    def _send(self, buffer: _WriteBuffer, records: Records) -> None:
+        batch = buffer.writer.encode(records)
+        buffer.wait()
+        self._wait_for_thread()
+        buffer.in_flight = self._pool.submit(buffer.writer.send, batch)
 
-    def _make_room(self) -> None:
-        """Wait until fewer requests are under way than threads: batches take memory."""
-        under_way = [one.under_way for one in self._lanes.values() if one.under_way is not None]
-        pending = [future for future in under_way if not future.done()]
-        if len(pending) >= _SIDE_BY_SIDE:
+    def _wait_for_thread(self) -> None:
+        """Wait until a thread is free: batches that wait in the pool's queue take memory."""
+        in_flight = [one.in_flight for one in self._buffers.values() if one.in_flight is not None]
+        pending = [future for future in in_flight if not future.done()]
+        if len(pending) >= _MAX_IN_FLIGHT:
             wait(pending, return_when=FIRST_COMPLETED)
-
-
-def _settle(lane: _Lane) -> None:
-    """Wait for the request of a lane, and raise what it raised."""
-    if lane.under_way is not None:
-        lane.under_way.result()
-        lane.under_way = None

@@ -1,8 +1,8 @@
-"""How batches reach the leader of a partition: appended at once, or staged for a commit.
+"""The writers of one partition: `AppendWriter` appends batches, `StageWriter` stages them.
 
-Both follow the leader until a deadline. An append whose outcome is unknown is repeated with the
-sequence numbers it had, so that the leader knows it again; staging may be repeated freely, as what
-is staged twice is published once.
+Both follow the leader until a deadline. An append with an unknown outcome is repeated with the same
+sequence numbers, by which the leader recognises it. Staging can be repeated freely, because only
+the batches that a commit names are published.
 """
 
 from __future__ import annotations
@@ -11,85 +11,63 @@ import logging
 import time
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote
 
-from leadline_spark.cluster.cluster import Cluster, Connection
-from leadline_spark.cluster.routing import Route
-from leadline_spark.cluster.transport import Answer, Refusal, Unreachable
+from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable
+from leadline_client.transport import Response
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import ClusterClient, document, reason
+from leadline_spark.cluster.leader_client import LeaderClient, resource_path
 from leadline_spark.codec.encode import NO_PRODUCER, NO_SEQUENCE, Records, encode
-from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 from leadline_spark.write.sink_settings import SinkSettings
-from leadline_spark.write.spill_file import Kept, SpillFile
+from leadline_spark.write.spill_file import SpilledBatch, SpillFile
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 _GRACE_S = 5.0
+"""How much longer than the request timeout a leader may take: it waits for replicas that long."""
 _SEQUENCE_MASK = 0x7FFF_FFFF
 
 
-class LeaderClient:
-    """The way to the leader of one partition, for requests that may be repeated."""
+def leader_client(
+    settings: SinkSettings, topic_partition: TopicPartition, leader: str | None
+) -> LeaderClient:
+    """Return a client for the leader of a partition; `leader` is the URL to try first."""
+    cluster = ClusterClient(settings.connection)
+    return LeaderClient(cluster, topic_partition, leader, deadline_s=settings.deadline_s)
 
-    def __init__(
-        self, connection: Connection, place: TopicPartition, leader: str | None, deadline_s: float
-    ) -> None:
-        self.cluster = Cluster(connection)
-        self.place = place
-        self.route = Route(self.cluster, place, leader, deadline_s=deadline_s)
 
-    def ask(
-        self, method: str, rest: str, body: Any = None, params: dict[str, Any] | None = None
-    ) -> Answer:
-        """Ask the leader, again where the outcome is unknown. Raises Refusal as Route does."""
+def post(
+    client: LeaderClient, resource: str, body: Any, params: dict[str, Any] | None = None
+) -> Response:
+    """Send a POST to the leader that is safe to repeat. Raises as `LeaderClient.request` does."""
+    return client.request("POST", resource, params=params, body=body, wait_s=_GRACE_S)
 
-        def call(url: str) -> Answer:
-            try:
-                return self.once(method, url, rest, body, params)
-            except Refusal as refusal:
-                raise repeatable(refusal) from refusal
 
-        return self.route.ask(call)
+def delete_staged(client: LeaderClient, leader: str, staged_ids: Iterable[str]) -> bool:
+    """Delete staged batches from one broker, without retries; return whether it answers.
 
-    def once(
-        self,
-        method: str,
-        url: str,
-        rest: str,
-        body: Any = None,
-        params: dict[str, Any] | None = None,
-    ) -> Answer:
-        """Ask one broker, once. Raises Refusal and Unreachable."""
-        path = f"/v1/topics/{quote(self.place.topic)}/partitions/{self.place.partition}/{rest}"
-        return self.cluster.call(method, url, path, params, body, wait_s=_GRACE_S)
-
-    def drop(self, leader: str, staged_ids: Iterable[str]) -> bool:
-        """Delete what is staged, as far as it can be; return whether that leader answers.
-
-        The rest dies of age.
-        """
-        try:
-            for staged_id in staged_ids:
-                self.once("DELETE", leader, f"staged/{staged_id}")
-        except Refusal as refusal:
-            _LOG.info("%s: what was staged stays until it expires: %s", self.place, refusal)
-        except Unreachable as failure:
-            _LOG.info("%s: what was staged stays until it expires: %s", self.place, failure)
-            return False
-        return True
-
-    def refused(self, refusal: Refusal, code: str = "LEADLINE_REFUSED") -> LeadlineSparkError:
-        """Return the error of a task for a refusal that is final."""
-        told = f"{self.place}: {self.route.leader} refused: {refusal}"
-        return LeadlineSparkError(code, told)
+    Batches that remain expire.
+    """
+    try:
+        for staged_id in staged_ids:
+            path = resource_path(client.topic_partition, f"staged/{staged_id}")
+            client.cluster.call("DELETE", leader, path, wait_s=_GRACE_S)
+    except LeadlineError as error:
+        kept = f"{client.topic_partition}: staged batches stay until they expire"
+        logger.info("%s: %s", kept, reason(error))
+        return not isinstance(error, Unreachable | ConnectionLost)
+    return True
 
 
 class AppendWriter:
-    """Appends, at least once: numbered, where the leader's answer is for all replicas."""
+    """Appends at least once. With acks=all, batches are numbered, and the log has each once.
+
+    `producer` is a producer id and epoch, or NO_PRODUCER.
+    """
 
     def __init__(
-        self, door: LeaderClient, settings: SinkSettings, producer: tuple[int, int]
+        self, client: LeaderClient, settings: SinkSettings, producer: tuple[int, int]
     ) -> None:
-        self._door = door
+        self._client = client
         self._settings = settings
         self._producer = producer
         self._sequence = 0
@@ -111,79 +89,67 @@ class AppendWriter:
         """Append the batch. Raises LeadlineSparkError."""
         params = {"acks": self._settings.acks, "timeout_ms": self._settings.request_timeout_ms}
         try:
-            self._door.ask("POST", "records", batch, params)
-        except Refusal as refusal:
-            raise self._door.refused(refusal) from refusal
+            post(self._client, "records", batch, params)
+        except LeadlineError as error:
+            raise self._client.refused(error) from error
 
 
 class StageWriter:
-    """Stages with the leader; `staged` are the ids, in order, and `leader` is who gave them.
+    """Stages with the leader: `staged` are the ids in order, `leader` is the broker that gave them.
 
-    What is staged outlives its leader with the replicas that were in sync. There may be none, or
-    none of them left once the partition has moved: so all of it is kept until the task ends, and
-    goes to the next leader once more.
+    Staged batches survive their leader on the replicas that were in sync. There may be none, or all
+    of them may be gone after a reassignment. So the task keeps all batches until it ends, and sends
+    them to the next leader again.
     """
 
     def __init__(
-        self, door: LeaderClient, settings: SinkSettings, spool: SpillFile, now_ms: int
+        self, client: LeaderClient, settings: SinkSettings, spill_file: SpillFile, now_ms: int
     ) -> None:
-        self._door = door
+        self._client = client
         self._settings = settings
-        self._spool = spool
+        self._spill_file = spill_file
         self._now_ms = now_ms
-        self._kept: list[Kept] = []
+        self._spilled: list[SpilledBatch] = []
         self.staged: list[str] = []
         self.leader: str | None = None
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition."""
-        return self._door.place
+        return self._client.topic_partition
 
     def encode(self, records: Records) -> bytes:
-        """Return the batch; the leader numbers it when it is published."""
+        """Return the batch; the leader assigns sequence numbers when it publishes it."""
         return encode(records, now_ms=self._now_ms, codec=self._settings.compression)
 
     def send(self, batch: bytes) -> None:
-        """Stage the batch, and whatever the present leader lacks before it.
+        """Stage the batch, and before it the batches that the leader lacks.
 
         Raises LeadlineSparkError.
         """
-        self._kept.append(self._spool.keep(batch))
+        self._spilled.append(self._spill_file.append(batch))
         self._stage()
 
-    def follow(self, leader: str | None) -> None:
-        """Stage everything anew if somebody else leads by now."""
+    def move_to(self, leader: str | None) -> None:
+        """Stage everything again if another broker leads now."""
         if leader is not None and leader != self.leader:
-            self._begin_anew(leader)
+            self._restart(leader)
             self._stage()
 
-    def _begin_anew(self, leader: str) -> None:
-        """Forget what was staged, and have the next leader do so, from the latest on."""
-        self._door.drop(leader, reversed(self.staged))
+    def _restart(self, leader: str) -> None:
+        """Forget the staged ids, and delete from the new leader what it has, the latest first."""
+        delete_staged(self._client, leader, reversed(self.staged))
         self.staged.clear()
 
     def _stage(self) -> None:
-        while len(self.staged) < len(self._kept):
-            batch = self._spool.read(self._kept[len(self.staged)])
+        while len(self.staged) < len(self._spilled):
+            batch = self._spill_file.read(self._spilled[len(self.staged)])
             try:
-                answer = self._door.ask("POST", "staged", batch).json()
-            except Refusal as refusal:
-                raise self._door.refused(refusal) from refusal
-            before, self.leader = self.leader, self._door.route.leader
-            self.staged.append(answer["staged_id"])
+                response = post(self._client, "staged", batch)
+            except LeadlineError as error:
+                raise self._client.refused(error) from error
+            before, self.leader = self.leader, self._client.leader
+            self.staged.append(document(response)["staged_id"])
             if len(self.staged) > 1 and before != self.leader and self.leader is not None:
-                # Batches are published in their order: begin again.
-                self._begin_anew(self.leader)
-
-
-def repeatable(refusal: Refusal) -> Refusal:
-    """Return the refusal as one to try again after, where its outcome is unknown.
-
-    Only for requests that the leader recognises when they are repeated.
-    """
-    if refusal.outcome != "unknown" or refusal.retriable:
-        return refusal
-    return Refusal(
-        refusal.status, refusal.error_code, refusal.message, "unknown", True, refusal.details
-    )
+                # Batches are published in the order in which one leader staged them.
+                self._restart(self.leader)

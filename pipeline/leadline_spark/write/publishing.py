@@ -1,8 +1,8 @@
-"""The commit of an exactly-once write: what tasks staged is published, partition by partition.
+"""The commit of an exactly-once write: publish what tasks staged, partition by partition.
 
-The leader writes application and batch into the log itself, so that any later leader knows what was
-published: a commit that is repeated publishes what is missing and nothing twice. Partitions are
-published one by one; readers may see some before others.
+The leader writes the application and batch number into the log, so that any later leader knows what
+is published. A repeated commit publishes what is missing, and nothing twice. Readers may see some
+partitions of a batch before others.
 """
 
 from __future__ import annotations
@@ -15,122 +15,127 @@ from typing import Any
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from leadline_spark.cluster.transport import Refusal
+from leadline_client.errors import (
+    LeadlineError,
+    PublishMismatch,
+    PublishOutOfOrder,
+    UnknownStaged,
+)
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import document
+from leadline_spark.cluster.leader_client import LeaderClient
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
-from leadline_spark.write.partition_writers import LeaderClient
+from leadline_spark.write.partition_writers import delete_staged, leader_client, post
 from leadline_spark.write.sink_settings import SinkSettings
 
-_LOG = logging.getLogger(__name__)
-_SIDE_BY_SIDE = 8
-_UNKNOWN_STAGED = 40452
-_MISMATCH = 40959
-_OUT_OF_ORDER = 40962
+logger = logging.getLogger(__name__)
+_MAX_IN_FLIGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class StagedBatches:
     """What a task staged for a partition: ids in order, and the leader that gave them."""
 
-    place: TopicPartition
+    topic_partition: TopicPartition
     leader: str | None
     staged: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Written(WriterCommitMessage):
-    """What a task did: which one it was, its rows, and what it staged, nothing if it appended."""
+class WriteResult(WriterCommitMessage):
+    """What a task did: its number, its rows, and what it staged; nothing if it appended."""
 
     task: int
     rows: int
-    uploads: tuple[Upload, ...] = ()
+    staged: tuple[StagedBatches, ...] = ()
 
 
 Messages = Iterable[WriterCommitMessage | None]
 
 
 def publish_all(settings: SinkSettings, messages: Messages, batch: int) -> None:
-    """Publish everything that was staged as batch `batch` of the application.
+    """Publish everything staged as batch number `batch` of the application.
 
-    Partitions are tried to the last, also when one fails. Raises LeadlineSparkError:
+    All partitions are tried, even after one fails. Raises LeadlineSparkError:
     LEADLINE_STAGED_LOST, _PUBLISH_REFUSED, _LEADER_UNREACHABLE, _REFUSED.
     """
-    by_place: dict[TopicPartition, list[Upload]] = {}
-    for message in sorted(_written(messages), key=lambda one: one.task):
-        for upload in message.uploads:
-            by_place.setdefault(upload.place, []).append(upload)
-    with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="leadline-publish") as pool:
-        tries = [
-            pool.submit(_publish, settings, batch, by_place[place]) for place in sorted(by_place)
+    by_partition: dict[TopicPartition, list[StagedBatches]] = {}
+    for result in sorted(_results(messages), key=lambda result: result.task):
+        for staged in result.staged:
+            by_partition.setdefault(staged.topic_partition, []).append(staged)
+    with ThreadPoolExecutor(_MAX_IN_FLIGHT, thread_name_prefix="leadline-publish") as pool:
+        attempts = [
+            pool.submit(_publish, settings, batch, by_partition[topic_partition])
+            for topic_partition in sorted(by_partition)
         ]
-    failures = [one.exception() for one in tries]
-    for failure in filter(None, failures):
+    for failure in filter(None, [attempt.exception() for attempt in attempts]):
         raise failure
 
 
 def drop_all(settings: SinkSettings, messages: Messages) -> None:
     """Delete what tasks have staged."""
-    drop(settings, [upload for message in _written(messages) for upload in message.uploads])
+    drop(settings, [staged for result in _results(messages) for staged in result.staged])
 
 
-def drop(settings: SinkSettings, uploads: Iterable[Upload]) -> None:
-    """Delete what is staged, where it can be reached; the rest dies of age."""
-    gone: set[str] = set()
-    for upload in uploads:
-        leader = upload.leader
-        if leader is not None and leader not in gone:
-            door = LeaderClient(settings.connection, upload.place, leader, settings.deadline_s)
-            if not door.drop(leader, upload.staged):
-                gone.add(leader)
+def drop(settings: SinkSettings, batches: Iterable[StagedBatches]) -> None:
+    """Delete staged batches from the leaders that answer; the others expire."""
+    unreachable: set[str] = set()
+    for staged in batches:
+        leader = staged.leader
+        if leader is not None and leader not in unreachable:
+            client = leader_client(settings, staged.topic_partition, leader)
+            if not delete_staged(client, leader, staged.staged):
+                unreachable.add(leader)
 
 
-def _written(messages: Messages) -> list[Written]:
-    return [message for message in messages if isinstance(message, Written)]
+def _results(messages: Messages) -> list[WriteResult]:
+    return [message for message in messages if isinstance(message, WriteResult)]
 
 
-def _publish(settings: SinkSettings, batch: int, uploads: list[Upload]) -> None:
-    door = LeaderClient(
-        settings.connection, uploads[0].place, uploads[-1].leader, settings.deadline_s
-    )
+def _publish(settings: SinkSettings, batch: int, batches: list[StagedBatches]) -> None:
+    client = leader_client(settings, batches[0].topic_partition, batches[-1].leader)
     body = {
         "app": settings.app,
         "batch": batch,
-        "staged": [staged_id for upload in uploads for staged_id in upload.staged],
+        "staged": [staged_id for staged in batches for staged_id in staged.staged],
         "timeout_ms": settings.request_timeout_ms,
     }
     try:
-        answer = door.ask("POST", "publish", body).json()
-    except Refusal as refusal:
-        raise _explained(door, settings, batch, refusal) from refusal
+        answer = document(post(client, "publish", body))
+    except LeadlineError as error:
+        raise _explained(client, settings, batch, error) from error
     if answer["duplicate"]:
-        _check_repeated(door, settings, batch, answer)
+        _check_repeated(client, settings, batch, answer)
 
 
-def _check_repeated(door: LeaderClient, settings: SinkSettings, batch: int, answer: Any) -> None:
-    """Warn of a batch that was published before; refuse a stream that has gone back.
+def _check_repeated(client: LeaderClient, settings: SinkSettings, batch: int, answer: Any) -> None:
+    """Warn about a batch that was published before, and refuse one of a stream that went back.
 
-    The log tells where a batch ends that it knows as the latest of its application. A stream
-    repeats no other: a later one there was written with another checkpoint, or by another query,
-    and what is in this one would be in no log.
+    The answer has `last_offset` only for the latest batch of the application. A stream repeats no
+    other. A later one was written with another checkpoint or by another query, and then the records
+    of this batch are in no log.
     """
-    which = f"{door.place}: batch {batch} of {settings.app}"
+    which = f"{client.topic_partition}: batch {batch} of {settings.app}"
     if settings.version is None and answer["last_offset"] is None:
-        told = f"{which} is not written, as a later batch of that name was. The checkpoint is new, "
-        told += "or was put back, or another query has the name: choose a new txnAppId."
-        raise LeadlineSparkError("LEADLINE_PUBLISH_REFUSED", told)
-    _LOG.warning("%s was published before and is not published again.", which)
+        message = (
+            f"{which} is not written, as a later batch of that name was. The checkpoint is new, "
+            "or was put back, or another query has the name: choose a new txnAppId."
+        )
+        raise LeadlineSparkError("LEADLINE_PUBLISH_REFUSED", message)
+    logger.warning("%s was published before and is not published again.", which)
 
 
 def _explained(
-    door: LeaderClient, settings: SinkSettings, batch: int, refusal: Refusal
+    client: LeaderClient, settings: SinkSettings, batch: int, error: LeadlineError
 ) -> LeadlineSparkError:
-    which = f"batch {batch} of {settings.app}"
-    if refusal.error_code == _UNKNOWN_STAGED:
-        told = (
-            f"{door.place}: no replica that answers has what was staged of {which} any more. "
-            "Nothing is lost: run it again, and partitions that have it will not get it twice."
+    if isinstance(error, UnknownStaged):
+        which = f"batch {batch} of {settings.app}"
+        message = (
+            f"{client.topic_partition}: no replica that answers has what was staged of {which} any "
+            "more. Nothing is lost: run it again, and partitions that have it will not get it "
+            "twice."
         )
-        return LeadlineSparkError("LEADLINE_STAGED_LOST", told)
-    if refusal.error_code in (_MISMATCH, _OUT_OF_ORDER):
-        return door.refused(refusal, "LEADLINE_PUBLISH_REFUSED")
-    return door.refused(refusal)
+        return LeadlineSparkError("LEADLINE_STAGED_LOST", message)
+    if isinstance(error, PublishMismatch | PublishOutOfOrder):
+        return client.refused(error, "LEADLINE_PUBLISH_REFUSED")
+    return client.refused(error)

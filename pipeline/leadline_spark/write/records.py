@@ -1,9 +1,9 @@
-"""What Spark hands to the sink, as records for partitions: the columns of Spark's Kafka sink.
+"""From rows of Spark to the records of partitions: the columns of Spark's Kafka sink.
 
-`value` is required; `key`, `headers`, `topic` and `partition` are optional, text counts as UTF-8,
-other columns are passed over, as the Kafka sink does. The option `topic` wins over the column. A
-record without a partition goes where its key belongs, one without a key too where the others go
-until a batch is full. The same input in the same order yields the same records in the same places.
+`value` is required; `key`, `headers`, `topic` and `partition` are optional. Text is encoded as
+UTF-8, and other columns are ignored, as in the Kafka sink. The option `topic` overrides the column.
+The key determines the partition of a record without one. Records without a key go to one partition
+until a batch is full. The same input in the same order yields the same records for each partition.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.codec.columns import HEADERS
 from leadline_spark.codec.encode import Records
 from leadline_spark.codec.murmur2 import modulo, partitions_of
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.offsets import TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,58 +36,58 @@ _NONE = pa.scalar(0, pa.int64())
 
 
 def check_schema(schema: StructType, topic: str | None) -> None:
-    """Refuse a DataFrame that cannot be written, before anything runs.
+    """Check that a DataFrame can be written, before any task runs.
 
     Raises LeadlineSparkError: LEADLINE_SCHEMA_INVALID, LEADLINE_OPTION_MISSING.
     """
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, allowed in _TYPES.items():
         if name in given and given[name] not in allowed:
-            told = f"The column {name} is {given[name]}; it has to be {' or '.join(allowed)}."
-            raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", told)
+            message = f"The column {name} is {given[name]}; it has to be {' or '.join(allowed)}."
+            raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", message)
     if "value" not in given:
-        told = f"A column value (string or binary) is required; there are: {', '.join(given)}."
-        raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", told)
+        message = f"A column value (string or binary) is required; there are: {', '.join(given)}."
+        raise LeadlineSparkError("LEADLINE_SCHEMA_INVALID", message)
     if topic is None and "topic" not in given:
-        told = "Say where to write: by the option topic, or by a column topic (string)."
-        raise LeadlineSparkError("LEADLINE_OPTION_MISSING", told)
+        message = "Say where to write: by the option topic, or by a column topic (string)."
+        raise LeadlineSparkError("LEADLINE_OPTION_MISSING", message)
 
 
 @dataclass(slots=True)
 class _Sticky:
-    """Where records without a key go: `filled` bytes of them went before, from `first` on."""
+    """The sticky partition of records without a key: `filled` bytes so far, from `first` on."""
 
     first: int
     filled: int = 0
 
 
-class Sorter:
-    """Sorts the rows of one task by partition.
+class RowPartitioner:
+    """Assigns the rows of one task to partitions.
 
-    `count_of` returns a topic's number of partitions; `first` is the partition (modulo that) at
-    which keyless records begin, so that tasks do not all begin at the same one.
+    `partition_count` returns the number of a topic's partitions. `first`, modulo that number, is
+    the first partition of records without a key, so that tasks start at different ones.
     """
 
     def __init__(
         self,
-        count_of: Callable[[str], int],
+        partition_count: Callable[[str], int],
         *,
         topic: str | None,
         keep_timestamps: bool,
         batch_bytes: int,
         first: int,
     ) -> None:
-        self._count_of = count_of
+        self._partition_count = partition_count
         self._topic = topic
         self._keep_timestamps = keep_timestamps
         self._batch_bytes = batch_bytes
         self._first = first
         self._sticky: dict[str, _Sticky] = {}
 
-    def sort(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
-        """Yield the rows by partition, those of one partition in their order.
+    def partition(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
+        """Yield the rows by partition, in order within each partition.
 
-        Raises LeadlineSparkError: LEADLINE_ROW_INVALID, and what `count_of` raises.
+        Raises LeadlineSparkError: LEADLINE_ROW_INVALID, and what `partition_count` raises.
         """
         if rows.num_rows == 0:
             return
@@ -97,8 +97,8 @@ class Sorter:
         topics = rows["topic"]
         for topic in pc.unique(topics).to_pylist():
             if topic is None:
-                told = "A row has no topic; set the option topic, or fill the column."
-                raise LeadlineSparkError("LEADLINE_ROW_INVALID", told)
+                message = "A row has no topic; set the option topic, or fill the column."
+                raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
             yield from self._of_topic(topic, rows.filter(pc.equal(topics, topic)))
 
     def _of_topic(
@@ -110,8 +110,8 @@ class Sorter:
         runs = pc.run_end_encode(numbers.take(order))
         start = 0
         for partition, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-            place = TopicPartition(topic, partition)
-            yield place, records.take(order.slice(start, end - start))
+            topic_partition = TopicPartition(topic, partition)
+            yield topic_partition, records.take(order.slice(start, end - start))
             start = end
 
     def _records(self, rows: pa.RecordBatch) -> Records:
@@ -132,7 +132,7 @@ class Sorter:
         )
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
-        count = self._count_of(topic)
+        count = self._partition_count(topic)
         numbers = partitions_of(records.key, count)
         if "partition" in rows.schema.names:
             asked = rows["partition"]
@@ -146,13 +146,13 @@ class Sorter:
         found = pc.min_max(asked).as_py()
         if found["min"] is not None and (found["min"] < 0 or found["max"] >= count):
             wrong = found["min"] if found["min"] < 0 else found["max"]
-            told = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
-            raise LeadlineSparkError("LEADLINE_ROW_INVALID", told)
+            message = f"A row goes to partition {wrong}, but {topic} has {count} partitions."
+            raise LeadlineSparkError("LEADLINE_ROW_INVALID", message)
 
     def _keyless(
         self, topic: str, count: int, records: Records, numbers: pa.Int32Array
     ) -> pa.Int32Array:
-        """Return one partition for each batch's worth of the records that have none yet."""
+        """Return the partitions of records without a key: one for each batch."""
         sticky = self._sticky.setdefault(topic, _Sticky(self._first))
         sizes = pc.if_else(pc.is_null(numbers), records.sizes(), _NONE)
         before = pc.add(pc.subtract(pc.cumulative_sum(sizes), sizes), sticky.filled)

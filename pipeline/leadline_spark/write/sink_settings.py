@@ -1,11 +1,11 @@
-"""What the options of a write say, checked once in the driver and pickled into every task."""
+"""The options of a write, checked once on the driver and pickled into every task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Self
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.options import Options
 
@@ -14,7 +14,7 @@ _MOST_BATCH = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """How records are written; bytes and ms. `app` makes it exactly once."""
+    """How records are written, in bytes and ms. With `app`, exactly once."""
 
     connection: Connection
     topic: str | None
@@ -30,13 +30,15 @@ class SinkSettings:
 
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> Self:
-        """Read the options. Raises LeadlineSparkError LEADLINE_OPTION_…."""
+        """Read the options. Raises LeadlineSparkError."""
         app = options.text("txnAppId")
         version = options.number("txnVersion")
         acks = {"-1": "all"}.get(options.required("acks"), options.required("acks").lower())
         if app is not None and acks != "all":
-            told = f"acks is {acks}: with txnAppId every in-sync replica has to have the records."
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+            message = (
+                f"acks is {acks}: with txnAppId every in-sync replica has to have the records."
+            )
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
         _check_version(app, version, streaming=streaming)
         return cls(
             connection=Connection.of(options),
@@ -55,11 +57,11 @@ class SinkSettings:
 
 def _check_version(app: str | None, version: int | None, *, streaming: bool) -> None:
     if streaming and version is not None:
-        told = "txnVersion is for batch writes: a stream numbers its batches itself."
-        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        message = "txnVersion is for batch writes: a stream numbers its batches itself."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
     if not streaming and (app is None) != (version is None):
-        told = "txnAppId and txnVersion go together in a batch write: which write of whom it is."
-        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", told)
+        message = "txnAppId and txnVersion go together in a batch write: which write of whom it is."
+        raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
     if version is not None and version > _MOST_BATCH:
-        told = f"txnVersion is {version}; it can be {_MOST_BATCH} at most."
-        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", told)
+        message = f"txnVersion is {version}; it can be {_MOST_BATCH} at most."
+        raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)

@@ -1,4 +1,4 @@
-"""What a task has sent and may have to send again, in a file of the executor's."""
+"""Batches that a task has sent and may have to send again, in a temporary file of the executor."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ import threading
 from typing import NamedTuple
 
 
-class Kept(NamedTuple):
-    """Where something lies in the spool, in bytes."""
+class SpilledBatch(NamedTuple):
+    """Where a batch is in the file, in bytes."""
 
     position: int
     size: int
 
 
 class SpillFile:
-    """A file that is gone with the task, whatever becomes of that. Threads may share it."""
+    """A file that the system deletes when the task ends, however it ends. Threads may share it."""
 
     def __init__(self) -> None:
         self._file = tempfile.TemporaryFile(prefix="leadline-")  # noqa: SIM115 - closed by `close`
         self._lock = threading.Lock()
         self._end = 0
 
-    def keep(self, data: bytes) -> Kept:
-        """Write `data` to the end, and return where it is."""
+    def append(self, batch: bytes) -> SpilledBatch:
+        """Write `batch` to the end, and return where it is."""
         with self._lock:
-            place = Kept(self._end, len(data))
-            self._end += len(data)
+            spilled = SpilledBatch(self._end, len(batch))
+            self._end += len(batch)
         written = 0
-        while written < len(data):
-            at = place.position + written
-            written += os.pwrite(self._file.fileno(), memoryview(data)[written:], at)
-        return place
+        while written < len(batch):
+            rest = memoryview(batch)[written:]
+            written += os.pwrite(self._file.fileno(), rest, spilled.position + written)
+        return spilled
 
-    def read(self, place: Kept) -> bytes:
-        """Return what was kept."""
-        return os.pread(self._file.fileno(), place.size, place.position)
+    def read(self, spilled: SpilledBatch) -> bytes:
+        """Return a batch."""
+        return os.pread(self._file.fileno(), spilled.size, spilled.position)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Delete the file."""
         self._file.close()

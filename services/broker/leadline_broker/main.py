@@ -1,4 +1,4 @@
-"""Joining the parts of a broker into a process, and running it."""
+"""Assembling a broker process, and running it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from leadline_common.settings import BrokerSettings
 logger = structlog.get_logger(__name__)
 
 _COLLECT_AFTER: Final = 50_000
-"""Objects made before the garbage collector looks: full passes over 10,000 replicas cost."""
+"""The first threshold of the garbage collector: passes over 10,000 replicas are slow."""
 
 
 def build_broker(settings: BrokerSettings, metrics: Metrics, clock: Clock) -> Broker:
-    """Return a broker that has not started; nothing is opened or contacted."""
+    """Return a broker that is not started; nothing is opened or contacted."""
     return Broker(
         settings,
         store=ZkBrokerStore(
@@ -59,7 +59,7 @@ def run(settings: BrokerSettings) -> None:
     """Run a broker until SIGTERM or SIGINT.
 
     Raises:
-        SystemExit: with 1 if the broker could not go on.
+        SystemExit: with 1 if the broker failed.
 
     """
     configure_logging(
@@ -71,10 +71,10 @@ def run(settings: BrokerSettings) -> None:
 
 
 async def _run(settings: BrokerSettings, listener: Listener) -> None:
-    """Serve, join the cluster, and leave it in good order.
+    """Serve, join the cluster, and shut down cleanly.
 
-    The broker listens before it registers: the controller's grant comes at once.
-    At the end it serves on until others lead what it led.
+    The broker listens before it registers, because the controller sends its grant at once. On
+    shutdown it serves until its leaders have moved to other brokers.
     """
     metrics, clock = Metrics(), SystemClock()
     broker = build_broker(settings, metrics, clock)
@@ -82,14 +82,14 @@ async def _run(settings: BrokerSettings, listener: Listener) -> None:
         broker, request_max_bytes=settings.request_max_bytes, metrics=metrics, clock=clock
     )
     serving = asyncio.create_task(
-        serve(app, listener, hand_over=broker.hand_over, stopping=broker.stop_serving)
+        serve(app, listener, hand_over=broker.controlled_shutdown, stopping=broker.stop_serving)
     )
     joining = asyncio.create_task(_join(broker, settings.advertised_url or listener.url))
     try:
         await asyncio.wait({serving, joining}, return_when=asyncio.FIRST_COMPLETED)
         failure = joining.exception() if joining.done() else None
         if failure is not None:
-            logger.error("broker ends", exc_info=failure)
+            logger.error("broker stopped by an error", exc_info=failure)
             raise SystemExit(1)
         await serving
     finally:
@@ -101,7 +101,7 @@ async def _run(settings: BrokerSettings, listener: Listener) -> None:
 
 
 async def _join(broker: Broker, url: str) -> None:
-    """Start the broker, then wait for what ends it."""
+    """Start the broker, then wait until it fails."""
     await broker.start(url)
     gc.collect()
     gc.freeze()

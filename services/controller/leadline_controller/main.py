@@ -25,7 +25,7 @@ from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.leadership import Leadership, Means
+from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import CommandGateway, ControllerStore
 from leadline_controller.runtime.service import ControllerService
 
@@ -61,13 +61,13 @@ async def _main(settings: ControllerSettings) -> None:
 
 def _build(
     settings: ControllerSettings, url: str, gateway: CommandGateway, stores: AuditStores
-) -> tuple[Leadership, ControllerService]:
+) -> tuple[ControllerLeadership, ControllerService]:
     async def open_store() -> ControllerStore:
         store = ControllerZkStore()
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 
-    means = Means(
+    dependencies = ControllerDependencies(
         open_store=open_store,
         gateway=gateway,
         clock=SystemClock(),
@@ -75,14 +75,14 @@ def _build(
         random_index=secrets.randbelow,
     )
     metrics = ControllerMetrics()
-    replicator = AuditReplicator(settings, url, stores, means.clock, metrics)
-    leadership = Leadership(settings, url, means, metrics, replicator)
+    replicator = AuditReplicator(settings, url, stores, dependencies.clock, metrics)
+    leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)
     _add_gauges(leadership)
     return leadership, ControllerService(leadership)
 
 
 def _reading(
-    leadership: Leadership, read: Callable[[ActiveController], float]
+    leadership: ControllerLeadership, read: Callable[[ActiveController], float]
 ) -> Callable[[], float]:
     """Return a reading of the active controller, 0 while this process is a standby."""
 
@@ -93,7 +93,7 @@ def _reading(
     return reading
 
 
-def _add_gauges(leadership: Leadership) -> None:
+def _add_gauges(leadership: ControllerLeadership) -> None:
     read = partial(_reading, leadership)
     leadership.metrics.watch(
         {

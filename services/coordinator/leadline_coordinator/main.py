@@ -9,26 +9,27 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 
+from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
 from leadline_common.http import bind, serve
 from leadline_common.http import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import CoordinatorSettings
-from leadline_coordinator.adapters.brokers import HttpBrokers
-from leadline_coordinator.adapters.zk_store import ZkStore
+from leadline_coordinator.adapters.brokers import HttpBrokerClient
+from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import VERSION, build_app
 from leadline_coordinator.api.channel_document import channel_document
-from leadline_coordinator.domain.records import Ends, Partition
-from leadline_coordinator.runtime.elector import CoordinatorElector, Means
-from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.domain.records import Ends
+from leadline_coordinator.runtime.context import CoordinatorMetrics
+from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
+from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
 
 
 def run(settings: CoordinatorSettings) -> None:
-    """Run a coordinator until SIGTERM or SIGINT; it then gives up its office and ends."""
+    """Run a coordinator until SIGTERM or SIGINT; it then resigns and ends."""
     configure_logging(
         "coordinator", settings.coordinator_id, level=settings.log_level, form=settings.log_format
     )
@@ -37,43 +38,38 @@ def run(settings: CoordinatorSettings) -> None:
 
 async def _main(settings: CoordinatorSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
-    gateway = HttpBrokers()
-    elector, service = _build(settings, settings.advertised_url or listener.url, gateway)
+    brokers = HttpBrokerClient()
+    elector, service = _build(settings, settings.advertised_url or listener.url, brokers)
     app = build_app(service, elector.metrics, settings.request_max_bytes)
-    office = asyncio.create_task(elector.run(), name="coordinator-elector")
+    election = asyncio.create_task(elector.run(), name="coordinator-elector")
 
-    def give_up_office() -> None:
-        """Have a successor elected while this process still answers what is under way."""
-        office.cancel()
+    def resign() -> None:
+        """Let another coordinator be elected while this process finishes its requests."""
+        election.cancel()
 
     try:
-        await serve(
-            app,
-            listener,
-            stopping=give_up_office,
-            max_message_bytes=MAX_FRAME_BYTES,
-        )
+        await serve(app, listener, stopping=resign, max_message_bytes=MAX_FRAME_BYTES)
     finally:
-        office.cancel()
-        await asyncio.gather(office, return_exceptions=True)
-        await gateway.close()
+        election.cancel()
+        await asyncio.gather(election, return_exceptions=True)
+        await brokers.close()
 
 
 def _build(
-    settings: CoordinatorSettings, url: str, gateway: BrokerGateway
+    settings: CoordinatorSettings, url: str, brokers: BrokerClient
 ) -> tuple[CoordinatorElector, CoordinatorService]:
-    async def open_store() -> Store:
-        store = ZkStore()
+    async def open_store() -> CoordinatorStore:
+        store = ZkCoordinatorStore()
         await store.start(settings.zookeeper_connect, settings.zookeeper_session_timeout_ms)
         return store
 
-    means = Means(
+    dependencies = CoordinatorDependencies(
         open_store=open_store,
-        gateway=gateway,
+        brokers=brokers,
         clock=SystemClock(),
         new_id=lambda: uuid.uuid4().hex[:16],
     )
-    elector = CoordinatorElector(settings, url, means, CoordinatorMetrics())
+    elector = CoordinatorElector(settings, url, dependencies, CoordinatorMetrics())
     _add_gauges(elector)
     return elector, CoordinatorService(elector)
 
@@ -88,37 +84,40 @@ def _add_gauges(elector: CoordinatorElector) -> None:
     elector.metrics.watch(
         {
             "active": (
-                "1 while this is the active coordinator.",
+                "1 while this process is the active coordinator.",
                 lambda: elector.coordinator is not None,
             ),
             "epoch": (
-                "The coordinator epoch, as far as known.",
+                "The coordinator epoch as far as this process knows.",
                 lambda: elector.active.epoch if elector.active else 0,
             ),
-            "groups": ("Consumer groups, with members or without.", groups),
+            "groups": ("Consumer groups, with or without members.", groups),
             "rebalancing_groups": ("Consumer groups that are being rebalanced.", rebalancing),
         }
     )
 
 
-class _NoBrokers:
-    """The gateway of an application that only shows its documentation."""
+class _UnusedBrokerClient:
+    """The broker client of an application that only generates its OpenAPI document."""
 
     async def offsets(
-        self, brokers: Sequence[str], partitions: Collection[Partition], timestamp: int | None
-    ) -> Mapping[Partition, Ends]:
-        """Know nothing: nobody is ever asked from here."""
-        del brokers, partitions, timestamp
+        self,
+        brokers: Sequence[str],
+        topic_partitions: Collection[TopicPartition],
+        timestamp: int | None,
+    ) -> Mapping[TopicPartition, Ends]:
+        """Return nothing."""
+        del brokers, topic_partitions, timestamp
         return {}
 
     async def close(self) -> None:
-        """Have nothing to close."""
+        """Do nothing."""
 
 
 def openapi_app() -> FastAPI:
-    """Return the application without any IO, for its OpenAPI document."""
+    """Return the application for its OpenAPI document; it does no IO."""
     settings = CoordinatorSettings(coordinator_id=1)
-    elector, service = _build(settings, "http://127.0.0.1:8071", _NoBrokers())
+    elector, service = _build(settings, "http://127.0.0.1:8071", _UnusedBrokerClient())
     return build_app(service, elector.metrics, settings.request_max_bytes)
 
 

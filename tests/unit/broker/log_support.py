@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leadline_broker.adapters.log.config import LogConfig
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_client.batches import encode, header_at, parse_headers, stamp
 from leadline_client.wire import Record

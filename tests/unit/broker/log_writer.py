@@ -24,7 +24,7 @@ def content(offset: int) -> bytes:
 
 
 def say(*words: object) -> None:
-    """Write one line to whoever started this process."""
+    """Write one line to the parent process."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 

@@ -13,7 +13,7 @@ from leadline_broker.domain.effects import (
     WriteIsr,
 )
 from leadline_broker.domain.epochs import EpochHistory
-from leadline_broker.domain.leadership import Leadership
+from leadline_broker.domain.leadership import PartitionLeadership
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import ReplicaConfig
@@ -104,7 +104,7 @@ def leader(
     return made, log
 
 
-def leadership(made: Replica) -> Leadership:
+def leadership(made: Replica) -> PartitionLeadership:
     assert made.leadership is not None
     return made.leadership
 

@@ -16,11 +16,10 @@ import msgspec
 
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.domain.leadership import IsrWriteResult
-from leadline_broker.domain.state import PublishedState
+from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
+from leadline_broker.domain.state import PublishedState, TopicIdPartition
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.ports import IsrOutcome, PartitionName
-from leadline_broker.runtime.staging.copy_store import StagedCopyStore
+from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client import batches
 from leadline_client.errors import ConnectionLost, Refused
 from leadline_client.wire import Acks, ControllerInfo, ProduceResult
@@ -37,7 +36,7 @@ from leadline_common.staged_copies import (
     StagedRecords,
 )
 from leadline_common.zk.errors import ConnectionLoss
-from tests.support.zookeeper import until
+from tests.support.services.zookeeper import until
 
 TOPIC = "t"
 TOPIC_ID = "1" * 32
@@ -114,7 +113,7 @@ class NodeStore:
         self.lose_session: Callable[[], None] = lambda: None
         self.hint: Callable[[], None] = lambda: None
         self.registered_as = "ours"
-        self.told: Mapping[str, str] = {}
+        self.registered_settings: Mapping[str, str] = {}
 
     def is_connected(self) -> bool:
         return self.lease
@@ -133,7 +132,7 @@ class NodeStore:
 
     async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
         del url, rack
-        self.told = settings
+        self.registered_settings = settings
         self.registered_as = "ours"
         incarnation = self.nodes.incarnations.get(self.broker_id, 0) + 1
         self.nodes.incarnations[self.broker_id] = incarnation
@@ -155,12 +154,12 @@ class NodeStore:
         return ControllerInfo(9, "http://c/9", 0)
 
     async def write_isrs(
-        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+        self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
         await self.writing.wait()
         return [self._write(name, proposal) for name, proposal in changes]
 
-    def _write(self, name: PartitionName, proposal: IsrProposal) -> IsrOutcome:
+    def _write(self, name: TopicIdPartition, proposal: IsrProposal) -> IsrOutcome:
         topic, _, partition = name
         state = self.nodes.states[topic, partition]
         self.written.append(proposal)
@@ -180,8 +179,8 @@ class NodeStore:
         return IsrWriteResult.COMMITTED, version
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> dict[PartitionName, PublishedState | None]:
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PublishedState | None]:
         if not self.lease:
             raise ConnectionLoss
         return {name: self.nodes.states.get((name[0], name[2])) for name in partitions}
@@ -216,7 +215,7 @@ class Wire:
         del timeout_ms
         leader = self._cluster.reachable(url, request.broker_id)
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=rpc.ReplicaFetchRequest)
-        answer = await leader.replica_fetch(sent)
+        answer = await leader.engine.sessions.fetch(sent)
         self._cluster.reachable(url, request.broker_id)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(answer), type=rpc.ReplicaFetchResponse)
 
@@ -248,24 +247,24 @@ class Wire:
     ) -> StagedDone:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=KeepStagedRequest)
-        return await self._keeper(url).keep(sent)
+        return await self._copies(url).keep(sent)
 
     async def drop_staged(
         self, url: str, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=DropStagedRequest)
-        return await self._keeper(url).drop(sent)
+        return await self._copies(url).drop(sent)
 
     async def read_staged(
         self, url: str, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
         del timeout_ms
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ReadStagedRequest)
-        return await self._keeper(url).read(sent)
+        return await self._copies(url).read(sent)
 
-    def _keeper(self, url: str) -> StagedCopyStore:
-        return self._cluster.reachable(url, self._broker_id).engine.copy_keeper
+    def _copies(self, url: str) -> StagedCopyStore:
+        return self._cluster.reachable(url, self._broker_id).engine.copy_store
 
     async def close(self) -> None:
         return
@@ -373,14 +372,16 @@ class SmallCluster:
         self.sequence += 1
         topics = [rpc.TopicRows(topic, topic_id, configs, rows)] if rows else []
         addresses = [
-            rpc.BrokerRow(number, f"http://b/{number}", None, self.brokers[number].incarnation)
+            rpc.BrokerRow(
+                number, f"http://b/{number}", None, self.brokers[number].state.incarnation
+            )
             for number in self.brokers
         ]
         return rpc.LeaderAndIsrRequest(
             controller_id=0,
             controller_epoch=self.controller_epoch,
             broker_id=to,
-            incarnation=self.brokers[to].incarnation,
+            incarnation=self.brokers[to].state.incarnation,
             is_init=init,
             ack_timeout_ms=1_000,
             cause="test",
@@ -393,7 +394,9 @@ class SmallCluster:
         """Send LeaderAndISR to brokers; return the codes of each."""
         return [
             self.brokers[number]
-            .leader_and_isr(self.request(number, init=init, **options))  # type: ignore[arg-type]  # options of request
+            .engine.commands.leader_and_isr(
+                self.request(number, init=init, **options)  # type: ignore[arg-type]  # options of request
+            )
             .codes
             for number in to
         ]
@@ -402,12 +405,12 @@ class SmallCluster:
         self, to: int, epoch: int, *, delete: bool = True, topic_id: str = TOPIC_ID
     ) -> int:
         """Send StopReplica for partition 0; return its code."""
-        answer = self.brokers[to].stop_replica(
+        answer = self.brokers[to].engine.commands.stop_replica(
             rpc.StopReplicaRequest(
                 controller_id=0,
                 controller_epoch=self.controller_epoch,
                 broker_id=to,
-                incarnation=self.brokers[to].incarnation,
+                incarnation=self.brokers[to].state.incarnation,
                 ack_timeout_ms=1_000,
                 cause="test",
                 delete=delete,
@@ -420,20 +423,20 @@ class SmallCluster:
         self, to: int, *records: str, acks: Acks = "all", timeout_ms: int = 5_000
     ) -> ProduceResult:
         """Produce one batch to a broker."""
-        return await self.brokers[to].produce(
+        return await self.brokers[to].engine.serving.produce(
             TOPIC, 0, batch(*records), acks=acks, timeout_ms=timeout_ms
         )
 
     async def read(self, at: int, offset: int = 0, wait_ms: int = 0) -> list[str]:
         """Return the committed values from an offset, from the batch that holds it."""
-        fetched = await self.brokers[at].fetch(
+        fetched = await self.brokers[at].engine.serving.fetch(
             TOPIC, 0, offset, max_bytes=1 << 20, min_bytes=1, wait_ms=wait_ms
         )
         return values(fetched.records)
 
     def end(self, at: int) -> int:
         """Return the log end of a replica."""
-        return self.brokers[at].replicas()[0].log_end_offset
+        return self.brokers[at].engine.replicas.describe()[0].log_end_offset
 
     def stored(self, at: int, directory: str = f"{TOPIC}-0") -> bytes:
         """Return the bytes of a replica's segments."""

@@ -1,4 +1,4 @@
-"""A broker's log directory: ownership, start and stop, strays, deletion (R1, R12, F25, S20)."""
+"""A broker's log directory: ownership, start and stop, strays, deletion (R1, R12, S20)."""
 
 from __future__ import annotations
 

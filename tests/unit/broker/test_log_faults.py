@@ -163,7 +163,7 @@ def test_a_failed_fsync_fails_the_log_for_ever(
 def test_an_append_during_a_flush_counts_for_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The durable end is what was captured before the fsync began (R4, F6)."""
+    """The durable end is what was captured before the fsync began (R4)."""
     log = open_log(tmp_path)
     log.append(batch(0))
     syncing, go_on = threading.Event(), threading.Event()

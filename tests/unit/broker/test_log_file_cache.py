@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.adapters.log.config import LogConfig
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
-from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from tests.unit.broker.log_support import batch, read_all
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline_broker.adapters.log.durable import write_checked
+from leadline_broker.adapters.log.checked_files import write_checked
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.domain.publishes import Publish, piece_epoch, publisher_id
 from tests.unit.broker.log_support import batch, open_log

@@ -170,7 +170,7 @@ def test_offsets_are_not_told_when_the_beginning_is_gone() -> None:
 def test_an_application_is_forgotten_after_its_time_only() -> None:
     log = Log()
     log.publish(1, [2])
-    log.table.heard(50_000)
+    log.table.mark_active(50_000)
 
     log.table.expire(50_000)
     assert len(log.table) == 1
@@ -182,7 +182,7 @@ def test_old_timestamps_do_not_shorten_an_application_s_time() -> None:
     table = Publishes()
     table.apply(Piece(APP, piece_epoch(0, 1), 1, 1, 0, max_timestamp=5))
 
-    table.heard(90_000)
+    table.mark_active(90_000)
     table.expire(80_000)
 
     assert len(table) == 1
@@ -219,7 +219,7 @@ def test_every_batch_is_in_the_log_once_whatever_happens(
         batch += step
         for up_to in deaths:
             log.publish(batch, counts, up_to)
-            log.table = log.replayed()  # Somebody else leads now.
+            log.table = log.replayed()  # Another broker leads now.
         log.publish(batch, counts)
         published.append((batch, counts))
         again, again_counts = data.draw(st.sampled_from(published))

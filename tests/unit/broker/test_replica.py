@@ -149,7 +149,7 @@ def test_a_leader_ignores_an_older_isr_of_its_epoch() -> None:
     assert (made.state.isr, made.state.state_version) == ((1, 2, 3), 3)
 
 
-def deposed() -> Replica:
+def stepped_down() -> Replica:
     """Return a former leader with produces that wait for two records, the ends 1 and 2."""
     made, log = leader()
     log.append([5, 5])
@@ -161,7 +161,7 @@ def deposed() -> Replica:
 
 
 def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
-    made = deposed()
+    made = stepped_down()
 
     assert acknowledged(made.on_fetched(1)) == [77]
     assert made.has_parked
@@ -171,7 +171,7 @@ def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
 
 
 def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
-    made = deposed()
+    made = stepped_down()
     diverging = FetchedRow(0, 6, 2, 5, NO_ERROR, 0, 0, diverging_epoch=5, diverging_end=1)
 
     assert failed(made.on_fetch_answer(diverging)) == [78]
@@ -180,7 +180,7 @@ def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
 
 @pytest.mark.parametrize("how", ["reset", "fenced", "unreachable"])
 def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
-    made = deposed()
+    made = stepped_down()
     reset = FetchedRow(0, 6, 2, 5, OffsetOutOfRange.code, 9, 9)
     ends = {
         "reset": lambda: made.on_fetch_answer(reset),
@@ -192,7 +192,7 @@ def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
 
 
 def test_a_caller_that_gave_up_at_a_deposed_leader_is_forgotten() -> None:
-    made = deposed()
+    made = stepped_down()
 
     made.unpark(77)
 
@@ -235,7 +235,7 @@ def test_stepping_down_fences() -> None:
 @pytest.mark.parametrize("to", [2, NO_LEADER])
 @pytest.mark.parametrize("held", [1, 2])
 def test_fenced_within_an_epoch_it_follows_by_a_grant_of_the_same(held: int, to: int) -> None:
-    """A broker whose session expired registers anew; its partition need not change for that."""
+    """A broker whose session expired registers again; its partition need not change."""
     made, _ = replica([1])
     made.on_leader_and_isr(row(held, 5), 0)
     made.step_down()

@@ -88,20 +88,20 @@ def test_an_empty_answer_brings_the_high_watermark() -> None:
     assert made.state.high_watermark == 2
 
 
-@pytest.mark.parametrize("told", [3, 4, 1000])
-def test_the_high_watermark_never_passes_the_log_end(told: int) -> None:
+@pytest.mark.parametrize("leader_high_watermark", [3, 4, 1000])
+def test_the_high_watermark_never_passes_the_log_end(leader_high_watermark: int) -> None:
     made, _ = following([1, 1, 1])
 
-    made.on_fetch_answer(answer_to(made, told))
+    made.on_fetch_answer(answer_to(made, leader_high_watermark))
 
     assert made.state.high_watermark == 3
 
 
-@pytest.mark.parametrize("told", [0, 1, 2])
-def test_the_high_watermark_never_falls(told: int) -> None:
+@pytest.mark.parametrize("leader_high_watermark", [0, 1, 2])
+def test_the_high_watermark_never_falls(leader_high_watermark: int) -> None:
     made, _ = following([1, 1, 1], high_watermark=2)
 
-    assert made.on_fetch_answer(answer_to(made, told)) == []
+    assert made.on_fetch_answer(answer_to(made, leader_high_watermark)) == []
     assert made.state.high_watermark == 2
 
 

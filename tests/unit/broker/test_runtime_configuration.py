@@ -70,7 +70,9 @@ def granted(cluster: SmallCluster, **configs: str) -> None:
     """Repeat the role of the leader, with other settings of the topic."""
     request = cluster.request(1)
     topics = [msgspec.structs.replace(topic, configs=configs) for topic in request.topics]
-    cluster.brokers[1].leader_and_isr(msgspec.structs.replace(request, topics=topics))
+    cluster.brokers[1].engine.commands.leader_and_isr(
+        msgspec.structs.replace(request, topics=topics)
+    )
 
 
 def segments(cluster: SmallCluster, number: int = 1) -> int:
@@ -152,12 +154,12 @@ async def test_retention_keeps_less(tmp_path: Path, limit: dict[str, int]) -> No
             await cluster.produce(1, "x" * 1_000)
         work = cluster.brokers[1].engine.maintenance
         await work.apply_retention()
-        assert cluster.brokers[1].replicas()[0].log_start_offset == 0
+        assert cluster.brokers[1].engine.replicas.describe()[0].log_start_offset == 0
 
         await configured(cluster, **limit)
         await work.apply_retention()
 
-        assert cluster.brokers[1].replicas()[0].log_start_offset == 3
+        assert cluster.brokers[1].engine.replicas.describe()[0].log_start_offset == 3
 
 
 async def test_less_may_be_staged_and_for_a_shorter_time(cluster: SmallCluster) -> None:
@@ -173,11 +175,11 @@ async def test_less_may_be_staged_and_for_a_shorter_time(cluster: SmallCluster) 
 
 async def test_the_load_is_told_of_a_shorter_window(cluster: SmallCluster) -> None:
     load = cluster.brokers[1].engine.load
-    begin, first = load._notes[0].at_ms, (await load.report()).window_start_ms
+    begin, first = load._samples[0].at_ms, (await load.report()).window_start_ms
 
     def moved_on() -> bool:
-        load.note()
-        return load._notes[0].at_ms > begin
+        load.sample()
+        return load._samples[0].at_ms > begin
 
     await configured(cluster, load_window_ms=100)
 
@@ -214,12 +216,12 @@ async def test_controlled_shutdown_can_be_switched_off_and_limited(cluster: Smal
 
     cluster.on_controlled_shutdown = never
     await configured(cluster, controlled_shutdown_timeout_ms=1)
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
     assert asked in ([], [1])
     asked.clear()
 
     await configured(cluster, controlled_shutdown_enable=False)
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
     assert asked == []
 
 
@@ -258,8 +260,8 @@ async def test_settings_that_were_made_before_the_start_hold(tmp_path: Path) -> 
         await cluster.start(1)
 
         assert current(cluster).message_max_bytes == 2_000
-        assert cluster.stores[1].told["log.dir"] == str(tmp_path / "1")
-        assert "message.max.bytes" not in cluster.stores[1].told
+        assert cluster.stores[1].registered_settings["log.dir"] == str(tmp_path / "1")
+        assert "message.max.bytes" not in cluster.stores[1].registered_settings
 
 
 async def test_a_slip_in_one_setting_costs_no_other(cluster: SmallCluster) -> None:
@@ -297,7 +299,7 @@ def metadata(cluster: SmallCluster, version: int, **configs: str) -> rpc.UpdateM
         cluster_id="cluster",
         controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
         broker_id=1,
-        incarnation=cluster.brokers[1].incarnation,
+        incarnation=cluster.brokers[1].state.incarnation,
         version=version,
         base_version=-1,
         full=True,
@@ -310,12 +312,14 @@ def metadata(cluster: SmallCluster, version: int, **configs: str) -> rpc.UpdateM
 async def test_a_topics_setting_that_comes_with_metadata_takes_effect(
     cluster: SmallCluster,
 ) -> None:
-    cluster.brokers[1].update_metadata(metadata(cluster, 5, **{"segment.bytes": "1024"}))
+    cluster.brokers[1].engine.commands.update_metadata(
+        metadata(cluster, 5, **{"segment.bytes": "1024"})
+    )
     for _ in range(3):
         await cluster.produce(1, "x" * 1_000)
     assert segments(cluster) == 3
 
-    cluster.brokers[1].update_metadata(metadata(cluster, 6))
+    cluster.brokers[1].engine.commands.update_metadata(metadata(cluster, 6))
     for _ in range(3):
         await cluster.produce(1, "x" * 1_000)
     assert segments(cluster) == 3
@@ -328,7 +332,7 @@ async def test_a_topics_setting_that_comes_with_the_role_again_takes_effect(
     granted(cluster, **{"max.message.bytes": "3000"})
     await cluster.produce(1, "x" * 2_000)
 
-    cluster.brokers[1].leader_and_isr(late)
+    cluster.brokers[1].engine.commands.leader_and_isr(late)
 
     partition = cluster.brokers[1].engine.replicas.named(TOPIC, 0)
     assert partition is not None
@@ -341,6 +345,8 @@ async def test_a_metadata_row_of_a_replica_elsewhere_is_no_harm(cluster: SmallCl
         "other", "2" * 32, {"segment.bytes": "1024"}, request.topics[0].partitions
     )
 
-    cluster.brokers[1].update_metadata(msgspec.structs.replace(request, topics=[other]))
+    cluster.brokers[1].engine.commands.update_metadata(
+        msgspec.structs.replace(request, topics=[other])
+    )
 
-    assert len(cluster.brokers[1].replicas()) == 1
+    assert len(cluster.brokers[1].engine.replicas.describe()) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.throttle import Throttle
@@ -21,8 +22,8 @@ from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, batch
 HOUR_MS = 3_600_000
 
 
-class Hands:
-    """A clock that is moved by hand."""
+class SettableClock:
+    """A clock that the test sets."""
 
     now = 0
 
@@ -61,12 +62,18 @@ def opening(nonce: int, *partitions: int) -> rpc.ReplicaFetchRequest:
 
 
 def all_sessions(
-    partitions: dict[tuple[str, int], Partition], clock: Hands, bytes_per_s: int = rpc.NO_THROTTLE
+    partitions: dict[tuple[str, int], Partition],
+    clock: SettableClock,
+    bytes_per_s: int = rpc.NO_THROTTLE,
 ) -> FetchSessions:
     sending = Throttle(clock, lambda _: None)
     sending.set_rate(bytes_per_s)
     return FetchSessions(
-        find=partitions.get, carry_out=lambda *_: None, clock=clock, sending=sending
+        broker_state=BrokerState(1, lambda: True),
+        find=partitions.get,
+        execute=lambda *_: None,
+        clock=clock,
+        sending=sending,
     )
 
 
@@ -85,31 +92,31 @@ async def test_moving_replicas_come_last_and_within_the_throttle(tmp_path: Path)
             stamp(data, next(parse_headers(data)), offset, 0)
             partition.log.append(data)
     size = moving.log.size_bytes // 10
-    clock = Hands()
+    clock = SettableClock()
     sessions = all_sessions({p.key: p for p in (moving, normal)}, clock, 10 * size)
     small = msgspec.structs.replace(opening(1, 0, 1), max_bytes=size)
     request = msgspec.structs.replace(opening(2, 0, 1), max_bytes=100 * size, wait_ms=5)
 
     free = all_sessions({p.key: p for p in (moving, normal)}, clock)
-    assert sizes(await free.fetch(small, 1)) == {1: size}
+    assert sizes(await free.fetch(small)) == {1: size}
     free.close_all()
 
-    assert sizes(await sessions.fetch(request, 1)) == {1: 10 * size}
+    assert sizes(await sessions.fetch(request)) == {1: 10 * size}
 
     clock.now = 500
     again = msgspec.structs.replace(request, nonce=3, topics=[])
-    assert sizes(await sessions.fetch(again, 1)) == {0: 5 * size}
+    assert sizes(await sessions.fetch(again)) == {0: 5 * size}
 
     stated = [rpc.FetchTopic(TOPIC_ID, [rpc.FetchRow(0, 0, 5, 0)])]
     again = msgspec.structs.replace(request, nonce=4, topics=stated)
-    assert sizes(await sessions.fetch(again, 1)) == {}
+    assert sizes(await sessions.fetch(again)) == {}
 
 
 async def test_appends_do_not_wake_a_follower_that_is_held_back(tmp_path: Path) -> None:
     moving = led(tmp_path, 0, moving=True)
-    sessions = all_sessions({moving.key: moving}, Hands(), 0)
+    sessions = all_sessions({moving.key: moving}, SettableClock(), 0)
     request = msgspec.structs.replace(opening(1, 0), wait_ms=60_000)
-    parked = asyncio.ensure_future(sessions.fetch(request, 1))
+    parked = asyncio.ensure_future(sessions.fetch(request))
     await asyncio.sleep(0)
 
     moving.appended(1_000)
@@ -123,14 +130,14 @@ async def test_appends_do_not_wake_a_follower_that_is_held_back(tmp_path: Path) 
 async def test_a_session_that_was_left_behind_is_closed_in_time(tmp_path: Path) -> None:
     """The follower left it for a new one and no longer follows one of its partitions."""
     partitions = {(TOPIC_ID, number): led(tmp_path, number) for number in (0, 1)}
-    clock = Hands()
+    clock = SettableClock()
     sessions = all_sessions(partitions, clock)
-    await sessions.fetch(opening(1, 0, 1), incarnation=1)
-    await sessions.fetch(opening(2, 0), incarnation=1)
+    await sessions.fetch(opening(1, 0, 1))
+    await sessions.fetch(opening(2, 0))
     assert len(sessions) == 2
 
     clock.now = HOUR_MS
-    await sessions.fetch(opening(3, 0), incarnation=1)
+    await sessions.fetch(opening(3, 0))
 
     assert len(sessions) == 1
     assert partitions[TOPIC_ID, 1].subscribers is None

@@ -1,4 +1,4 @@
-"""Reading from an in-sync follower, for whoever says that any replica will do (seed 4)."""
+"""Reading from an in-sync follower (Leader election in ZooKeeper)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.runtime.serving.views import FetchedData
+from leadline_broker.runtime.serving.serving import FetchedData
 from leadline_client.errors import FencedLeaderEpoch, NotLeader, OffsetNotAvailable
 from leadline_common import rpc
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three, values
@@ -22,12 +22,12 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
 
 def tell(cluster: SmallCluster, broker: int, isr: Sequence[int], epoch: int = 0) -> None:
     """Give a broker metadata with this ISR."""
-    cluster.brokers[broker].update_metadata(
+    cluster.brokers[broker].engine.commands.update_metadata(
         rpc.UpdateMetadataRequest(
             cluster_id="cluster",
             controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
             broker_id=broker,
-            incarnation=cluster.brokers[broker].incarnation,
+            incarnation=cluster.brokers[broker].state.incarnation,
             version=cluster.brokers[broker].metadata.version + 1,
             base_version=-1,
             full=True,
@@ -46,7 +46,7 @@ def tell(cluster: SmallCluster, broker: int, isr: Sequence[int], epoch: int = 0)
 
 
 async def read(cluster: SmallCluster, offset: int, epoch: int | None = None) -> FetchedData:
-    return await cluster.brokers[2].fetch(
+    return await cluster.brokers[2].engine.serving.fetch(
         TOPIC,
         0,
         offset,
@@ -100,7 +100,9 @@ async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_a
             await cluster.produce(1, f"{number}" * 600)
         tell(cluster, 2, isr=(1, 2, 3))
         follower = cluster.brokers[2]
-        await cluster.until(lambda: follower.replicas()[0].log_start_offset > 0, "it deletes")
+        await cluster.until(
+            lambda: follower.engine.replicas.describe()[0].log_start_offset > 0, "it deletes"
+        )
 
         with pytest.raises(OffsetNotAvailable):
             await read(cluster, 0)

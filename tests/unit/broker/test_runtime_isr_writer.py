@@ -1,4 +1,4 @@
-"""The writer of ISR changes: what it may still write, and for whom (R7, R9)."""
+"""The ISR writer: which proposals it may still write, and for which replicas (R7, R9)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leadline_broker.domain.effects import Effect, IsrProposal, ReadState, WriteIsr
-from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
-from leadline_broker.domain.state import PublishedState
-from leadline_broker.runtime.ports import IsrOutcome, Log, PartitionName
+from leadline_broker.domain.state import PublishedState, TopicIdPartition
+from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_common import rpc
 from leadline_common.settings import BrokerSettings
-from tests.support.zookeeper import until
+from tests.support.services.zookeeper import until
 from tests.unit.broker.log_support import batch, open_log
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, NodeStore, StateNodes
 
@@ -39,7 +39,7 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
     shrink = IsrProposal(1, leader_epoch=0, isr=(1,), eligible=(), state_version=0)
     writer = IsrWriter(
         store,
-        carry_out=lambda *_: None,
+        execute=lambda *_: None,
         on_committed=lambda *_: None,
         on_stepped_down=lambda _: None,
     )
@@ -60,7 +60,7 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
 class ConflictingStore(NodeStore):
     """One whose transactions are refused for another reason than the state node's version."""
 
-    def _write(self, name: PartitionName, proposal: IsrProposal) -> IsrOutcome:
+    def _write(self, name: TopicIdPartition, proposal: IsrProposal) -> IsrOutcome:
         del name
         self.written.append(proposal)
         return IsrWriteResult.CONFLICT, -1
@@ -71,7 +71,7 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
     partition = made(tmp_path, 0)
     partition.replica.on_leader_and_isr(rpc.PartitionRow(0, 1, 0, (1, 2), (1, 2), 0), 0)
 
-    def carry_out(_: Partition, effects: Sequence[Effect]) -> None:
+    def execute(_: Partition, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, WriteIsr):
                 writer.write(partition, effect.proposal)
@@ -80,12 +80,12 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
 
     writer = IsrWriter(
         store,
-        carry_out=carry_out,
+        execute=execute,
         on_committed=lambda *_: None,
         on_stepped_down=lambda _: None,
     )
     partition.log.append(batch(0))
-    carry_out(partition, partition.replica.maybe_change_isr(1_000_000))
+    execute(partition, partition.replica.maybe_change_isr(1_000_000))
 
     running = asyncio.create_task(writer.run())
     for _ in range(1_000):
@@ -101,8 +101,8 @@ class MisspeltStore(NodeStore):
     is_misspelt = True
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> dict[PartitionName, PublishedState | None]:
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PublishedState | None]:
         found = await super().read_states(partitions)
         if self.is_misspelt:
             found.pop((TOPIC, TOPIC_ID, 0), None)
@@ -118,7 +118,7 @@ async def test_a_state_that_cannot_be_read_is_asked_for_until_it_can(tmp_path: P
         partition.replica.on_leader_and_isr(rpc.PartitionRow(number, 1, 0, (1, 2), (1, 2), 0), 0)
     writer = IsrWriter(
         store,
-        carry_out=lambda *_: None,
+        execute=lambda *_: None,
         on_committed=lambda *_: None,
         on_stepped_down=lambda _: None,
     )

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leadline_broker.runtime.serving.load import LoadMeter
-from leadline_broker.runtime.serving.views import ReplicaLoad
-from leadline_common.clock import ManualClock
+from leadline_broker.runtime.serving.load import LoadMeter, ReplicaLoad
+from tests.support.manual_clock import ManualClock
 from tests.unit.broker.small_cluster import SmallCluster, batch, three
 
 WINDOW_MS = 60_000
@@ -61,17 +60,17 @@ async def test_only_what_is_in_the_window_counts(cluster: SmallCluster) -> None:
     load = meter(cluster, 1, clock)
     await cluster.produce(1, "v")
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
     await cluster.produce(1, "v")
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
     assert (await row(load)).records_in == 2
 
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
     assert (await row(load)).records_in == 1
     clock.advance(WINDOW_MS // 2)
-    load.note()
+    load.sample()
 
     assert (await row(load)).records_in == 0
     assert (await row(load)).size_bytes == 2 * SIZE
@@ -82,9 +81,9 @@ async def test_the_window_and_the_disk_are_told(cluster: SmallCluster) -> None:
     load = meter(cluster, 1, clock)
     clock.advance(1_500)
 
-    told = await load.report()
+    report = await load.report()
 
-    assert told.window_end_ms == clock.wall_ms()
-    assert told.window_end_ms - told.window_start_ms == 1_500
-    assert 0 < told.disk_free_bytes <= told.disk_total_bytes
-    assert told.broker_id == 1
+    assert report.window_end_ms == clock.wall_ms()
+    assert report.window_end_ms - report.window_start_ms == 1_500
+    assert 0 < report.disk_free_bytes <= report.disk_total_bytes
+    assert report.broker_id == 1

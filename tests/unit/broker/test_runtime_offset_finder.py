@@ -47,12 +47,12 @@ def tell_metadata(cluster: SmallCluster, *to: int, version: int = 1) -> None:
     """Send UpdateMetadata with what is published."""
     for number in to:
         grant = cluster.request(number, partitions=(0, 1, 2))
-        cluster.brokers[number].update_metadata(
+        cluster.brokers[number].engine.commands.update_metadata(
             rpc.UpdateMetadataRequest(
                 "cluster",
                 rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
                 number,
-                cluster.brokers[number].incarnation,
+                cluster.brokers[number].state.incarnation,
                 version,
                 0,
                 True,
@@ -70,7 +70,9 @@ async def ask(broker: Broker, question: BulkQuestion) -> list[PartitionAnswer]:
 
 async def produce(cluster: SmallCluster, partition: int, *values: str) -> None:
     leader = cluster.brokers[cluster.nodes.states[TOPIC, partition].leader]
-    await leader.produce(TOPIC, partition, batch(*values), acks="all", timeout_ms=5_000)
+    await leader.engine.serving.produce(
+        TOPIC, partition, batch(*values), acks="all", timeout_ms=5_000
+    )
 
 
 def watermarks(rows: list[PartitionAnswer]) -> list[int | None]:
@@ -131,7 +133,8 @@ async def test_a_leader_that_has_moved_is_followed(cluster: SmallCluster) -> Non
     cluster.grant(2, 3, partitions=(1,))
     tell_metadata(cluster, 2, 3, version=2)
     await cluster.until(
-        lambda: cluster.brokers[3].replicas()[1].high_watermark == 1, "the new leader knows"
+        lambda: cluster.brokers[3].engine.replicas.describe()[1].high_watermark == 1,
+        "the new leader knows",
     )
 
     rows = await ask(cluster.brokers[1], BulkQuestion(partitions=[PartitionQuestion(TOPIC, 1)]))
@@ -260,7 +263,7 @@ async def test_a_leader_has_longer_for_many_times(
     async def offsets(url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
         del url
         given.append(timeout_ms)
-        return BulkAnswer([PartitionAnswer(*one.name) for one in question.partitions])
+        return BulkAnswer([PartitionAnswer(*one.topic_partition) for one in question.partitions])
 
     monkeypatch.setattr(peers, "offsets", offsets)
     for number in (1, 1_000):

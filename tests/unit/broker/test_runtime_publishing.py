@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, piece_epoch, publisher_id
-from leadline_broker.runtime.serving.views import PublishedBatch, StagedUpload
 from leadline_broker.runtime.staging import publishing
+from leadline_broker.runtime.staging.publishing import PublishedBatch
+from leadline_broker.runtime.staging.staging import StagingResult
 from leadline_client.batches import crc_matches, parse_headers, stamp_producer
 from leadline_client.errors import (
     BodyTooLarge,
@@ -43,7 +44,7 @@ async def stage(cluster: SmallCluster, to: int, *uploads: str) -> list[str]:
     ids = []
     for text in uploads:
         data = b"".join(batch(*word) for word in text.split())
-        upload: StagedUpload = await cluster.brokers[to].engine.staging.stage(TOPIC, 0, data)
+        upload: StagingResult = await cluster.brokers[to].engine.staging.stage(TOPIC, 0, data)
         ids.append(upload.staged_id)
     return ids
 
@@ -325,7 +326,7 @@ async def test_nobody_else_may_write_as_an_application(cluster: SmallCluster) ->
     forged = batch("x", producer=(FIRST_PUBLISHER_ID + 5, 0, 0))
 
     with pytest.raises(InvalidRequest):
-        await cluster.brokers[1].produce(TOPIC, 0, forged, acks="1", timeout_ms=10)
+        await cluster.brokers[1].engine.serving.produce(TOPIC, 0, forged, acks="1", timeout_ms=10)
 
     assert cluster.end(1) == 0
 

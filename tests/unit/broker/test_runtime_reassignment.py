@@ -48,7 +48,7 @@ def moving(cluster: SmallCluster, leader: int = 1) -> list[rpc.MovingRow]:
 
 
 async def throttled(cluster: SmallCluster, bytes_per_s: int) -> None:
-    """Set the throttle, and wait until every broker has heard of it."""
+    """Set the throttle, and wait until every broker has applied it."""
     cluster.moving_bytes_per_s = bytes_per_s
     engines = [broker.engine for broker in cluster.brokers.values()]
     await cluster.until(
@@ -82,7 +82,7 @@ async def test_the_last_step_moves_leadership_and_deletes_what_is_left(
 
     shrink(cluster)
 
-    assert cluster.brokers[1].replicas() == []
+    assert cluster.brokers[1].engine.replicas.describe() == []
     assert not (cluster.root / "1" / "t-0").exists()
     with pytest.raises(UnknownTopic):
         await cluster.produce(1, "refused")
@@ -115,7 +115,7 @@ async def test_a_replica_that_is_dropped_while_it_fetches_leaves_no_trace(
     assert cluster.stop_replica(4, 1) == NO_ERROR
     await cluster.produce(1, "b")
 
-    assert cluster.brokers[4].replicas() == []
+    assert cluster.brokers[4].engine.replicas.describe() == []
     assert not (cluster.root / "4" / "t-0").exists()
     led = cluster.brokers[1].engine.replicas.named("t", 0)
     assert led is not None
@@ -132,7 +132,7 @@ async def test_a_replica_that_is_dropped_while_it_is_held_back_can_come_again(
     cluster.grant(1, 2, 3)
     assert cluster.stop_replica(4, 1) == NO_ERROR
     await throttled(cluster, rpc.NO_THROTTLE)
-    assert cluster.brokers[4].replicas() == []
+    assert cluster.brokers[4].engine.replicas.describe() == []
 
     cluster.publish(1, 2, (1, 2, 3))
     expand(cluster)
@@ -178,10 +178,10 @@ async def test_a_grant_that_was_overtaken_brings_no_replica_back(cluster: SmallC
     cluster.publish(2, 1, (2, 3))
     cluster.grant(1, init=True, partitions=())
 
-    codes = cluster.brokers[1].leader_and_isr(late).codes
+    codes = cluster.brokers[1].engine.commands.leader_and_isr(late).codes
 
     assert codes == [[FencedLeaderEpoch.code]]
-    assert cluster.brokers[1].replicas() == []
+    assert cluster.brokers[1].engine.replicas.describe() == []
 
 
 async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallCluster) -> None:
@@ -189,7 +189,7 @@ async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallC
     await cluster.until(lambda: cluster.end(3) == 1, "3 has it")
 
     assert cluster.stop_replica(3, 0, delete=False) == NO_ERROR
-    assert cluster.brokers[3].replicas()[0].role == "fenced"
+    assert cluster.brokers[3].engine.replicas.describe()[0].role == "fenced"
     cluster.grant(3)
 
     await cluster.produce(1, "b")
@@ -217,12 +217,12 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
 
 @pytest.mark.parametrize("side", ["sending", "receiving"])
 async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, side: str) -> None:
-    """The controller tells both; one that has not heard yet must not make the other useless."""
+    """The controller sets both; a side without the rate must not disable the other."""
     broker = cluster.brokers[1 if side == "sending" else 4]
     throttle = getattr(broker.engine.throttle, side)
     await cluster.produce(1, "a")
     throttle.set_rate(0)
-    broker._heartbeats._heard = lambda _: None
+    broker.engine.heartbeats._on_response = lambda _: None
 
     expand(cluster)
     broker.engine.throttle._hold(held=False)
@@ -238,33 +238,33 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
 ) -> None:
     """Its order to add a replica is quicker than the answer to a heartbeat."""
     broker = cluster.brokers[1]
-    heartbeats, heard = broker._heartbeats, broker._heard
+    heartbeats, on_response = broker.engine.heartbeats, broker.engine.on_heartbeat_response
     throttle = broker.engine.throttle
-    heartbeats._heard = lambda _: None
+    heartbeats._on_response = lambda _: None
     await cluster.produce(1, "a")
-    throttle.asking()
+    throttle.on_heartbeat_sent()
 
     expand(cluster)
-    heard(rpc.HeartbeatResponse(0, 1))
+    on_response(rpc.HeartbeatResponse(0, 1))
     assert throttle.sending.held, "the answer to a heartbeat from before the order"
     await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
-    heartbeats._heard = heard
-    heartbeats.hurry()
+    heartbeats._on_response = on_response
+    heartbeats.trigger()
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
     assert not throttle.sending.held
 
 
-async def test_the_throttle_of_a_deposed_controller_is_not_heard(cluster: SmallCluster) -> None:
+async def test_the_throttle_of_a_former_controller_is_ignored(cluster: SmallCluster) -> None:
     cluster.controller_epoch = 7
     cluster.grant(1)
     broker = cluster.brokers[1]
 
-    broker._heard(rpc.HeartbeatResponse(0, 6, 1_000))
+    broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 6, 1_000))
     assert broker.engine.throttle.bytes_per_s == rpc.NO_THROTTLE
 
-    broker._heard(rpc.HeartbeatResponse(0, 7, 1_000))
+    broker.engine.on_heartbeat_response(rpc.HeartbeatResponse(0, 7, 1_000))
     assert broker.engine.throttle.bytes_per_s == 1_000
 
 
@@ -275,7 +275,7 @@ async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
 
     def value(number: int, name: str) -> float:
-        counter = getattr(cluster.brokers[number]._means.metrics, name)
+        counter = getattr(cluster.brokers[number]._dependencies.metrics, name)
         return float(counter._value.get())
 
     assert value(1, "_moved_out") == value(4, "_moved_in") == size

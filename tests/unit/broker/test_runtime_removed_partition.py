@@ -55,7 +55,7 @@ async def test_its_replica_follows_the_new_one_from_nothing(cluster: SmallCluste
 
 
 async def test_what_was_set_aside_is_not_brought_back(cluster: SmallCluster) -> None:
-    """It came back between the removal and the addition, so that nobody knew its replica."""
+    """It came back between the removal and the addition, so that no broker knew its replica."""
     await cluster.start(2)
     cluster.grant(2, init=True, partitions=())
     remake(cluster, 2, (2,))
@@ -68,7 +68,7 @@ async def test_what_was_set_aside_of_this_very_partition_is_brought_back(
 ) -> None:
     await cluster.start(2)
     cluster.grant(2, init=True, partitions=())
-    assert cluster.brokers[2].replicas() == []
+    assert cluster.brokers[2].engine.replicas.describe() == []
     cluster.publish(1, 1, (1,))
     cluster.grant(2, replicas=(2, 1))
     assert cluster.end(2) == 1

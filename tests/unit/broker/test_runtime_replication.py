@@ -87,7 +87,7 @@ async def test_an_isr_write_of_unknown_outcome_is_settled_by_reading(
     await cluster.produce(1, "a")
 
     assert isr(cluster) == (1, 2)
-    assert cluster.brokers[1].replicas()[0].isr == (1, 2)
+    assert cluster.brokers[1].engine.replicas.describe()[0].isr == (1, 2)
 
 
 async def test_a_leader_that_was_succeeded_steps_down_by_what_it_reads(
@@ -100,7 +100,7 @@ async def test_a_leader_that_was_succeeded_steps_down_by_what_it_reads(
     with pytest.raises(LeadershipLost):
         await produce
 
-    assert cluster.brokers[1].replicas()[0].role == "fenced"
+    assert cluster.brokers[1].engine.replicas.describe()[0].role == "fenced"
     await cluster.until(
         lambda: cluster.wires[1].heartbeats[-1].replicas == 0, "the heartbeat tells it"
     )
@@ -128,7 +128,9 @@ async def test_followers_learn_the_high_watermark(cluster: SmallCluster) -> None
     await cluster.produce(1, "a")
 
     await cluster.until(
-        lambda: all(b.replicas()[0].high_watermark == 1 for b in cluster.brokers.values()),
+        lambda: all(
+            b.engine.replicas.describe()[0].high_watermark == 1 for b in cluster.brokers.values()
+        ),
         "everybody knows the high watermark",
     )
 
@@ -139,7 +141,7 @@ async def test_partitions_added_to_a_parked_fetcher_do_not_wait_for_it(tmp_path:
         cluster.publish(1, 0, (1, 2, 3), partition=1)
         cluster.grant(1, 2, 3, partitions=(1,))
 
-        result = await cluster.brokers[1].produce(
+        result = await cluster.brokers[1].engine.serving.produce(
             TOPIC, 1, batch("b"), acks="all", timeout_ms=10_000
         )
 
@@ -163,7 +165,9 @@ async def test_what_does_not_fit_comes_with_the_next_answer(cluster: SmallCluste
     cluster.publish(1, 0, (1, 2, 3), partition=1)
     cluster.grant(1, 2, 3, partitions=(1,))
     for partition in (0, 1):
-        await cluster.brokers[1].produce(TOPIC, partition, batch("a"), acks="all", timeout_ms=5_000)
+        await cluster.brokers[1].engine.serving.produce(
+            TOPIC, partition, batch("a"), acks="all", timeout_ms=5_000
+        )
     session = Session(cluster)
 
     first = await session.ask(
@@ -217,7 +221,7 @@ async def test_an_unknown_partition_is_named_in_the_answer(cluster: SmallCluster
 
 
 class Session:
-    """A follower's session with broker 1, spoken by hand as broker 3 (which is cut off)."""
+    """A follower's session with broker 1 as broker 3, which is cut off."""
 
     FIRST = 1_000_000
 
@@ -234,7 +238,7 @@ class Session:
         wait_ms: int = 1,
     ) -> rpc.ReplicaFetchResponse:
         """Send the request number `step` of the session; number 0 opens it."""
-        return await self._leader.replica_fetch(
+        return await self._leader.engine.sessions.fetch(
             rpc.ReplicaFetchRequest(
                 broker_id=3,
                 incarnation=1,

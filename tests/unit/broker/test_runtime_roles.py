@@ -40,7 +40,7 @@ def metadata(
         cluster_id="cluster",
         controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
         broker_id=1,
-        incarnation=cluster.brokers[1].incarnation,
+        incarnation=cluster.brokers[1].state.incarnation,
         version=version,
         base_version=base,
         full=base < 0,
@@ -52,7 +52,7 @@ def metadata(
 
 async def test_roles_are_told_in_heartbeats(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
-    broker.update_metadata(metadata(cluster, 5))
+    broker.engine.commands.update_metadata(metadata(cluster, 5))
     expected = rpc.digest_of([(TOPIC_ID, 0, 0)])
 
     await cluster.until(
@@ -67,15 +67,15 @@ async def test_roles_are_told_in_heartbeats(cluster: SmallCluster) -> None:
 
 async def test_a_grant_for_another_incarnation_is_refused(cluster: SmallCluster) -> None:
     request = cluster.request(1)
-    cluster.brokers[1]._standing.incarnation += 1
+    cluster.brokers[1].state.incarnation += 1
 
     with pytest.raises(StaleIncarnation):
-        cluster.brokers[1].leader_and_isr(request)
+        cluster.brokers[1].engine.commands.leader_and_isr(request)
 
 
 async def test_a_grant_for_another_broker_is_refused(cluster: SmallCluster) -> None:
     with pytest.raises(InvalidRequest):
-        cluster.brokers[1].leader_and_isr(cluster.request(2))
+        cluster.brokers[1].engine.commands.leader_and_isr(cluster.request(2))
 
 
 async def test_a_deposed_controller_is_refused_even_after_a_restart(
@@ -111,7 +111,7 @@ async def test_a_partition_that_is_not_assigned_here_is_not_started(
     codes = cluster.grant(1, partitions=(1,), replicas=(2, 3))
 
     assert codes == [[[InvalidRequest.code]]]
-    assert len(cluster.brokers[1].replicas()) == 1
+    assert len(cluster.brokers[1].engine.replicas.describe()) == 1
 
 
 async def test_a_full_grant_that_was_overtaken_sets_nothing_aside(cluster: SmallCluster) -> None:
@@ -121,10 +121,10 @@ async def test_a_full_grant_that_was_overtaken_sets_nothing_aside(cluster: Small
     newer = msgspec.structs.replace(cluster.request(1), sequence=8)
     late = msgspec.structs.replace(cluster.request(1, init=True, partitions=()), sequence=7)
 
-    broker.leader_and_isr(newer)
-    broker.leader_and_isr(late)
+    broker.engine.commands.leader_and_isr(newer)
+    broker.engine.commands.leader_and_isr(late)
 
-    assert len(broker.replicas()) == 1
+    assert len(broker.engine.replicas.describe()) == 1
     assert (await cluster.produce(1, "w")).base_offset == 1
 
 
@@ -136,7 +136,7 @@ async def test_what_the_full_grant_does_not_name_is_set_aside_and_comes_back(
 
     cluster.grant(1, init=True, partitions=())
 
-    assert cluster.brokers[1].replicas() == []
+    assert cluster.brokers[1].engine.replicas.describe() == []
     assert cluster.stored(1) == b""
     assert cluster.stored(1, f"{TOPIC}-0.{TOPIC_ID}-stray") == before
     cluster.grant(1)
@@ -166,7 +166,7 @@ async def test_a_stopped_replica_is_deleted_and_a_late_grant_does_not_bring_it_b
 
     assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
 
-    assert cluster.brokers[1].replicas() == []
+    assert cluster.brokers[1].engine.replicas.describe() == []
     assert cluster.stored(1) == b""
     assert cluster.grant(1) == [[[FencedLeaderEpoch.code]]]
     assert cluster.stop_replica(1, 0) == rpc.NO_ERROR
@@ -178,7 +178,7 @@ async def test_an_old_order_to_stop_is_refused(cluster: SmallCluster) -> None:
 
     assert cluster.stop_replica(1, 3) == FencedLeaderEpoch.code
     assert cluster.stop_replica(1, 9, topic_id=OTHER_ID) == rpc.NO_ERROR
-    assert len(cluster.brokers[1].replicas()) == 1
+    assert len(cluster.brokers[1].engine.replicas.describe()) == 1
 
 
 async def test_a_produce_that_waits_survives_a_move_of_the_leader(cluster: SmallCluster) -> None:
@@ -194,7 +194,8 @@ async def test_a_produce_that_waits_survives_a_move_of_the_leader(cluster: Small
 
     assert (await produce).base_offset == 0
     await cluster.until(
-        lambda: cluster.brokers[1].replicas()[0].role == "fenced", "the replica is stopped"
+        lambda: cluster.brokers[1].engine.replicas.describe()[0].role == "fenced",
+        "the replica is stopped",
     )
 
 
@@ -221,8 +222,8 @@ async def test_a_lost_session_fences_until_the_next_incarnation_is_granted(
 
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
-    assert cluster.brokers[1].replicas()[0].role == "fenced"
-    await cluster.until(lambda: cluster.brokers[1].incarnation == 2, "it registers anew")
+    assert cluster.brokers[1].engine.replicas.describe()[0].role == "fenced"
+    await cluster.until(lambda: cluster.brokers[1].state.incarnation == 2, "it registers again")
     with pytest.raises(BrokerFenced):
         await cluster.produce(1, "w")
     cluster.publish(1, 1, (1, 2, 3))
@@ -245,8 +246,8 @@ async def test_a_registration_that_is_gone_is_made_anew(cluster: SmallCluster) -
 
     cluster.stores[1].hint()
 
-    await cluster.until(lambda: cluster.brokers[1].incarnation == 2, "it registers anew")
-    assert not cluster.brokers[1].granted
+    await cluster.until(lambda: cluster.brokers[1].state.incarnation == 2, "it registers again")
+    assert not cluster.brokers[1].state.granted
 
 
 async def test_a_restart_keeps_records_and_high_watermark(cluster: SmallCluster) -> None:
@@ -255,15 +256,15 @@ async def test_a_restart_keeps_records_and_high_watermark(cluster: SmallCluster)
 
     await cluster.start(1)
 
-    row = cluster.brokers[1].replicas()[0]
+    row = cluster.brokers[1].engine.replicas.describe()[0]
     assert (row.role, row.log_end_offset, row.high_watermark) == ("fenced", 1, 1)
-    assert cluster.brokers[1].incarnation == 2
+    assert cluster.brokers[1].state.incarnation == 2
 
 
 async def test_metadata_is_the_document_of_the_design(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
 
-    broker.update_metadata(metadata(cluster, 5))
+    broker.engine.commands.update_metadata(metadata(cluster, 5))
 
     assert json.loads(broker.metadata.document()) == {
         "cluster_id": "cluster",
@@ -277,13 +278,13 @@ async def test_metadata_is_the_document_of_the_design(cluster: SmallCluster) -> 
 
 async def test_metadata_takes_deltas_on_its_own_version_only(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
-    broker.update_metadata(metadata(cluster, 5))
+    broker.engine.commands.update_metadata(metadata(cluster, 5))
 
     with pytest.raises(StaleVersion):
-        broker.update_metadata(metadata(cluster, 8, base=4))
+        broker.engine.commands.update_metadata(metadata(cluster, 8, base=4))
     with pytest.raises(StaleVersion):
-        broker.update_metadata(metadata(cluster, 4))
-    broker.update_metadata(metadata(cluster, 8, base=5, partitions=2))
+        broker.engine.commands.update_metadata(metadata(cluster, 4))
+    broker.engine.commands.update_metadata(metadata(cluster, 8, base=5, partitions=2))
 
     assert broker.metadata.version == 8
     assert broker.metadata.partition_numbers(TOPIC) == [0, 1]
@@ -291,18 +292,20 @@ async def test_metadata_takes_deltas_on_its_own_version_only(cluster: SmallClust
 
 async def test_whoever_waits_for_newer_metadata_gets_it(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
-    broker.update_metadata(metadata(cluster, 5))
+    broker.engine.commands.update_metadata(metadata(cluster, 5))
     waiting = asyncio.create_task(broker.metadata.wait_newer(5, 60_000))
     await asyncio.sleep(0)
 
-    broker.update_metadata(metadata(cluster, 6))
+    broker.engine.commands.update_metadata(metadata(cluster, 6))
 
     assert await asyncio.wait_for(waiting, 5)
     assert not await broker.metadata.wait_newer(6, 1)
 
 
 async def test_producer_ids_are_never_given_twice(cluster: SmallCluster) -> None:
-    given = [await cluster.brokers[number].allocate_producer_id() for number in (1, 2, 1, 2, 3)]
+    given = [
+        await cluster.brokers[number].engine.producer_ids.allocate() for number in (1, 2, 1, 2, 3)
+    ]
 
     assert len({identity for identity, _ in given}) == 5
     assert {epoch for _, epoch in given} == {0}
@@ -320,7 +323,7 @@ async def test_a_topics_own_segment_size_is_obeyed(cluster: SmallCluster) -> Non
     cluster.grant(1, 2, 3, init=True, **{"segment.bytes": "1024"})
     for number in range(4):
         await cluster.produce(1, f"{number}" * 600)
-    assert len(segments(cluster.brokers[1].replicas()[0].log_dir)) == 4
+    assert len(segments(cluster.brokers[1].engine.replicas.describe()[0].log_dir)) == 4
 
 
 def segments(log_dir: str) -> list[Path]:

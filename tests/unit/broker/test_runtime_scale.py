@@ -49,7 +49,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
     """Broker 1 alone, with its 10,000 replicas."""
     async with SmallCluster(tmp_path) as running:
         await running.start(1)
-        answer = running.brokers[1].leader_and_isr(grant(1, 1))
+        answer = running.brokers[1].engine.commands.leader_and_isr(grant(1, 1))
         assert all(code == rpc.NO_ERROR for codes in answer.codes for code in codes)
         yield running
 
@@ -76,7 +76,7 @@ def request(nonce: int, topics: list[rpc.FetchTopic]) -> rpc.ReplicaFetchRequest
 async def test_a_grant_makes_no_files_and_no_tasks_of_its_own(cluster: SmallCluster) -> None:
     files = [path.name for path in (cluster.root / "1").iterdir() if path.is_dir()]
 
-    assert len(cluster.brokers[1].replicas()) == PARTITIONS
+    assert len(cluster.brokers[1].engine.replicas.describe()) == PARTITIONS
     assert files == []
     assert len(asyncio.all_tasks()) <= TASKS_OF_A_BROKER
 
@@ -100,11 +100,11 @@ async def test_the_digest_sums_up_every_role(cluster: SmallCluster) -> None:
 
 async def test_only_the_partition_with_news_is_answered(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
-    await broker.replica_fetch(request(1, led_rows()))
-    assert (await broker.replica_fetch(request(2, []))).topics == []
+    await broker.engine.sessions.fetch(request(1, led_rows()))
+    assert (await broker.engine.sessions.fetch(request(2, []))).topics == []
 
-    await broker.produce("t7", 3, batch("v"), acks="1", timeout_ms=10)
-    answer = await broker.replica_fetch(request(3, []))
+    await broker.engine.serving.produce("t7", 3, batch("v"), acks="1", timeout_ms=10)
+    answer = await broker.engine.sessions.fetch(request(3, []))
 
     assert [(topic.topic_id, len(topic.partitions)) for topic in answer.topics] == [
         (topic_id(7), 1)

@@ -49,7 +49,10 @@ async def test_an_acknowledged_record_is_on_every_replica(cluster: SmallCluster)
 async def test_an_acknowledged_record_is_durable_everywhere(cluster: SmallCluster) -> None:
     await cluster.produce(1, "v")
 
-    durable = [broker.replicas()[0].durable_end_offset for broker in cluster.brokers.values()]
+    durable = [
+        broker.engine.replicas.describe()[0].durable_end_offset
+        for broker in cluster.brokers.values()
+    ]
     assert durable == [1, 1, 1]
 
 
@@ -80,7 +83,9 @@ async def test_a_follower_refuses_and_says_who_leads(cluster: SmallCluster) -> N
 
 async def test_an_unknown_topic_is_refused(cluster: SmallCluster) -> None:
     with pytest.raises(UnknownTopic):
-        await cluster.brokers[1].produce("no", 0, batch("v"), acks="1", timeout_ms=10)
+        await cluster.brokers[1].engine.serving.produce(
+            "no", 0, batch("v"), acks="1", timeout_ms=10
+        )
 
 
 @pytest.mark.parametrize(("stated", "error"), [(-1, FencedLeaderEpoch), (7, UnknownLeaderEpoch)])
@@ -88,7 +93,7 @@ async def test_a_stated_epoch_must_be_the_leader_s(
     cluster: SmallCluster, stated: int, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
-        await cluster.brokers[1].produce(
+        await cluster.brokers[1].engine.serving.produce(
             TOPIC, 0, batch("v"), acks="1", timeout_ms=10, leader_epoch=stated
         )
 
@@ -197,20 +202,28 @@ async def test_a_fetch_tells_where_to_read_on(cluster: SmallCluster) -> None:
     await cluster.produce(1, "a", "b")
     await cluster.produce(1, "c")
 
-    first = await cluster.brokers[1].fetch(TOPIC, 0, 1, max_bytes=1, min_bytes=1, wait_ms=0)
+    first = await cluster.brokers[1].engine.serving.fetch(
+        TOPIC, 0, 1, max_bytes=1, min_bytes=1, wait_ms=0
+    )
 
     assert (first.next_offset, first.high_watermark, first.leader_epoch) == (2, 3, 0)
     assert (
-        await cluster.brokers[1].fetch(TOPIC, 0, 3, max_bytes=1, min_bytes=1, wait_ms=0)
+        await cluster.brokers[1].engine.serving.fetch(
+            TOPIC, 0, 3, max_bytes=1, min_bytes=1, wait_ms=0
+        )
     ).next_offset == 3
 
 
 async def test_a_repeated_idempotent_batch_is_answered_as_before(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
     sent = batch("a", "b", producer=(7, 0, 0))
-    first = await broker.produce(TOPIC, 0, bytearray(sent), acks="all", timeout_ms=5_000)
+    first = await broker.engine.serving.produce(
+        TOPIC, 0, bytearray(sent), acks="all", timeout_ms=5_000
+    )
 
-    again = await broker.produce(TOPIC, 0, bytearray(sent), acks="all", timeout_ms=5_000)
+    again = await broker.engine.serving.produce(
+        TOPIC, 0, bytearray(sent), acks="all", timeout_ms=5_000
+    )
 
     assert (first.base_offset, first.duplicate) == (0, False)
     assert (again.base_offset, again.duplicate, again.count) == (0, True, 2)
@@ -220,27 +233,33 @@ async def test_a_repeated_idempotent_batch_is_answered_as_before(cluster: SmallC
 async def test_a_duplicate_waits_until_the_original_is_committed(cluster: SmallCluster) -> None:
     broker = cluster.brokers[1]
     cluster.cut = {2, 3}
-    await broker.produce(TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="1", timeout_ms=10)
+    await broker.engine.serving.produce(
+        TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="1", timeout_ms=10
+    )
 
     with pytest.raises(RequestTimedOut):
-        await broker.produce(TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=50)
+        await broker.engine.serving.produce(
+            TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=50
+        )
 
 
 async def test_the_next_leader_knows_the_producer(cluster: SmallCluster) -> None:
-    await cluster.brokers[1].produce(
+    await cluster.brokers[1].engine.serving.produce(
         TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=5_000
     )
     cluster.publish(2, 1, (1, 2, 3))
     cluster.grant(1, 2, 3)
     broker = cluster.brokers[2]
 
-    again = await broker.produce(
+    again = await broker.engine.serving.produce(
         TOPIC, 0, batch("a", producer=(7, 0, 0)), acks="all", timeout_ms=5_000
     )
 
     assert again.duplicate
     with pytest.raises(OutOfOrderSequence):
-        await broker.produce(TOPIC, 0, batch("c", producer=(7, 0, 2)), acks="all", timeout_ms=9)
+        await broker.engine.serving.produce(
+            TOPIC, 0, batch("c", producer=(7, 0, 2)), acks="all", timeout_ms=9
+        )
 
 
 async def test_bad_bodies_append_nothing(cluster: SmallCluster) -> None:
@@ -252,28 +271,29 @@ async def test_bad_bodies_append_nothing(cluster: SmallCluster) -> None:
 
     for data, error in ((flipped, CorruptBatch), (two, InvalidRequest), (huge, BodyTooLarge)):
         with pytest.raises(error):
-            await broker.produce(TOPIC, 0, data, acks="all", timeout_ms=10)
+            await broker.engine.serving.produce(TOPIC, 0, data, acks="all", timeout_ms=10)
 
     assert cluster.end(1) == 0
 
 
 async def test_offsets_wait_for_what_the_predecessor_committed(cluster: SmallCluster) -> None:
     await cluster.produce(1, "v")
-    assert cluster.brokers[1].offsets(TOPIC, 0).high_watermark == 1
+    assert cluster.brokers[1].engine.serving.offsets(TOPIC, 0).high_watermark == 1
     cluster.cut = {1, 3}
     cluster.brokers[2].engine.replicas.all()[0].replica.state.high_watermark = 0
     cluster.publish(2, 1, (1, 2, 3))
     cluster.grant(2)
 
     with pytest.raises(OffsetNotAvailable):
-        cluster.brokers[2].offsets(TOPIC, 0)
+        cluster.brokers[2].engine.serving.offsets(TOPIC, 0)
 
     cluster.cut = set()
     cluster.grant(1, 3)
     await cluster.until(
-        lambda: cluster.brokers[2].replicas()[0].high_watermark == 1, "the leader has caught up"
+        lambda: cluster.brokers[2].engine.replicas.describe()[0].high_watermark == 1,
+        "the leader has caught up",
     )
-    assert cluster.brokers[2].offsets(TOPIC, 0).high_watermark == 1
+    assert cluster.brokers[2].engine.serving.offsets(TOPIC, 0).high_watermark == 1
 
 
 async def test_a_full_disk_is_a_definite_refusal(

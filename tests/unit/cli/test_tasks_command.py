@@ -45,4 +45,4 @@ def test_who_stops_following_is_told_that_the_task_goes_on(
     with Interrupted("127.0.0.1:1") as client, pytest.raises(typer.Exit) as ended:
         follow(client, "7")
     assert ended.value.exit_code == 130
-    assert "the task goes on: `leadline tasks status 7 --watch`" in capsys.readouterr().err
+    assert "the task continues: `leadline tasks status 7 --watch`" in capsys.readouterr().err

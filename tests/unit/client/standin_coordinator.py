@@ -1,4 +1,4 @@
-"""A coordinator that a test plays by hand: a real WebSocket, and what came over HTTP."""
+"""A coordinator that the test controls: a real WebSocket, and the requests that came over HTTP."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from leadline_client.channel import (
     group_partitions,
 )
 from leadline_client.errors import LeadlineError
-from leadline_client.http import AsyncHttpxTransport
+from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.transport import Request, Response
+from leadline_client.wire import TopicPartition
 
 F = TypeVar("F", bound=Frame)
 STOP_LIMIT_MS = 60_000
@@ -61,7 +62,7 @@ class Conversation:
         )
         return hello
 
-    async def start(self, assignment: dict[tuple[str, int], int | None]) -> int:
+    async def start(self, assignment: dict[TopicPartition, int | None]) -> int:
         frame = Start(
             id=self._next_id(),
             coordinator_epoch=self.epoch,
@@ -73,7 +74,7 @@ class Conversation:
         await self.send(frame)
         return frame.id
 
-    async def stop(self, *partitions: tuple[str, int]) -> int:
+    async def stop(self, *partitions: TopicPartition) -> int:
         self.generation += 1
         frame = Stop(
             id=self._next_id(),

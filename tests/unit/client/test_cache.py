@@ -22,14 +22,14 @@ def document(
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 10), st.booleans()), min_size=1))
-def test_the_highest_leader_epoch_ever_heard_of_stays(
+def test_the_highest_known_leader_epoch_never_falls(
     heard: list[tuple[int, int, bool]],
 ) -> None:
     cache, highest = MetadataCache(), -1
     for version, epoch, as_hint in heard:
         leader = 1 + epoch % 3  # As in a cluster: an epoch has one leader.
         if as_hint:
-            cache.learn("t", 0, LeaderHint(leader, f"http://b{leader}", epoch))
+            cache.apply_hint("t", 0, LeaderHint(leader, f"http://b{leader}", epoch))
         else:
             cache.update(document(version, leader, epoch))
         highest = max(highest, epoch)
@@ -49,10 +49,10 @@ def test_within_an_epoch_the_newer_document_knows_the_isr() -> None:
 def test_a_hint_to_a_newer_leader_is_followed_and_an_equal_one_is_not() -> None:
     cache = MetadataCache()
     cache.update(document(1, 1, 4))
-    assert not cache.learn("t", 0, LeaderHint(1, "http://b1", 4))
-    assert not cache.learn("t", 0, LeaderHint(3, "http://b3", 3))
+    assert not cache.apply_hint("t", 0, LeaderHint(1, "http://b1", 4))
+    assert not cache.apply_hint("t", 0, LeaderHint(3, "http://b3", 3))
     assert cache.leader_url("t", 0) == "http://b1"
-    assert cache.learn("t", 0, LeaderHint(2, "http://b2", 5))
+    assert cache.apply_hint("t", 0, LeaderHint(2, "http://b2", 5))
     assert cache.leader_url("t", 0) == "http://b2"
 
 
@@ -67,7 +67,7 @@ def test_a_snapshot_of_a_document_that_lags_has_the_newer_brokers() -> None:
 def test_a_hint_without_a_leader_changes_nothing() -> None:
     cache = MetadataCache()
     cache.update(document(1, 1, 4))
-    assert not cache.learn("t", 0, LeaderHint(-1, "", 9))
+    assert not cache.apply_hint("t", 0, LeaderHint(-1, "", 9))
     assert cache.leader_epoch("t", 0) == 4
 
 
@@ -95,7 +95,7 @@ def test_a_removed_partition_is_forgotten_only_by_a_newer_document() -> None:
     one = document(5, 1, 2)
     rows = (*one.topics["t"].partitions, PartitionInfo(1, 2, 3, (2,), (2,)))
     cache.update(replace(one, topics={"t": TopicInfo("t", "a", rows)}))
-    cache.learn("t", 1, LeaderHint(3, "http://b3", 4))
+    cache.apply_hint("t", 1, LeaderHint(3, "http://b3", 4))
     cache.update(document(4, 1, 2))
     assert cache.leader_url("t", 1) == "http://b3"
     cache.update(document(6, 1, 2))

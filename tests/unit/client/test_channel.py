@@ -1,4 +1,4 @@
-"""The frames of the consumer's channel: there and back, and what is refused."""
+"""The frames of the consumer's channel: encoding, decoding, and invalid frames."""
 
 from __future__ import annotations
 

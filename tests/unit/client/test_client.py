@@ -46,14 +46,14 @@ def test_addresses_may_be_written_as_for_kafka(cluster: StandInCluster) -> None:
         assert len(client.brokers()) == 3
 
 
-async def test_the_asynchronous_face_does_the_same(cluster: StandInCluster) -> None:
+async def test_the_asynchronous_client_does_the_same(cluster: StandInCluster) -> None:
     async with AsyncLeadlineClient(cluster.bootstrap) as client:
         assert (await client.produce("t", 1, RECORDS)).base_offset == 0
         assert (await client.describe("t")).topic_id == "id-1"
         assert [one.id for one in await client.brokers()] == [1, 2, 3]
 
 
-def test_a_refusals_hint_is_followed_without_asking_for_metadata(cluster: StandInCluster) -> None:
+def test_a_leader_hint_is_followed_without_a_metadata_request(cluster: StandInCluster) -> None:
     with LeadlineClient(cluster.bootstrap) as client:
         client.metadata()
         cluster.move(0, leader=3)
@@ -63,7 +63,9 @@ def test_a_refusals_hint_is_followed_without_asking_for_metadata(cluster: StandI
         assert client.core.cache.leader_epoch("t", 0) == 1
 
 
-def test_metadata_of_a_lagging_broker_does_not_lead_back(cluster: StandInCluster) -> None:
+def test_metadata_of_a_lagging_broker_does_not_restore_an_old_leader(
+    cluster: StandInCluster,
+) -> None:
     before = cluster.metadata()
     cluster.move(0, leader=2)
     with LeadlineClient(cluster.bootstrap) as client:
@@ -74,7 +76,7 @@ def test_metadata_of_a_lagging_broker_does_not_lead_back(cluster: StandInCluster
         assert snapshot.version == cluster.version
 
 
-def test_a_dead_broker_is_passed_over(cluster: StandInCluster) -> None:
+def test_a_dead_broker_is_skipped(cluster: StandInCluster) -> None:
     with LeadlineClient(cluster.bootstrap) as client:
         client.metadata()
         cluster.kill(1)
@@ -90,7 +92,7 @@ def test_a_definite_refusal_is_retried_until_it_ends(cluster: StandInCluster) ->
     assert cluster.partitions[0].appends == 4
 
 
-def test_a_refusal_that_does_not_end_is_told_as_refused(cluster: StandInCluster) -> None:
+def test_a_refusal_that_does_not_end_is_raised_as_refused(cluster: StandInCluster) -> None:
     cluster.partitions[0].faults.extend([NotEnoughReplicas("2 of 3")] * 1000)
     with (
         LeadlineClient(cluster.bootstrap, policy=HASTY) as client,
@@ -122,7 +124,7 @@ def test_creating_a_topic_is_not_repeated_after_a_lost_answer(cluster: StandInCl
     assert cluster.requests["create"] == 1
 
 
-def test_what_is_not_there_is_named(cluster: StandInCluster) -> None:
+def test_errors_name_the_missing_topic_partition_or_offset(cluster: StandInCluster) -> None:
     with LeadlineClient(cluster.bootstrap, policy=HASTY) as client:
         with pytest.raises(UnknownTopic):
             client.describe("nowhere")
@@ -135,14 +137,14 @@ def test_what_is_not_there_is_named(cluster: StandInCluster) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ftp://nonsense", "http://[::1"])
-def test_an_address_that_is_none_is_a_definite_failure(address: str) -> None:
+def test_an_invalid_address_is_a_definite_failure(address: str) -> None:
     with LeadlineClient(address, policy=HASTY) as client:
         with pytest.raises(AllKnownBrokersNotAvailable, match=re.escape(address)) as told:
             client.create_topic(NewTopic("t", 1, 1))
         assert isinstance(told.value.__cause__, Unreachable)
 
 
-def test_what_a_later_release_says_besides_is_passed_over() -> None:
+def test_unknown_members_of_a_later_release_are_ignored() -> None:
     more = {"error_code": 42150, "outcome": "refused", "leader": {"rack": "r"} | HINT}
     assert error_from_body(421, more).leader == LeaderHint(**HINT)
     assert error_from_body(421, {"error_code": 42150, "leader": {"id": 1}}).leader is None
@@ -151,7 +153,7 @@ def test_what_a_later_release_says_besides_is_passed_over() -> None:
     assert Metadata.from_json(document).brokers == {1: BrokerInfo(1, "u", None, 1)}
 
 
-def test_a_cluster_that_is_not_there_is_a_definite_failure(cluster: StandInCluster) -> None:
+def test_an_unreachable_cluster_is_a_definite_failure(cluster: StandInCluster) -> None:
     for broker in (1, 2, 3):
         cluster.kill(broker)
     with LeadlineClient(cluster.bootstrap, policy=HASTY) as client:
@@ -161,7 +163,7 @@ def test_a_cluster_that_is_not_there_is_a_definite_failure(cluster: StandInClust
             client.produce("t", 0, RECORDS)
 
 
-def test_dead_brokers_are_passed_over_before_anybody_waits(cluster: StandInCluster) -> None:
+def test_dead_brokers_are_skipped_before_the_first_pause(cluster: StandInCluster) -> None:
     never_again = RetryPolicy(timeout_s=0.0)
     for broker in (1, 2):
         cluster.kill(broker)

@@ -58,7 +58,7 @@ def test_a_read_may_start_inside_a_batch(cluster: StandInCluster) -> None:
         assert numbers(reader.read_to(15)) == list(range(7, 15))
 
 
-def test_the_answer_of_a_leader_that_was_succeeded_is_thrown_away(
+def test_the_response_of_a_former_leader_is_dropped(
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
@@ -75,7 +75,7 @@ def test_the_answer_of_a_leader_that_was_succeeded_is_thrown_away(
         assert numbers(reader.read()) == list(range(10, 20))
 
 
-def test_a_hole_is_said_and_not_stepped_over(cluster: StandInCluster) -> None:
+def test_missing_records_raise_and_are_not_skipped(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(30))
     log = bytes(cluster.partitions[0].log)
     third = list(batches.parse_headers(log))[2]
@@ -103,7 +103,7 @@ def test_records_that_retention_took_meanwhile_are_not_stepped_over(
         assert reader.position.offset == 0
 
 
-def test_a_topic_created_again_is_another_topic(cluster: StandInCluster) -> None:
+def test_a_recreated_topic_is_another_topic(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     with LeadlineClient(cluster.bootstrap) as client:
         reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
@@ -194,7 +194,7 @@ class Instant:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-async def test_a_read_that_failed_together_with_one_that_succeeded_costs_no_record(
+async def test_a_failed_read_beside_a_successful_one_loses_no_record(
     order: tuple[int, int],
 ) -> None:
     """Both reads end in the same instant, so one poll finds both."""

@@ -1,4 +1,4 @@
-"""A consumer in a group, before a coordinator that the test plays: what it is told and commits."""
+"""A consumer in a group, with a coordinator that the test controls: its notices and commits."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_client.fetching import ConsumedRecord
-from leadline_client.membership import TopicPartition
 from leadline_client.reading import ReadLimits
+from leadline_client.wire import TopicPartition
 from tests.unit.client.standin import Partition, StandInCluster
 from tests.unit.client.standin_coordinator import Conversation, StandInCoordinator
 from tests.unit.client.test_consumer import fill, numbers
 
 NO_WAIT = ReadLimits(wait_ms=0)
-A, B, C = ("t", 0), ("t", 1), ("t", 2)
+A, B, C = (TopicPartition("t", number) for number in range(3))
 SETTINGS = ConsumerSettings(auto_commit_ms=3_600_000)
 
 
 class Member:
-    """A consumer under test: what its listener heard, and a clock that can jump."""
+    """A consumer under test: the calls of its listener, and a clock that can jump."""
 
     def __init__(
         self, cluster: StandInCluster, coordinator: StandInCoordinator, settings: ConsumerSettings
@@ -102,7 +102,7 @@ async def started(
         yield member, channel, coordinator
 
 
-async def test_it_begins_where_the_start_says_and_hears_of_it_first(
+async def test_it_begins_at_the_offsets_of_the_start_after_a_notice(
     cluster: StandInCluster,
 ) -> None:
     for partition in (0, 1):
@@ -153,7 +153,7 @@ async def test_an_application_that_stays_away_loses_what_is_asked_for_and_nothin
         assert member.consumer.assignment == (C,)
 
 
-async def test_a_stop_that_is_sent_again_is_told_once_and_answered_each_time(
+async def test_a_repeated_stop_causes_one_notice_and_is_answered_each_time(
     cluster: StandInCluster,
 ) -> None:
     async with started(cluster, {A: 0}) as (member, channel, _):
@@ -166,7 +166,7 @@ async def test_a_stop_that_is_sent_again_is_told_once_and_answered_each_time(
         assert member.heard == [("assigned", (A,)), ("revoked", (A,))]
 
 
-async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
+async def test_a_partition_lost_and_assigned_again_during_its_revocation_stays(
     cluster: StandInCluster,
 ) -> None:
     """The listener takes its time; the coordinator has not waited."""
@@ -174,7 +174,7 @@ async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
     async with started(cluster, {A: 0}) as (member, channel, _):
         assert await member.consumer.poll(0) == []
         await channel.stop(A)
-        notice = await member.consumer.turn(time.monotonic() + 10)
+        notice = await member.consumer.poll_step(time.monotonic() + 10)
         assert isinstance(notice, Notice)
         member.skew_s = 55.0
         await channel.ping(acknowledged=1)
@@ -183,7 +183,7 @@ async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
         begun = await channel.start({A: 4})
         await channel.expect(Started)
         await channel.ping(acknowledged=begun)
-        member.consumer.told(notice)
+        member.consumer.notice_handled(notice)
         assert numbers([one.record for one in await member.records(6)]) == list(range(4, 10))
         assert member.consumer.assignment == (A,)
 
@@ -191,7 +191,7 @@ async def test_what_was_lost_and_taken_anew_while_it_was_given_up_stays(
 async def test_what_a_stop_asked_for_stays_when_a_successor_starts_it_again(
     cluster: StandInCluster,
 ) -> None:
-    """The application had not come back yet: it hears of nothing, and goes on."""
+    """The application has not polled yet: it gets no notice, and continues."""
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
@@ -206,17 +206,17 @@ async def test_what_a_stop_asked_for_stays_when_a_successor_starts_it_again(
         assert member.consumer.assignment == (A,)
 
 
-async def test_what_a_successor_starts_while_it_is_given_up_is_assigned_anew(
+async def test_a_partition_that_a_new_coordinator_starts_during_its_revocation_is_assigned_again(
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
         await channel.stop(A)
-        notice = await member.consumer.turn(time.monotonic() + 10)
+        notice = await member.consumer.poll_step(time.monotonic() + 10)
         assert isinstance(notice, Notice)
         await succeed(channel, coordinator, {A: 0})
-        member.consumer.told(notice)
+        member.consumer.notice_handled(notice)
         fill(cluster, 0, range(10, 20))
         found = await member.records(10)
         assert numbers([one.record for one in found]) == list(range(10, 20))
@@ -229,7 +229,7 @@ async def succeed(
     coordinator: StandInCoordinator,
     assignment: dict[TopicPartition, int | None],
 ) -> None:
-    """End a channel; the next coordinator starts the member anew."""
+    """End a channel; the next coordinator sends the member a new Start."""
     await channel.close()
     again = await coordinator.channel()
     again.epoch = 2
@@ -238,7 +238,7 @@ async def succeed(
     await again.expect(Started)
 
 
-async def test_a_listener_that_fails_keeps_nobody_waiting(cluster: StandInCluster) -> None:
+async def test_a_listener_that_fails_does_not_delay_the_group(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}) as (member, channel, _):
         await member.records(10)
@@ -263,7 +263,7 @@ async def test_a_listener_that_fails_at_the_close_does_not_keep_the_consumer_a_m
         assert coordinator.events[-1] == "leave"
 
 
-async def test_what_the_application_never_heard_of_is_given_up_without_it(
+async def test_a_partition_the_application_does_not_know_is_revoked_without_a_notice(
     cluster: StandInCluster,
 ) -> None:
     async with started(cluster, {A: 0}) as (member, channel, _):
@@ -311,7 +311,7 @@ async def test_a_lease_that_was_not_acknowledged_goes_on_when_it_is(
         assert len(await member.records(10)) == 10
 
 
-async def test_a_claim_that_is_refused_is_lost_and_begins_anew_where_the_start_says(
+async def test_a_refused_claim_is_lost_and_begins_again_at_the_offset_of_the_start(
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
@@ -328,7 +328,7 @@ async def test_a_claim_that_is_refused_is_lost_and_begins_anew_where_the_start_s
         assert numbers([one.record for one in found]) == list(range(4, 10))
 
 
-async def test_where_it_begins_is_committed_though_nothing_came(cluster: StandInCluster) -> None:
+async def test_the_first_position_is_committed_without_any_record(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     settings = ConsumerSettings(offset_reset="latest", auto_commit_ms=3_600_000)
     async with started(cluster, {A: None}, settings) as (member, channel, coordinator):
@@ -366,7 +366,7 @@ async def test_what_was_given_last_does_not_count_when_an_exception_ends_it(
         assert member.heard[-1] == "leave"
 
 
-async def test_auto_commit_goes_on_while_the_application_works(cluster: StandInCluster) -> None:
+async def test_auto_commit_continues_while_the_application_works(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}, ConsumerSettings(auto_commit_ms=20)) as (member, _, coord):
         await member.consumer.poll(5, max_records=4)
@@ -377,7 +377,7 @@ async def test_auto_commit_goes_on_while_the_application_works(cluster: StandInC
         assert len(coord.commits) == 1, "nothing new is consumed, so nothing is written"
 
 
-async def test_a_commit_waits_out_a_rebalance(cluster: StandInCluster) -> None:
+async def test_a_commit_waits_for_the_end_of_a_rebalance(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
@@ -444,7 +444,7 @@ async def test_a_commit_that_waits_for_the_next_start_does_not_keep_a_stop_waiti
         await asyncio.gather(committing, polling, return_exceptions=True)
 
 
-async def test_paused_partitions_keep_their_place(cluster: StandInCluster) -> None:
+async def test_paused_partitions_keep_their_positions(cluster: StandInCluster) -> None:
     for partition in (0, 1):
         fill(cluster, partition, range(10))
     async with started(cluster, {A: 0, B: 0}) as (member, _, _):
@@ -456,7 +456,9 @@ async def test_paused_partitions_keep_their_place(cluster: StandInCluster) -> No
         assert numbers([one.record for one in await member.records(10)]) == list(range(10))
 
 
-async def test_who_is_fenced_is_told_and_commits_nothing_more(cluster: StandInCluster) -> None:
+async def test_a_fenced_member_gets_the_error_and_commits_nothing_more(
+    cluster: StandInCluster,
+) -> None:
     fill(cluster, 0, range(10))
     async with started(cluster, {A: 0}) as (member, channel, coordinator):
         await member.records(10)
@@ -469,7 +471,7 @@ async def test_who_is_fenced_is_told_and_commits_nothing_more(cluster: StandInCl
         assert coordinator.commits == []
 
 
-async def test_who_was_evicted_joins_again_as_somebody_new(cluster: StandInCluster) -> None:
+async def test_an_evicted_member_rejoins_as_a_new_member(cluster: StandInCluster) -> None:
     async with started(cluster, {A: 0}) as (_, channel, coordinator):
         await channel.send(Error.of(UnknownMember("evicted")))
         again = await coordinator.channel()
@@ -477,7 +479,9 @@ async def test_who_was_evicted_joins_again_as_somebody_new(cluster: StandInClust
         assert (hello.member, hello.owned) == (None, ())
 
 
-async def test_when_the_channel_ends_brokers_are_consulted_again(cluster: StandInCluster) -> None:
+async def test_when_the_channel_ends_the_consumer_finds_the_coordinator_again(
+    cluster: StandInCluster,
+) -> None:
     async with (
         StandInCoordinator().running() as successor,
         started(cluster, {A: 0}) as (_, channel, coordinator),
@@ -488,7 +492,7 @@ async def test_when_the_channel_ends_brokers_are_consulted_again(cluster: StandI
         assert (await again.welcome()).member == "m"
 
 
-async def test_a_coordinator_that_answers_nothing_is_given_up_for_the_one_in_office(
+async def test_a_coordinator_that_does_not_answer_is_left_for_the_active_one(
     cluster: StandInCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is frozen takes connections still: the kernel does it."""
@@ -510,7 +514,7 @@ async def test_a_coordinator_that_answers_nothing_is_given_up_for_the_one_in_off
         await member.client.aclose()
 
 
-async def test_no_broker_that_answers_is_said(cluster: StandInCluster) -> None:
+async def test_a_cluster_without_reachable_brokers_is_an_error(cluster: StandInCluster) -> None:
     async with AsyncLeadlineClient("http://127.0.0.1:1") as client:
         consumer = AsyncConsumer(client, "g")
         await consumer.subscribe(["t"])

@@ -25,18 +25,19 @@ from leadline_client.errors import (
     UnknownMember,
 )
 from leadline_client.membership import (
+    AssignPartitions,
+    CloseChannel,
+    ConsumerSubscription,
     Effect,
-    Fail,
-    GiveUp,
-    HangUp,
-    Lose,
-    Membership,
-    Send,
-    Subscription,
-    Take,
+    FailConsumer,
+    LosePartitions,
+    MembershipManager,
+    RevokePartitions,
+    SendFrame,
 )
+from leadline_client.wire import TopicPartition
 
-A, B, C = ("t", 0), ("t", 1), ("u", 0)
+A, B, C = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 STOP_LIMIT_S = 3.0
 E = TypeVar("E")
 
@@ -59,7 +60,7 @@ def ping(number: int, acknowledged: int, epoch: int = 1, generation: int = 1) ->
 
 def start(
     number: int,
-    *partitions: tuple[str, int],
+    *partitions: TopicPartition,
     generation: int = 1,
     epoch: int = 1,
     attempt: int = 1,
@@ -77,7 +78,7 @@ def start(
 
 def stop(
     number: int,
-    *partitions: tuple[str, int],
+    *partitions: TopicPartition,
     generation: int = 2,
     epoch: int = 1,
     attempt: int = 1,
@@ -91,9 +92,9 @@ def stop(
     )
 
 
-def joined(*partitions: tuple[str, int]) -> Membership:
+def joined(*partitions: TopicPartition) -> MembershipManager:
     """Return a member that said hello at 0 s and was started right after it."""
-    member = Membership(Subscription(topics=("t", "u")))
+    member = MembershipManager(ConsumerSubscription(topics=("t", "u")))
     member.hello(0.0)
     assert member.on_frame(welcome(), 0.0) == []
     member.on_frame(start(1, *partitions), 0.0)
@@ -105,17 +106,17 @@ def only(kind: type[E], effects: list[Effect]) -> list[E]:
 
 
 def answers(effects: list[Effect]) -> list[Frame]:
-    return [one.frame for one in only(Send, effects)]
+    return [one.frame for one in only(SendFrame, effects)]
 
 
 def test_a_member_consumes_from_its_start_on_from_the_offsets_that_came_with_it() -> None:
-    member = Membership(Subscription(pattern="t.*", threads=2, instance_id="i"))
+    member = MembershipManager(ConsumerSubscription(pattern="t.*", threads=2, instance_id="i"))
     hello = member.hello(0.0)
     assert (hello.member, hello.pattern, hello.threads, hello.instance_id) == (None, "t.*", 2, "i")
     member.on_frame(welcome(), 0.1)
     assert not member.may_consume(0.1)
     effects = member.on_frame(start(1, A, B, offset=7), 0.2)
-    assert only(Take, effects) == [Take(((A, 7), (B, 7)), ())]
+    assert only(AssignPartitions, effects) == [AssignPartitions(((A, 7), (B, 7)), ())]
     assert [type(one) for one in answers(effects)] == [Started]
     assert member.may_consume(0.2)
     assert (member.member, member.owned) == ("m", frozenset({A, B}))
@@ -145,7 +146,7 @@ def test_a_stop_that_was_answered_late_counts_from_its_answer() -> None:
     member = joined(A)
     member.on_frame(stop(2, A), 0.5)
     member.on_frame(ping(3, acknowledged=1, generation=2), 1.0)
-    member.on_given_up([A], 1.5)
+    member.on_revoked([A], 1.5)
     member.on_frame(ping(4, acknowledged=2, generation=2), 2.0)
     member.on_frame(ping(5, acknowledged=3, generation=2), 2.5)
     assert member.may_consume(4.4), "whoever has the answer of 1.5 s has it for good"
@@ -156,7 +157,7 @@ def test_a_silent_coordinator_is_left() -> None:
     member = joined(A)
     assert member.deadline_s() == STOP_LIMIT_S
     assert member.on_time(2.9) == []
-    assert member.on_time(3.0) == [HangUp()]
+    assert member.on_time(3.0) == [CloseChannel()]
     member.on_closed()
     assert member.deadline_s() is None
     assert not member.may_consume(0.1)
@@ -165,33 +166,33 @@ def test_a_silent_coordinator_is_left() -> None:
 def test_what_a_stop_names_is_answered_when_the_application_has_given_it_up() -> None:
     member = joined(A, B, C)
     effects = member.on_frame(stop(2, A, B), 1.0)
-    assert effects == [GiveUp((A, B))]
+    assert effects == [RevokePartitions((A, B))]
     assert not member.settled
-    assert member.on_given_up([A], 1.1) == []
-    (answer,) = answers(member.on_given_up([B], 1.2))
+    assert member.on_revoked([A], 1.1) == []
+    (answer,) = answers(member.on_revoked([B], 1.2))
     assert isinstance(answer, Stopped)
     assert (answer.id, answer.generation, answer.partitions) == (2, 2, (("t", (0, 1)),))
     assert member.owned == {C}
     assert member.may_consume(1.2), "what the Stop does not name goes on"
 
 
-def test_an_application_that_does_not_come_back_in_time_loses_what_the_stop_names() -> None:
+def test_an_application_that_does_not_poll_in_time_loses_the_partitions_of_the_stop() -> None:
     member = joined(A, C)
     member.on_frame(stop(2, A), 1.0)
     due = member.deadline_s()
     assert due is not None
     assert due < STOP_LIMIT_S
     effects = member.on_time(due)
-    assert only(Lose, effects) == [Lose((A,))]
+    assert only(LosePartitions, effects) == [LosePartitions((A,))]
     assert [type(one) for one in answers(effects)] == [Stopped]
-    assert member.on_given_up([A], due) == []
+    assert member.on_revoked([A], due) == []
     assert member.owned == {C}
 
 
 def test_a_stop_that_comes_too_late_to_wait_is_answered_at_once_with_a_loss() -> None:
     member = joined(A)
     effects = member.on_frame(stop(2, A), 2.95)
-    assert only(Lose, effects) == [Lose((A,))]
+    assert only(LosePartitions, effects) == [LosePartitions((A,))]
     assert [type(one) for one in answers(effects)] == [Stopped]
 
 
@@ -199,7 +200,7 @@ def test_a_second_attempt_is_answered_too_and_the_first_is_not_forgotten() -> No
     member = joined(A, B)
     member.on_frame(stop(2, A), 1.0)
     member.on_frame(stop(3, A, B, attempt=2), 1.1)
-    found = [one for one in answers(member.on_given_up([A, B], 1.2)) if isinstance(one, Stopped)]
+    found = [one for one in answers(member.on_revoked([A, B], 1.2)) if isinstance(one, Stopped)]
     assert [one.id for one in found] == [2, 3]
 
 
@@ -211,8 +212,8 @@ def test_a_stop_for_what_is_not_owned_is_answered_at_once() -> None:
 def test_a_start_takes_away_what_it_does_not_name() -> None:
     member = joined(A, B)
     effects = member.on_frame(start(2, B, C, generation=2, offset=5), 1.0)
-    assert only(Lose, effects) == [Lose((A,))]
-    assert only(Take, effects) == [Take(((C, 5),), ())]
+    assert only(LosePartitions, effects) == [LosePartitions((A,))]
+    assert only(AssignPartitions, effects) == [AssignPartitions(((C, 5),), ())]
 
 
 def test_lower_numbers_and_repeated_frames_change_nothing() -> None:
@@ -241,8 +242,8 @@ def test_after_a_lost_channel_what_was_owned_is_claimed_and_goes_on_with_the_nex
     assert member.on_frame(welcome(epoch=2), 1.1) == []
     assert not member.may_consume(1.1), "who else has it meanwhile, only a Start can tell"
     effects = member.on_frame(start(1, A, epoch=2, offset=3), 1.2)
-    assert only(Lose, effects) == [Lose((B,))]
-    assert only(Take, effects) == [Take((), ())], "a claim keeps its place"
+    assert only(LosePartitions, effects) == [LosePartitions((B,))]
+    assert only(AssignPartitions, effects) == [AssignPartitions((), ())], "a claim keeps its place"
     assert member.may_consume(1.2)
 
 
@@ -250,11 +251,11 @@ def test_a_new_member_id_means_that_everything_was_lost() -> None:
     member = joined(A)
     member.on_closed()
     member.hello(9.0)
-    assert member.on_frame(welcome("other", generation=7), 9.1) == [Lose((A,))]
+    assert member.on_frame(welcome("other", generation=7), 9.1) == [LosePartitions((A,))]
     assert member.owned == frozenset()
 
 
-def test_a_group_that_was_deleted_meanwhile_begins_anew_and_so_does_its_member() -> None:
+def test_after_the_deletion_of_a_group_its_member_starts_again() -> None:
     member = joined(A)
     member.on_frame(stop(2, B, generation=8), 0.1)
     member.on_closed()
@@ -270,23 +271,23 @@ def test_an_older_coordinator_is_left() -> None:
     member.on_frame(ping(2, 1, epoch=3), 0.1)
     member.on_closed()
     member.hello(1.0)
-    assert member.on_frame(welcome(epoch=2), 1.1) == [HangUp()]
+    assert member.on_frame(welcome(epoch=2), 1.1) == [CloseChannel()]
     assert member.member == "m"
 
 
-def test_errors_say_whether_to_come_back_and_as_whom() -> None:
+def test_errors_decide_whether_a_member_rejoins_and_with_which_id() -> None:
     member = joined(A)
     again = member.on_frame(Error.of(NotCoordinator("elsewhere")), 0.1)
-    assert [type(one) for one in again] == [HangUp]
+    assert [type(one) for one in again] == [CloseChannel]
     assert member.member == "m"
     lost, away = member.on_frame(Error.of(UnknownMember("evicted")), 0.1)
-    assert lost == Lose((A,))
-    assert isinstance(away, HangUp)
+    assert lost == LosePartitions((A,))
+    assert isinstance(away, CloseChannel)
     hello = member.hello(1.0)
     assert (hello.member, hello.owned, hello.generation) == (None, (), None)
     for error in (FencedInstance("taken"), InvalidSubscription("no")):
         (fatal,) = member.on_frame(Error.of(error), 1.0)
-        assert isinstance(fatal, Fail)
+        assert isinstance(fatal, FailConsumer)
         assert type(fatal.error) is type(error)
         member.hello(2.0)
 
@@ -327,34 +328,34 @@ FRAMES = st.one_of(
 class Application:
     """What an application holds, rebuilt from the effects alone, and when answers were sent."""
 
-    def __init__(self, *held: tuple[str, int]) -> None:
+    def __init__(self, *held: TopicPartition) -> None:
         self.held = set(held)
-        self.going: set[tuple[str, int]] = set()
+        self.going: set[TopicPartition] = set()
         self.last_answer_s = 0.0
 
     def see(self, effects: list[Effect], now_s: float) -> None:
         for effect in effects:
-            if isinstance(effect, Take):
+            if isinstance(effect, AssignPartitions):
                 self.held |= {one for one, _ in effect.added}
-            elif isinstance(effect, Lose):
+            elif isinstance(effect, LosePartitions):
                 self.held -= set(effect.partitions)
                 self.going -= set(effect.partitions)
-            elif isinstance(effect, GiveUp):
+            elif isinstance(effect, RevokePartitions):
                 self.going |= set(effect.partitions)
-            elif isinstance(effect, Send):
+            elif isinstance(effect, SendFrame):
                 self.last_answer_s = now_s
 
-    def give_up(self) -> set[tuple[str, int]]:
+    def give_up(self) -> set[TopicPartition]:
         given, self.going = self.going, set()
         self.held -= given
         return given
 
 
 def happen(
-    member: Membership, application: Application, event: Frame | str, now_s: float
+    member: MembershipManager, application: Application, event: Frame | str, now_s: float
 ) -> list[Effect]:
     if event == "given up":
-        return member.on_given_up(application.give_up(), now_s)
+        return member.on_revoked(application.give_up(), now_s)
     if event == "closed":
         member.on_closed()
         application.last_answer_s = now_s

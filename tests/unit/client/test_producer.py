@@ -15,7 +15,7 @@ from leadline_client.errors import (
     OutcomeUnknown,
     UnknownPartition,
 )
-from leadline_client.partitioner import partition_for_key
+from leadline_client.murmur2 import partition_for_key
 from leadline_client.producer import AsyncProducer, Producer, ProducerSettings
 from tests.unit.client.standin import Fault, Partition, StandInCluster
 
@@ -58,7 +58,7 @@ async def test_a_producer_that_is_not_idempotent_does_not_repeat(cluster: StandI
     assert cluster.values(0) == [b"once"]
 
 
-async def test_after_an_unknown_end_a_lane_goes_on_under_another_identity(
+async def test_after_an_unknown_outcome_the_next_batch_has_another_producer_id(
     cluster: StandInCluster,
 ) -> None:
     row = cluster.partitions[0]
@@ -105,7 +105,9 @@ async def test_partitions_are_independent_of_one_another(cluster: StandInCluster
         assert isinstance(stuck.exception(), NotEnoughReplicas)
 
 
-async def test_keys_choose_partitions_and_strangers_are_refused(cluster: StandInCluster) -> None:
+async def test_keys_choose_partitions_and_unknown_partitions_are_refused(
+    cluster: StandInCluster,
+) -> None:
     async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         place = await (await producer.send("t", b"v", key=b"foobar"))
         assert place.partition == partition_for_key(b"foobar", 3)
@@ -139,8 +141,8 @@ async def test_leaving_by_an_exception_does_not_wait_for_acknowledgements(
         assert all(future.cancelled() for future in futures)
 
 
-async def test_after_an_abort_no_record_passes_for_a_repetition(cluster: StandInCluster) -> None:
-    """The batch in flight was appended, and nobody heard: its numbers are taken."""
+async def test_after_an_abort_no_record_is_taken_for_a_duplicate(cluster: StandInCluster) -> None:
+    """The batch in flight was appended, but its response was lost: its numbers are used."""
     row = cluster.partitions[0]
     row.faults.append("append, then hang up")
     row.faults.extend([NotEnoughReplicas("")] * 1000)
@@ -156,7 +158,9 @@ async def test_after_an_abort_no_record_passes_for_a_repetition(cluster: StandIn
         assert cluster.values(0)[place.offset] == b"later"
 
 
-async def test_flushing_does_not_wait_for_what_is_sent_meanwhile(cluster: StandInCluster) -> None:
+async def test_flush_does_not_wait_for_records_sent_after_its_start(
+    cluster: StandInCluster,
+) -> None:
     async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         first = await producer.send("t", b"x", partition=0)
 
@@ -172,7 +176,7 @@ async def test_flushing_does_not_wait_for_what_is_sent_meanwhile(cluster: StandI
         assert first.done()
 
 
-def test_the_blocking_producer_gives_places(cluster: StandInCluster) -> None:
+def test_the_blocking_producer_returns_offsets(cluster: StandInCluster) -> None:
     with Producer(cluster.bootstrap) as producer:
         futures = [producer.send("t", str(n).encode(), partition=2) for n in range(50)]
         producer.flush()
@@ -190,7 +194,7 @@ def grow(cluster: StandInCluster) -> None:
     cluster.version += 1
 
 
-async def test_a_partition_that_was_added_meanwhile_can_be_named(cluster: StandInCluster) -> None:
+async def test_a_partition_added_meanwhile_can_be_chosen(cluster: StandInCluster) -> None:
     async with AsyncLeadlineClient(cluster.bootstrap) as client, AsyncProducer(client) as producer:
         await (await producer.send("t", b"before", partition=0))
         grow(cluster)

@@ -1,4 +1,4 @@
-"""Refused and unknown are kept apart, over all attempts of a call (rule R15)."""
+"""The outcome of a call with several attempts: refused or unknown (rule R15)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ POLICY = RetryPolicy(timeout_s=10, unknown_topic_s=1, first_pause_s=0.1, longest
 
 
 def outcome(*failures: LeadlineError, repeatable: bool, now_s: float = 0.0) -> LeadlineError | None:
-    """Return what the caller would be told after `failures`, None while it goes on."""
+    """Return the error that the caller gets after `failures`, None if there is another attempt."""
     attempts = Attempts(POLICY, started_s=0, timeout_s=10)
     for failure in failures:
         try:
-            attempts.pause_after(failure, repeatable=repeatable, now_s=now_s, chance=0.5)
-        except LeadlineError as told:
-            return told
+            attempts.pause_after(failure, repeatable=repeatable, now_s=now_s, random=0.5)
+        except LeadlineError as error:
+            return error
     return None
 
 
@@ -41,7 +41,7 @@ def test_a_retriable_refusal_is_tried_again_whatever_the_request(
 
 
 @pytest.mark.parametrize("failure", [BodyTooLarge(""), OutOfOrderSequence("")])
-def test_a_final_refusal_is_told_at_once(failure: LeadlineError) -> None:
+def test_a_final_refusal_is_raised_at_once(failure: LeadlineError) -> None:
     assert outcome(failure, repeatable=True) is failure
 
 
@@ -53,16 +53,16 @@ def test_an_unknown_outcome_is_tried_again_only_if_repeatable(failure: LeadlineE
 
 def test_a_refusal_after_an_unknown_attempt_leaves_the_whole_unknown() -> None:
     lost = ConnectionLost("after the append")
-    told = outcome(lost, OutOfOrderSequence("gap"), repeatable=True)
-    assert told is lost
-    assert isinstance(told.__cause__, OutOfOrderSequence)
+    raised = outcome(lost, OutOfOrderSequence("gap"), repeatable=True)
+    assert raised is lost
+    assert isinstance(raised.__cause__, OutOfOrderSequence)
 
 
-def test_a_read_leaves_nothing_in_doubt() -> None:
+def test_a_read_never_has_an_unknown_outcome() -> None:
     attempts = Attempts(POLICY, started_s=0, timeout_s=10, reads=True)
-    attempts.pause_after(ConnectionLost(""), repeatable=True, now_s=0, chance=0.5)
+    attempts.pause_after(ConnectionLost(""), repeatable=True, now_s=0, random=0.5)
     with pytest.raises(Unreachable):
-        attempts.pause_after(Unreachable(""), repeatable=True, now_s=10, chance=0.5)
+        attempts.pause_after(Unreachable(""), repeatable=True, now_s=10, random=0.5)
 
 
 def test_the_deadline_ends_retries() -> None:
@@ -71,26 +71,26 @@ def test_the_deadline_ends_retries() -> None:
     assert outcome(failure, repeatable=True, now_s=9.95) is failure
 
 
-def test_an_unknown_topic_is_not_waited_for_as_long() -> None:
+def test_a_call_for_an_unknown_topic_fails_sooner() -> None:
     failure = UnknownTopic("")
     assert outcome(failure, repeatable=True, now_s=0.5) is None
     assert outcome(failure, repeatable=True, now_s=1.0) is failure
 
 
-@pytest.mark.parametrize("met", [True, False])
-def test_a_cluster_that_never_answered_is_not_waited_for_as_long(met: bool) -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_call_to_a_cluster_that_never_answered_fails_sooner(answered: bool) -> None:
     nobody = AllKnownBrokersNotAvailable("")
     attempts = Attempts(RetryPolicy(first_contact_s=2), started_s=0, timeout_s=10)
-    attempts.pause_after(nobody, repeatable=True, now_s=1, chance=0, met=met)
-    if met:
-        attempts.pause_after(nobody, repeatable=True, now_s=3, chance=0, met=met)
+    attempts.pause_after(nobody, repeatable=True, now_s=1, random=0, answered=answered)
+    if answered:
+        attempts.pause_after(nobody, repeatable=True, now_s=3, random=0, answered=answered)
     else:
-        attempts.pause_after(Unreachable(""), repeatable=True, now_s=3, chance=0, met=met)
+        attempts.pause_after(Unreachable(""), repeatable=True, now_s=3, random=0, answered=answered)
         with pytest.raises(AllKnownBrokersNotAvailable):
-            attempts.pause_after(nobody, repeatable=True, now_s=3, chance=0, met=met)
+            attempts.pause_after(nobody, repeatable=True, now_s=3, random=0, answered=answered)
 
 
-def test_pauses_grow_to_the_longest_and_keep_half_to_chance() -> None:
+def test_pauses_grow_to_the_longest_and_half_of_each_is_random() -> None:
     assert [POLICY.pause_s(n, 1.0) for n in (1, 2, 3, 9)] == [0.1, 0.2, 0.4, 1.0]
     assert POLICY.pause_s(2, 0.0) == 0.1
     assert POLICY.pause_s(10_000, 1.0) == 1.0

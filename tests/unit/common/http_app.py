@@ -1,4 +1,4 @@
-"""A small service in the house style, for the tests of the style itself."""
+"""A small service with which the HTTP modules are tested."""
 
 from __future__ import annotations
 

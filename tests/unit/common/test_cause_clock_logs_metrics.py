@@ -10,9 +10,10 @@ import pytest
 import structlog
 
 from leadline_common.cause import accept_cause, cause_scope, current_cause, new_cause
-from leadline_common.clock import ManualClock, SystemClock
+from leadline_common.clock import SystemClock
 from leadline_common.logs import configure_logging
 from leadline_common.metrics import Metrics
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ async def test_a_charset_does_not_matter_and_a_chunked_body_is_read_whole() -> N
     assert answer.json()["count"] == 1
 
 
-async def test_errors_of_the_handler_and_wrong_methods_are_answered_in_the_house_style() -> None:
+async def test_errors_of_the_handler_and_wrong_methods_have_leadlines_format() -> None:
     async with client_of(build()) as client:
         refused = await client.post(JSON_PATH, json={"rows": [], "note": "refuse"})
         wrong = await client.get(JSON_PATH)

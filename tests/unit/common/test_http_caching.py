@@ -62,12 +62,21 @@ async def test_if_none_match(stated: str, status: int) -> None:
     assert answer.status_code == status
 
 
-@pytest.mark.parametrize("accepted", ["identity", "gzip;q=0", "br", ""])
+@pytest.mark.parametrize(
+    "accepted", ["identity", "gzip;q=0", "gzip; Q=0.000", "*, gzip;q=0", "br", ""]
+)
 async def test_who_does_not_accept_gzip_gets_none(accepted: str) -> None:
     async with client(Document(BODY, "17")) as http:
         answer = await http.get("/v1/metadata", headers={"accept-encoding": accepted})
     assert "content-encoding" not in answer.headers
     assert answer.content == BODY
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "*", "gzip;q=0.001", "*;q=0, gzip"])
+async def test_who_accepts_gzip_gets_it(accepted: str) -> None:
+    async with client(Document(BODY, "17")) as http:
+        answer = await http.get("/v1/metadata", headers={"accept-encoding": accepted})
+    assert answer.headers["content-encoding"] == "gzip"
 
 
 async def test_small_documents_are_not_worth_compressing() -> None:

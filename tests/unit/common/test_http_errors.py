@@ -1,4 +1,4 @@
-"""Every refusal and failure has the house body, the right status, and tells no insides."""
+"""Every error has Leadline's format and the right status, and shows no internal details."""
 
 import asyncio
 import io

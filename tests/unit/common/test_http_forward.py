@@ -10,7 +10,7 @@ from fastapi import Request, Response
 
 from leadline_common.http import ServiceApp, create_app
 from leadline_common.http.server import bind
-from tests.support.http_service import running
+from tests.support.services.http_service import running
 from tests.unit.common.http_app import Seen, build
 
 ADDED = {"accept", "accept-encoding", "content-type", "user-agent"}

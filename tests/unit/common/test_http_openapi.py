@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
+from leadline_client.errors import NotFound, UnknownTopic
 from leadline_common.http import OCTETS, Body, Operation, Parameter, create_app
-from tests.support.contract import problems_of
+from tests.support.openapi.conventions import problems_of, resolved
 from tests.unit.common.http_app import BulkRow, build, client_of
 
 
@@ -56,10 +57,10 @@ async def test_the_document_is_valid_and_complete() -> None:
     )
 
 
-async def test_refused_fields_are_documented_with_the_house_body_and_not_as_422() -> None:
+async def test_refused_fields_are_documented_in_leadlines_error_format_and_not_as_422() -> None:
     document = build().openapi()
     for path in ("/v1/things", "/v1/internal/countRows"):
-        responses = document["paths"][path]["post"]["responses"]
+        responses = resolved(document["paths"][path]["post"]["responses"], document)
         assert "422" not in responses
         schema = responses["400"]["content"]["application/json"]["schema"]
         assert schema == {"$ref": "#/components/schemas/ErrorBody"}
@@ -122,12 +123,38 @@ async def test_one_schema_name_cannot_mean_two_things() -> None:
         app.openapi()
 
 
+def test_operations_share_error_responses_whatever_the_order_of_their_errors() -> None:
+    app = build()
+    for name, errors in (("there", (NotFound, UnknownTopic)), ("back", (UnknownTopic, NotFound))):
+        app.document(
+            Operation(
+                method="GET",
+                path=f"/v1/{name}",
+                name=name,
+                summary="s",
+                description="d",
+                tags=["things"],
+                errors=errors,
+            )
+        )
+    document = app.openapi()
+    shared = {"$ref": "#/components/responses/NotFoundOrUnknownTopic"}
+    for name in ("there", "back"):
+        assert document["paths"][f"/v1/{name}"]["get"]["responses"]["404"] == shared
+    response = document["components"]["responses"]["NotFoundOrUnknownTopic"]
+    assert response["description"] == "NotFound, UnknownTopic"
+    assert response["content"]["application/json"]["examples"] == {
+        "NotFound": {"$ref": "#/components/examples/NotFound"},
+        "UnknownTopic": {"$ref": "#/components/examples/UnknownTopic"},
+    }
+
+
 def test_the_same_code_gives_the_same_document() -> None:
     assert build().openapi() == build().openapi()
     assert list(build().openapi()["paths"]) == sorted(build().openapi()["paths"])
 
 
-def test_the_house_rules_for_documents_hold_for_this_service() -> None:
+def test_the_rules_for_documents_hold_for_this_service() -> None:
     assert problems_of(build().openapi()) == []
 
 

@@ -100,7 +100,7 @@ def test_it_stops_also_when_it_cannot_hand_over() -> None:
         httpx.get(f"{url}/healthz").raise_for_status()
         code, lines = stopped(process, signal.SIGTERM)
     assert code == 0
-    assert [line["event"] for line in lines] == ["not handed over", "stopped", "closed"]
+    assert [line["event"] for line in lines] == ["hand-over failed", "stopped", "closed"]
 
 
 def long_poll(url: str) -> socket.socket:

@@ -13,7 +13,7 @@ from leadline_common.zk.errors import (
     NoNode,
     NotConnected,
     NotEmpty,
-    Refused,
+    OtherNodeError,
     SessionExpired,
     ZkError,
     node_error,
@@ -31,7 +31,7 @@ def test_codes_have_classes(code: int, kind: type[NodeError]) -> None:
 
 def test_an_unknown_code_is_kept() -> None:
     error = node_error(-4711, "/a")
-    assert isinstance(error, Refused)
+    assert isinstance(error, OtherNodeError)
     assert error.code == -4711
     assert "-4711" in str(error)
 

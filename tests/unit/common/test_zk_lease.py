@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_common.zk.lease import SessionLease
+from leadline_common.zk.session import SessionLease
 
 TIMES = st.integers(min_value=0, max_value=10**9)
 
@@ -16,14 +16,14 @@ def test_no_lease_before_the_first_answer() -> None:
 
 def test_it_lasts_two_thirds_of_the_session_from_the_send_time() -> None:
     lease = SessionLease(6000)
-    lease.answered(sent_ms=1000)
+    lease.renew(sent_ms=1000)
     assert lease.valid(4999)
     assert not lease.valid(5000)
 
 
 def test_an_answer_that_sat_in_the_socket_through_a_pause_gives_nothing() -> None:
     lease = SessionLease(6000)
-    lease.answered(sent_ms=1000)
+    lease.renew(sent_ms=1000)
     assert not lease.valid(60_000), "read after a long pause, the answer says nothing of now"
 
 
@@ -31,13 +31,13 @@ def test_an_answer_that_sat_in_the_socket_through_a_pause_gives_nothing() -> Non
 def test_answers_in_any_order_leave_what_the_latest_sent_gives(sent: list[int]) -> None:
     lease = SessionLease(6000)
     for moment in sent:
-        lease.answered(moment)
+        lease.renew(moment)
     assert lease.valid_until_ms == max(sent) + 4000
 
 
 def test_revoked_is_for_good() -> None:
     lease = SessionLease(6000)
-    lease.answered(1000)
+    lease.renew(1000)
     lease.revoke()
-    lease.answered(2000)
+    lease.renew(2000)
     assert not lease.valid(2001)

@@ -1,4 +1,4 @@
-"""One partition under reassignment, whose brokers die, return, lag and catch up as a seed says.
+"""One partition under reassignment, whose brokers fail, return, lag and catch up at random.
 
 The controller has no memory here: each action follows from the nodes as they are,
 which is what a new controller would see after any single write. Every action is
@@ -28,7 +28,7 @@ from leadline_controller.domain.reassignment.machine import (
     Elect,
     Expand,
     Finish,
-    PartitionFacts,
+    ReassignmentState,
     Shrink,
     Wait,
     apply_action,
@@ -41,13 +41,13 @@ LIMITS = (1, 1, 2, 2, 3, 5, None)
 
 
 class World:
-    """A partition, its brokers, and what has been seen of its reassignment."""
+    """A partition, its brokers, and the observed course of its reassignment."""
 
     def __init__(self, seed: int, algorithm: ReassignmentAlgorithm) -> None:
         self.random = Random(seed)
         self.brokers = range(self.random.randint(2, 10))
         start, target = self._replicas(), self._replicas()
-        self.facts = PartitionFacts(
+        self.state = ReassignmentState(
             replicas=start,
             leader=start[0],
             isr=start,
@@ -69,7 +69,7 @@ class World:
     # -- what happens to brokers, and what operators do -------------------------
 
     def happen(self) -> None:
-        """Let one thing happen."""
+        """Apply one random event."""
         weights = {
             self.act: 8,
             self.catch_up: 8,
@@ -87,53 +87,53 @@ class World:
             self.random.choices(list(weights), list(weights.values()))[0]()
 
     def catch_up(self) -> None:
-        """A live follower gets in sync with a live leader, and forgets that it was restarted."""
-        facts = self.facts
-        if facts.leader not in facts.in_sync:
+        """Let a live follower catch up with a live leader; it is then no longer stale."""
+        state = self.state
+        if state.leader not in state.in_sync:
             return
-        behind = [b for b in facts.replicas if b in facts.live and b not in facts.in_sync]
+        behind = [b for b in state.replicas if b in state.live and b not in state.in_sync]
         if behind:
             joiner = self.random.choice(behind)
-            isr = tuple(b for b in facts.replicas if b in facts.isr or b == joiner)
-            self._change(isr=isr, stale=facts.stale - {joiner})
+            isr = tuple(b for b in state.replicas if b in state.isr or b == joiner)
+            self._change(isr=isr, stale=state.stale - {joiner})
 
     def lag(self) -> None:
-        facts = self.facts
-        followers = [b for b in facts.isr if b != facts.leader]
-        if followers and facts.leader in facts.in_sync:
+        state = self.state
+        followers = [b for b in state.isr if b != state.leader]
+        if followers and state.leader in state.in_sync:
             slow = self.random.choice(followers)
-            self._change(isr=tuple(b for b in facts.isr if b != slow))
+            self._change(isr=tuple(b for b in state.isr if b != slow))
 
     def die(self) -> None:
         victim = self.random.choice(self.brokers)
-        self._change(live=self.facts.live - {victim}, stale=self.facts.stale - {victim})
+        self._change(live=self.state.live - {victim}, stale=self.state.stale - {victim})
 
     def come_back(self) -> None:
-        dead = [b for b in self.brokers if b not in self.facts.live]
+        dead = [b for b in self.brokers if b not in self.state.live]
         if dead:
             returned = self.random.choice(dead)
-            self._change(live=self.facts.live | {returned}, stale=self.facts.stale | {returned})
+            self._change(live=self.state.live | {returned}, stale=self.state.stale | {returned})
 
     def bounce(self) -> None:
-        """A broker restarts before its session expires."""
-        broker = self.random.choice(sorted(self.facts.live) or [0])
-        if broker in self.facts.live:
-            self._change(stale=self.facts.stale | {broker})
+        """Restart a broker before its session expires."""
+        broker = self.random.choice(sorted(self.state.live) or [0])
+        if broker in self.state.live:
+            self._change(stale=self.state.stale | {broker})
 
     def fail_over(self) -> None:
-        """The controller heeds deaths and restarts, as failover decisions do."""
-        facts = self.facts
-        standing = facts.live - facts.stale
-        kind = ElectionKind.REPLICA_OFFLINE if facts.leader in standing else ElectionKind.OFFLINE
-        chosen = elect(kind, facts.replicas, facts.isr, standing, leader=facts.leader)
+        """Apply the failover decision for failures and restarts."""
+        state = self.state
+        present = state.live - state.stale
+        kind = ElectionKind.REPLICA_OFFLINE if state.leader in present else ElectionKind.OFFLINE
+        chosen = elect(kind, state.replicas, state.isr, present, leader=state.leader)
         if chosen.leader == NO_LEADER:
-            chosen = elect(ElectionKind.OFFLINE, facts.replicas, facts.isr, facts.live)
+            chosen = elect(ElectionKind.OFFLINE, state.replicas, state.isr, state.live)
         self._change(leader=chosen.leader, isr=chosen.isr, stale=frozenset())
 
     def lose_controller(self) -> None:
-        """A controller decides, and dies before it writes."""
+        """Let a controller decide and fail before it writes."""
         if not self.finished:
-            next_action(self.facts)
+            next_action(self.state)
 
     def retune(self) -> None:
         self._change(replica_movements=self.random.choice(LIMITS))
@@ -147,42 +147,42 @@ class World:
             self._aim(cancelled=True)
 
     def heal(self, *, everybody: bool) -> None:
-        """Let brokers return, and whoever is live catch up."""
+        """Let brokers return, and all live replicas catch up."""
         if everybody:
             self._change(live=frozenset(self.brokers))
         self.fail_over()
-        if self.facts.leader == NO_LEADER:
+        if self.state.leader == NO_LEADER:
             return
-        standing = tuple(b for b in self.facts.replicas if b in self.facts.live)
-        self._change(isr=standing, stale=frozenset())
+        present = tuple(b for b in self.state.replicas if b in self.state.live)
+        self._change(isr=present, stale=frozenset())
 
     # -- the reassignment --------------------------------------------------------
 
     def act(self) -> Action | None:
-        """Do what the machine says, and hold it to the invariants."""
+        """Apply the next action of the state machine, and check the invariants."""
         if self.finished:
             return None
-        before = self.facts
+        before = self.state
         action = next_action(before)
-        self.facts = apply_action(before, action)
+        self.state = apply_action(before, action)
         self._check(before, action)
         if isinstance(action, Finish) or (isinstance(action, Shrink) and action.finished):
             self.finished = True
-            assert self.facts.replicas == before.goal, "I1"
+            assert self.state.replicas == before.goal, "I1"
         return action
 
     def settle(self, *, everybody: bool) -> Wait | None:
-        """Act, with catching up in between, until it is done or waits for good."""
-        for _ in range(20 + 8 * len({*self.facts.replicas, *self.facts.goal})):
+        """Apply actions, and catch up in between, until the machine is done or waits forever."""
+        for _ in range(20 + 8 * len({*self.state.replicas, *self.state.goal})):
             self.heal(everybody=everybody)
             action = self.act()
             if self.finished:
                 return None
             if isinstance(action, Wait):
                 return action
-        raise AssertionError(f"no end in sight: {self.facts}")
+        raise AssertionError(f"no end in sight: {self.state}")
 
-    def _check(self, before: PartitionFacts, action: Action) -> None:
+    def _check(self, before: ReassignmentState, action: Action) -> None:
         match action:
             case Expand():
                 self._check_expand(before, action)
@@ -194,13 +194,13 @@ class World:
                 self._check_wait(before, action)
             case Finish():
                 assert before.replicas == before.goal, "I1"
-        after = self.facts
+        after = self.state
         assert {*after.replicas} <= self.allowed, "I5"
         assert {*after.isr} <= {*after.replicas}
         assert len(after.replicas) >= self.least, "I4"
         assert len(set(after.replicas)) == len(after.replicas)
 
-    def _check_expand(self, before: PartitionFacts, action: Expand) -> None:
+    def _check_expand(self, before: ReassignmentState, action: Expand) -> None:
         added, in_sync = {*action.adding}, before.in_sync
         assert {*action.replicas} == {*before.replicas} | added
         assert not added & {*before.replicas}
@@ -213,7 +213,9 @@ class World:
             deficit = insync_floor(before.min_insync_replicas, before.goal) - len(in_sync)
             available = (before.live & {*before.goal}) - {*before.replicas}
             assert len(added) <= max(limit, deficit), "I2"
-            assert len(added) >= min(deficit, len(available)), "producers wait longer than need be"
+            assert len(added) >= min(deficit, len(available)), (
+                "producers wait longer than necessary"
+            )
             assert added <= before.live, "I10"
             future = before.goal[0]
             if self.steps_since_target == 0 and future in before.live:
@@ -221,19 +223,19 @@ class World:
         self.owed |= added
         self.steps_since_target += 1
 
-    def _check_shrink(self, before: PartitionFacts, action: Shrink) -> None:
+    def _check_shrink(self, before: ReassignmentState, action: Shrink) -> None:
         cancelled = {*before.adding} - {*before.goal}
         drops = {*action.drops}
         assert not drops & {*before.goal}, "I6"
         if drops - cancelled:
             assert not self.owed & {*before.replicas}, "I9"
-            assert not cancelled, "only what is no longer wanted stops before the step ends"
+            assert not cancelled, "only additions outside the target stop before the step ends"
         floor = insync_floor(before.min_insync_replicas, before.goal)
-        was, now = len(before.in_sync), len(self.facts.in_sync)
+        was, now = len(before.in_sync), len(self.state.in_sync)
         assert now >= min(was, floor), "I3"
         assert action.leader == before.leader
         assert not (action.finished and action.adding), "unfinished"
-        assert action.leader in self.facts.in_sync, "a leader from outside"
+        assert action.leader in self.state.in_sync, "a leader outside the ISR"
         future = before.goal[0]
         if before.algorithm is INCREMENTAL and future in before.in_sync:
             assert action.leader == future, "I7"
@@ -241,7 +243,7 @@ class World:
         self.held |= {*action.assignment} & {*before.goal}
         assert self.held <= {*action.assignment}, "I6"
 
-    def _check_wait(self, before: PartitionFacts, action: Wait) -> None:
+    def _check_wait(self, before: ReassignmentState, action: Wait) -> None:
         assert action.waiting_for or action.reason is WaitReason.PARTITION_OFFLINE, "I8"
         absent = [b for b in action.waiting_for if b not in before.live]
         assert bool(absent) or action.reason is not WaitReason.TARGET_OFFLINE
@@ -251,15 +253,15 @@ class World:
 
     def _aim(self, **intent: object) -> None:
         self._change(**intent)
-        self.allowed.update(self.facts.goal)
-        settled = len(self.facts.replicas) - len(self.facts.adding)
-        self.least = min(settled, len(self.facts.goal))
+        self.allowed.update(self.state.goal)
+        settled = len(self.state.replicas) - len(self.state.adding)
+        self.least = min(settled, len(self.state.goal))
         self.steps_since_target = 0
         self.held, self.dropped = set(), set()
 
     def _change(self, **members: object) -> None:
-        self.facts = msgspec.structs.replace(self.facts, **members)
-        self.owed.difference_update(self.facts.in_sync)
+        self.state = msgspec.structs.replace(self.state, **members)
+        self.owed.difference_update(self.state.in_sync)
 
     def _replicas(self) -> tuple[int, ...]:
         most = min(5, len(self.brokers))
@@ -277,9 +279,9 @@ def run_world(seed: int, algorithm: ReassignmentAlgorithm) -> World:
         world.happen()
     wait = world.settle(everybody=False)
     if wait is not None:
-        assert wait.reason is not WaitReason.CATCHING_UP, f"waits for nothing: {world.facts}"
-    assert world.settle(everybody=True) is None, f"never ends: {world.facts}"
+        assert wait.reason is not WaitReason.CATCHING_UP, f"waits for nothing: {world.state}"
+    assert world.settle(everybody=True) is None, f"never ends: {world.state}"
     if algorithm is INCREMENTAL:
         world.heal(everybody=True)
-        assert world.facts.replicas == world.facts.goal, "I1"
+        assert world.state.replicas == world.state.goal, "I1"
     return world

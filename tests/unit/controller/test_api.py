@@ -45,7 +45,7 @@ async def test_what_if_placement(http: httpx.AsyncClient) -> None:
 
 
 async def test_what_if_reassignment(http: httpx.AsyncClient) -> None:
-    """The seed's printed example."""
+    """The example of KIP-435."""
     answer = await what_if(
         http,
         "reassignment",
@@ -67,7 +67,7 @@ async def test_what_if_reassignment(http: httpx.AsyncClient) -> None:
     }
 
 
-async def test_what_if_reassignment_waits_for_whoever_is_offline(http: httpx.AsyncClient) -> None:
+async def test_what_if_reassignment_waits_for_offline_brokers(http: httpx.AsyncClient) -> None:
     question = {"start": [0, 1], "target": [0, 2], "online": [0, 1]}
     nothing = {"steps": [], "waiting_for": [2]}
     assert await what_if(http, "reassignment", **question) == nothing
@@ -137,7 +137,9 @@ async def test_bad_questions(
     assert (answer.json()["error_code"], answer.json()["outcome"]) == (code, "refused")
 
 
-async def test_without_a_ruler_everything_else_is_refused(http: httpx.AsyncClient) -> None:
+async def test_without_an_active_controller_everything_else_is_refused(
+    http: httpx.AsyncClient,
+) -> None:
     for method, path in (
         ("GET", "/v1/metadata"),
         ("GET", "/v1/topics"),

@@ -1,4 +1,4 @@
-"""When leaders go back to preferred replicas by themselves, and what an unclean election costs."""
+"""Automatic return to preferred leaders, and the possible loss of an unclean election."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_common.znodes import TopicAssignment
-from leadline_controller.domain.failover import non_preferred_leaders
 from leadline_controller.domain.cluster import ClusterImage, RemovalPending, StateSet, TopicSet
-from leadline_controller.domain.failover import elect_preferred, elect_unclean, possible_loss
+from leadline_controller.domain.failover import (
+    elect_preferred,
+    elect_unclean,
+    non_preferred_leaders,
+    possible_loss,
+)
 from leadline_controller.domain.healing import targets_for
 from tests.unit.controller.images import NAME, TOPIC, carry_out, cluster, state, the_state
 
@@ -17,18 +21,18 @@ PREFERRED = (1, 2, 3)
 
 
 def image_with(away: int, total: int = 20) -> ClusterImage:
-    """Return a cluster in which all prefer broker 1, and `away` of them are led by broker 2."""
+    """Return partitions that all prefer broker 1; broker 2 leads `away` of them."""
     states = {p: state(2 if p < away else 1, PREFERRED) for p in range(total)}
     return cluster(PREFERRED, dict.fromkeys(range(total), PREFERRED), states)
 
 
 @pytest.mark.parametrize(("away", "moved"), [(0, 0), (1, 0), (2, 0), (3, 3), (20, 20)])
-def test_leaders_are_moved_beyond_the_percentage_only(away: int, moved: int) -> None:
+def test_leaders_move_only_above_the_percentage(away: int, moved: int) -> None:
     assert len(non_preferred_leaders(image_with(away), 10)) == moved
 
 
 @given(st.integers(1, 20), st.integers(0, 100))
-def test_after_the_election_everything_is_in_place(away: int, percentage: int) -> None:
+def test_after_the_election_no_leader_is_non_preferred(away: int, percentage: int) -> None:
     image = image_with(away)
     names = non_preferred_leaders(image, percentage)
     assert bool(names) == (100 * away > percentage * 20)
@@ -36,7 +40,7 @@ def test_after_the_election_everything_is_in_place(away: int, percentage: int) -
     assert non_preferred_leaders(image, 0 if names else percentage) == []
 
 
-def test_what_has_no_leader_moves_or_goes_is_left_alone() -> None:
+def test_leaderless_moving_and_deleted_partitions_are_skipped() -> None:
     image = cluster(
         PREFERRED,
         dict.fromkeys(range(4), PREFERRED),
@@ -47,7 +51,7 @@ def test_what_has_no_leader_moves_or_goes_is_left_alone() -> None:
     assert non_preferred_leaders(image, 0) == []
 
 
-def test_a_broker_that_stops_or_is_drained_gets_no_leadership_back() -> None:
+def test_a_stopping_or_draining_broker_gets_no_leadership_back() -> None:
     image = image_with(20)
     image.mark_stopping(1)
     assert non_preferred_leaders(image, 0) == []
@@ -58,7 +62,7 @@ def test_a_broker_that_stops_or_is_drained_gets_no_leadership_back() -> None:
     assert elect_preferred(image, [NAME]) == []
 
 
-def test_the_cost_of_an_election_is_named() -> None:
+def test_the_possible_loss_of_an_election() -> None:
     image = cluster({2, 3}, {0: PREFERRED}, {0: state(-1, (1,))})
     (unclean,) = elect_unclean(image, [NAME])
     assert possible_loss(unclean) == (1,)
@@ -72,7 +76,7 @@ def test_the_cost_of_an_election_is_named() -> None:
     assert the_state(image).leader == 2
 
 
-def test_healing_places_nothing_on_a_broker_that_is_emptied_or_stops() -> None:
+def test_healing_places_nothing_on_an_emptying_or_stopping_broker() -> None:
     image = cluster(range(2, 7), {0: PREFERRED}, {0: state(2, (2, 3))})
     image.emptying = frozenset({4})
     image.mark_stopping(5)

@@ -1,4 +1,4 @@
-"""Who leads, as a table of cases and as properties of every case."""
+"""Elections: a table of cases, and properties of every case."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from leadline_client.errors import NoController
-from leadline_common.clock import ManualClock
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
     BrokersChanged,
@@ -16,6 +15,7 @@ from leadline_controller.runtime.engine.events import (
     Reconcile,
 )
 from leadline_controller.runtime.topics.topics import DeleteTopic
+from tests.support.manual_clock import ManualClock
 from tests.unit.controller.images import NAME
 
 

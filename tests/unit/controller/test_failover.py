@@ -1,4 +1,4 @@
-"""Decisions about brokers, topics and controllers that come and go."""
+"""Decisions after failures and starts of brokers, new topics and controller failovers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def only(decisions: list[StateDecision]) -> StateDecision:
 
 
 def meet(image: ClusterImage, live: dict[int, BrokerRegistration], zxid: int = 50) -> None:
-    """Let the image take over who is live, as the engine does after deciding."""
+    """Apply the live brokers to the image, as the engine does after deciding."""
     gone = [BrokerDown(b) for b in image.brokers if b not in live]
     image.apply([*gone, *(BrokerUp(b, zxid) for b in live.values())])
 
@@ -88,7 +88,7 @@ def test_no_member_is_live_keeps_the_isr_and_the_first_to_return_leads() -> None
     assert back.after == PartitionState(2, 6, (2,), 7, eligible=(1,))
 
 
-def test_an_outsider_leads_only_where_the_topic_allows_it() -> None:
+def test_a_replica_outside_the_isr_leads_only_if_the_topic_allows_it() -> None:
     image = cluster(AR, {0: AR}, {0: state(1, (1,))})
     image.apply([ConfigsSet(TOPIC, {"unclean.leader.election.enable": "true"})])
     decision = only(on_broker_change(image, brokers({2, 3})).decisions)
@@ -97,7 +97,7 @@ def test_an_outsider_leads_only_where_the_topic_allows_it() -> None:
     assert decision.reason == "unclean"
 
 
-def test_the_cluster_may_allow_it_too_and_a_topic_forbid_it() -> None:
+def test_the_cluster_may_allow_unclean_elections_and_a_topic_forbid_them() -> None:
     policy = ClusterPolicy(unclean_leader_election=True)
     image = cluster(AR, {0: AR}, {0: state(1, (1,))}, policy=policy)
     assert only(on_broker_change(image, brokers({2})).decisions).reason == "unclean"
@@ -123,7 +123,7 @@ def test_a_bounced_last_member_leads_again_under_a_new_epoch() -> None:
     assert on_controller_failover(image) == []
 
 
-def test_an_unclean_topic_prefers_the_bounced_member_to_an_outsider() -> None:
+def test_an_unclean_topic_prefers_the_bounced_member_of_the_isr() -> None:
     policy = ClusterPolicy(unclean_leader_election=True)
     image = cluster({1, 2}, {0: AR}, {0: state(1, (1,))}, policy=policy)
     live = brokers({2}) | {1: broker(1, incarnation=1)}
@@ -139,7 +139,7 @@ def test_a_new_partition_waits_for_a_first_broker() -> None:
 
 
 def test_first_leaders_only_where_there_is_no_state() -> None:
-    """F12: a state without a leader is no reason to start anew."""
+    """A state without a leader must not be initialized again."""
     image = cluster({2, 3}, {0: AR, 1: AR}, {0: state(NO_LEADER, (1,))})
     decision = only(on_topic_change(image, [TOPIC, "unknown"]))
     assert (decision.partition, decision.before) == (1, None)
@@ -147,14 +147,14 @@ def test_first_leaders_only_where_there_is_no_state() -> None:
 
 
 def test_a_new_controller_finds_a_leader_that_registered_after_its_state() -> None:
-    """F17 across a controller failover: nobody saw the bounce, but the transactions tell."""
+    """A new controller did not see the broker bounce, but the zxids show it."""
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     assert on_controller_failover(image) == []
     image.apply([BrokerUp(broker(1, incarnation=1), zxid=11)])
     assert only(on_controller_failover(image)).after == PartitionState(2, 5, (2, 3), 7)
 
 
-def test_topics_under_deletion_and_topics_without_an_id_are_left_alone() -> None:
+def test_topics_under_deletion_and_topics_without_an_id_are_skipped() -> None:
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     image.apply([DeletionPending(TOPIC)])
     assert on_broker_change(image, brokers({2})).decisions == []
@@ -169,16 +169,16 @@ def test_preferred_election_moves_leadership_only() -> None:
     assert decision.after == PartitionState(1, 5, (2, 3, 1), 7)
 
 
-def test_preferred_election_passes_over_a_new_incarnation() -> None:
-    """R9: it registered after the state was written, and the write that is due has failed."""
+def test_preferred_election_skips_a_new_incarnation() -> None:
+    """R9: the broker registered after the state was written, and the failover write failed."""
     image = cluster(AR, {0: AR}, {0: state(2, AR)})
     image.registered_at[1] = 50
     assert elect_preferred(image, [NAME]) == []
 
 
 @pytest.mark.parametrize("drained", [False, True])
-def test_an_election_by_order_makes_no_member_of_a_new_incarnation(drained: bool) -> None:
-    """R9: after this write nobody could see any more that it registered after the state's."""
+def test_a_requested_election_keeps_no_new_incarnation_in_the_isr(drained: bool) -> None:
+    """R9: after this write, the zxids would no longer show that the broker bounced."""
     image = cluster(AR, {0: AR}, {0: state(2, AR)})
     image.registered_at[3] = 50
     order = move_leaders_off(image, [NAME], frozenset({2})) if drained else None
@@ -186,13 +186,13 @@ def test_an_election_by_order_makes_no_member_of_a_new_incarnation(drained: bool
     assert (decision.after.leader, decision.after.isr) == (1, (1, 2))
 
 
-def test_unclean_election_by_hand_touches_only_the_leaderless() -> None:
+def test_a_requested_unclean_election_changes_only_leaderless_partitions() -> None:
     image = cluster({2, 3}, {0: AR, 1: AR}, {0: state(NO_LEADER, (1,)), 1: state(2, (2, 3))})
     decision = only(elect_unclean(image, [NAME, TopicPartition(TOPIC, 1)]))
     assert (decision.partition, decision.after.leader, decision.reason) == (0, 2, "unclean")
 
 
-def test_members_of_the_znode_that_are_unknown_are_kept() -> None:
+def test_unknown_members_of_the_znode_are_kept() -> None:
     kept = PartitionState(1, 4, AR, 6, extra={"note": "mine"})
     image = cluster(AR, {0: AR}, {0: kept})
     after = only(on_broker_change(image, brokers({2, 3})).decisions).after
@@ -201,7 +201,7 @@ def test_members_of_the_znode_that_are_unknown_are_kept() -> None:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[set[int], set[int]]]:
-    """Draw steps of (who is live, who of them bounced)."""
+    """Draw steps of (live brokers, those of them that bounced)."""
     sets = st.sets(st.integers(1, 4))
     return [(live, draw(sets) & live) for live in draw(st.lists(sets, min_size=1, max_size=8))]
 
@@ -252,7 +252,7 @@ def check_decisions(
 
 
 def check_states(image: ClusterImage, live: set[int]) -> None:
-    """Whoever can lead cleanly does, and only live brokers lead."""
+    """Every partition with a clean candidate has a leader, and only live brokers lead."""
     for name, partition in image.partitions():
         if partition.state is None:
             assert not live & set(partition.replicas)

@@ -1,4 +1,4 @@
-"""Whoever follows the feed knows what the cluster is, from wherever they began."""
+"""A reader of the change feed knows the state of the cluster, from any starting version."""
 
 from __future__ import annotations
 
@@ -20,46 +20,48 @@ from leadline_controller.domain.cluster import (
     TopicSet,
 )
 from leadline_controller.domain.feed import (
-    BrokersNow,
-    Feed,
-    News,
-    TopicChanged,
+    BrokersSnapshot,
+    ChangeFeed,
+    FeedEvent,
     TopicDeleted,
-    TopicNow,
+    TopicDelta,
+    TopicSnapshot,
 )
 from tests.unit.controller.images import TOPIC, broker, cluster, state
 
 
 class Reader:
-    """Keeps what it is told."""
+    """Applies the events that it receives."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, object] = {}
-        self.topics: dict[str, TopicNow] = {}
+        self.topics: dict[str, TopicSnapshot] = {}
 
-    def take(self, news: Iterable[News]) -> None:
+    def take(self, news: Iterable[FeedEvent]) -> None:
         for one in news:
             match one:
-                case BrokersNow():
+                case BrokersSnapshot():
                     self.brokers = {b.id: b for b in one.brokers}
-                case TopicNow():
+                case TopicSnapshot():
                     self.topics[one.topic] = one
                 case TopicDeleted():
                     self.topics.pop(one.topic, None)
-                case TopicChanged():
+                case TopicDelta():
                     known = self.topics[one.topic]
                     partitions = {**known.partitions, **one.partitions}
                     for number in one.removed:
                         del partitions[number]
                     configs = known.configs if one.configs is None else one.configs
-                    self.topics[one.topic] = TopicNow(
+                    self.topics[one.topic] = TopicSnapshot(
                         one.topic, one.topic_id, configs, dict(sorted(partitions.items()))
                     )
 
 
-def truth(image: ClusterImage) -> dict[str, TopicNow]:
+def truth(image: ClusterImage) -> dict[str, TopicSnapshot]:
     return {
-        topic.name: TopicNow(topic.name, topic.topic_id, topic.configs, dict(topic.active_partitions))
+        topic.name: TopicSnapshot(
+            topic.name, topic.topic_id, topic.configs, dict(topic.active_partitions)
+        )
         for topic in image.topics.values()
         if not topic.deleting
     }
@@ -96,38 +98,36 @@ CHANGES = st.one_of(
 
 
 @given(st.lists(st.lists(CHANGES, max_size=3), max_size=12), st.data())
-def test_a_reader_who_follows_knows_what_is_there(
-    story: list[list[Change]], data: st.DataObject
-) -> None:
+def test_a_reader_knows_the_current_state(story: list[list[Change]], data: st.DataObject) -> None:
     image = ClusterImage()
-    reader, feed = Reader(), Feed(image, 0)
+    reader, feed = Reader(), ChangeFeed(image, 0)
     for changes in story:
         image.apply(changes)
         if data.draw(st.booleans(), label="looks"):
-            reader.take(feed.news())
+            reader.take(feed.poll())
         if data.draw(st.booleans(), label="is cut off, and comes again"):
-            feed = Feed(image, feed.version)
-    reader.take(feed.news())
+            feed = ChangeFeed(image, feed.version)
+    reader.take(feed.poll())
     assert reader.topics == truth(image)
     assert reader.brokers == image.brokers
     assert feed.version == image.version
-    assert feed.news() == []
+    assert feed.poll() == []
 
 
-def test_only_the_partition_that_changed_is_told_of() -> None:
+def test_only_the_changed_partition_is_sent() -> None:
     image = cluster({1, 2}, {0: (1, 2), 1: (1, 2)}, {0: state(1, (1, 2)), 1: state(1, (1, 2))})
-    feed = Feed(image, 0)
-    feed.news()
+    feed = ChangeFeed(image, 0)
+    feed.poll()
     image.apply([StateSet(TOPIC, 1, state(2, (2,), epoch=5), 4)])
-    (changed,) = feed.news()
-    assert isinstance(changed, TopicChanged)
+    (changed,) = feed.poll()
+    assert isinstance(changed, TopicDelta)
     assert changed.partitions.keys() == {1}
     assert (changed.configs, changed.removed) == (None, ())
 
 
-def test_whoever_begins_without_a_version_hears_only_what_comes() -> None:
+def test_a_reader_without_a_version_gets_only_later_changes() -> None:
     image = cluster({1}, {0: (1,)})
-    feed = Feed(image, None)
-    assert feed.news() == []
+    feed = ChangeFeed(image, None)
+    assert feed.poll() == []
     image.apply([BrokerDown(1)])
-    assert [type(one) for one in feed.news()] == [BrokersNow]
+    assert [type(one) for one in feed.poll()] == [BrokersSnapshot]

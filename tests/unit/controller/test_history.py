@@ -1,4 +1,4 @@
-"""What the audit tells, and what may leave the outbox: decisions without a database."""
+"""Past states rebuilt from the audit, and trimming of the outbox, without a database."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from leadline_controller.domain.history import (
     FailureRecord,
     PastPartition,
     ReaderPosition,
-    broken_chains,
-    replay,
     resource_of,
     trimmable,
 )
+from tests.support.checks.audit_records import broken_chains, replay
 
 
 def entry(kind: str = "broker_change", **members: Any) -> AuditEntry:
     return AuditEntry(time=members.pop("time", 0), cause="c", actor="a", kind=kind, **members)
 
 
-def record(number: int, told: AuditEntry) -> AuditRecord:
-    return AuditRecord(number, 100 + number, told)
+def record(number: int, written: AuditEntry) -> AuditRecord:
+    return AuditRecord(number, 100 + number, written)
 
 
 def change(
@@ -39,7 +38,7 @@ def change(
     return StateChange("orders", partition, "isr", before, after, version)
 
 
-def test_the_past_is_what_its_entries_add_up_to() -> None:
+def test_the_past_is_rebuilt_from_its_entries() -> None:
     topic = {"topic": "orders", "topic_id": "id"}
     past = replay(
         [
@@ -57,7 +56,7 @@ def test_the_past_is_what_its_entries_add_up_to() -> None:
 
 
 @pytest.mark.parametrize("kind", ["topic_deletion_ordered", "topic_deleted"])
-def test_a_topic_is_gone_for_everybody_when_its_deletion_is_ordered(kind: str) -> None:
+def test_a_topic_is_gone_once_its_deletion_is_requested(kind: str) -> None:
     topic = {"topic": "orders", "topic_id": "id"}
     made = record(0, entry("topic_created", resource=topic, after={"assignment": {"0": [1]}}))
     assert replay([made, record(1, entry(kind, resource=topic))]).topics == {}
@@ -79,13 +78,13 @@ def test_a_step_of_a_reassignment_changes_the_replicas() -> None:
     assert replay([made, step]).topics["orders"].partitions[0].replicas == (3, 1, 2)
 
 
-def test_a_past_that_entries_are_missing_of_says_so() -> None:
+def test_a_past_with_missing_entries_is_incomplete() -> None:
     topic = {"topic": "orders", "topic_id": "id"}
     made = record(0, entry("topic_created", resource=topic, after={"assignment": {"0": [1]}}))
     gap = AuditRecord(7, 0, entry("history_gap", time=99))
     past = replay([made, gap])
     assert not past.complete
-    assert (past.audit_id, past.zxid, past.time) == (7, 100, 0), "a gap is no transaction"
+    assert (past.audit_id, past.zxid, past.time) == (7, 100, 0), "a gap is not a transaction"
     assert replay([record(8, entry())], past).complete is False
 
 
@@ -105,11 +104,15 @@ def test_a_chain_breaks_where_a_change_begins_elsewhere() -> None:
     assert "begins with" in problem
 
 
-def test_a_topic_made_again_begins_a_new_chain() -> None:
+def test_a_recreated_topic_begins_a_new_chain() -> None:
     made = change(0, None, (1, 0, (1,)))
     gone = entry("topic_deleted", resource={"topic": "orders"})
-    told = [record(0, entry(changes=(made,))), record(1, gone), record(2, entry(changes=(made,)))]
-    assert list(broken_chains(told)) == []
+    written = [
+        record(0, entry(changes=(made,))),
+        record(1, gone),
+        record(2, entry(changes=(made,))),
+    ]
+    assert list(broken_chains(written)) == []
 
 
 def test_an_entry_about_one_partition_is_about_it() -> None:
@@ -120,24 +123,24 @@ def test_an_entry_about_one_partition_is_about_it() -> None:
 
 
 def test_an_export_is_read_back_as_it_was() -> None:
-    told = entry(
+    written = entry(
         resource={"topic": "orders"},
         before={"a": 1},
         after=[1, 2],
         zk={"/x": 3},
         changes=(change(0, None, (1, 0, (1,))), change(1, (1, 0, (1,)), (2, 1, (2,)))),
     )
-    (line,) = encode_lines([exported(5, 105, told)]).splitlines()
+    (line,) = encode_lines([exported(5, 105, written)]).splitlines()
     read = decode_line(line)
     assert (read.id, read.zxid) == (5, 105)
-    assert imported(read) == told
+    assert imported(read) == written
 
 
 positions = st.lists(st.integers(-1, 400), max_size=4)
 
 
 @given(stored=positions, oldest=st.integers(0, 300), extent=st.integers(0, 200), data=st.data())
-def test_nothing_leaves_the_outbox_that_would_be_lost(
+def test_trimming_the_outbox_loses_no_entry(
     stored: list[int], oldest: int, extent: int, data: st.DataObject
 ) -> None:
     head = oldest + extent
@@ -150,18 +153,18 @@ def test_nothing_leaves_the_outbox_that_would_be_lost(
     assert gone.stop <= max(oldest, head)
     if len(gone):
         copies = sum(one >= gone.stop - 1 for one in stored)
-        assert copies >= min(2, len(stored)), "two controllers have it, or the only one"
+        assert copies >= min(2, len(stored)), "two controllers have stored it, or the only one has"
         assert gone.stop - 1 <= min(stored) or head - oldest > limit
 
 
-def test_what_everybody_has_goes_but_for_the_newest() -> None:
+def test_entries_that_all_readers_have_are_trimmed_except_the_newest() -> None:
     readers = [ReaderPosition(1, "", 0, 99), ReaderPosition(2, "", 0, 80)]
     assert trimmable(readers, oldest=0, head=100, keep=10, limit=1000) == range(81)
     readers = [ReaderPosition(1, "", 0, 99), ReaderPosition(2, "", 0, 99)]
     assert trimmable(readers, oldest=0, head=100, keep=10, limit=1000) == range(90)
 
 
-def test_a_reader_that_is_far_behind_is_not_waited_for_beyond_the_limit() -> None:
+def test_beyond_the_limit_trimming_does_not_wait_for_a_slow_reader() -> None:
     readers = [ReaderPosition(n, "", 0, stored) for n, stored in enumerate((99, 95, 3))]
     assert trimmable(readers, oldest=0, head=100, keep=0, limit=1000) == range(4)
     assert trimmable(readers, oldest=0, head=100, keep=0, limit=50) == range(50)
@@ -200,7 +203,7 @@ def test_a_reader_that_is_far_behind_is_not_waited_for_beyond_the_limit() -> Non
         ({"chunks_over": 1, "partitions_moved": 3, "returned_at": 7}, "partly_healed"),
     ],
 )
-def test_what_has_become_of_a_failure(changes: dict[str, Any], outcome: str) -> None:
+def test_outcome_of_a_failure(changes: dict[str, Any], outcome: str) -> None:
     blank: dict[str, Any] = {
         "broker": 1,
         "failed_at": 1,

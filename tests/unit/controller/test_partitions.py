@@ -1,4 +1,4 @@
-"""Which partitions may be added and removed, where new ones go, and with which epochs."""
+"""Adding and removing partitions: validation, placement and first epochs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import BrokerUp, RemovalPending, TopicImage, TopicSet
 from leadline_controller.domain.failover import init_leaders, on_broker_change
 from leadline_controller.domain.partitions import (
-    check_removal,
-    plan_additions,
-    check_addition_intents,
-    check_removal_intents,
     assignment_with,
-    without,
+    assignment_without,
+    check_addition_intents,
+    check_removal,
+    check_removal_intents,
+    plan_additions,
 )
 from leadline_controller.domain.placement import assign_replicas
 from tests.unit.controller.images import NAME, TOPIC, broker, brokers, cluster, state
@@ -39,7 +39,7 @@ def topic_of(image) -> TopicImage:  # type: ignore[no-untyped-def]  # an image
 def test_a_topic_grows_as_if_it_had_been_created_so(
     live: int, first: int, more: int, data: st.DataObject
 ) -> None:
-    """Kafka starts the second replicas at the start index: so does a topic that began there."""
+    """Kafka starts the second replicas at the start index; added partitions do the same."""
     factor = data.draw(st.integers(1, live))
     start = data.draw(st.integers(0, live - 1))
     racks = dict.fromkeys(range(live))
@@ -50,7 +50,7 @@ def test_a_topic_grows_as_if_it_had_been_created_so(
     assert added == expected
 
 
-def test_growth_regards_racks_and_passes_over_the_dead_and_those_that_stop() -> None:
+def test_growth_respects_racks_and_skips_dead_and_stopping_brokers() -> None:
     image = cluster((), {0: (2, 3)})
     for broker_id in range(1, 6):
         image.apply([BrokerUp(broker(broker_id, rack="ab"[broker_id % 2]), zxid=1)])
@@ -60,16 +60,16 @@ def test_growth_regards_racks_and_passes_over_the_dead_and_those_that_stop() -> 
     assert all(one % 2 != other % 2 for one, other in added.values())
 
 
-def test_growth_starts_at_the_next_broker_where_the_first_one_is_away() -> None:
+def test_growth_starts_at_the_next_broker_if_the_first_one_is_down() -> None:
     image = cluster({1, 3, 4}, {0: (2,)})
     assert plan_additions(topic_of(image), image, 4, None, ()) == {1: (4,), 2: (1,), 3: (3,)}
 
 
-def test_growth_that_is_none() -> None:
+def test_growth_to_the_same_total_is_refused() -> None:
     image = cluster(AR, FOUR)
     topic = topic_of(image)
     for total in (1, 4):
-        with pytest.raises(PolicyViolation, match="4 partitions already"):
+        with pytest.raises(PolicyViolation, match="already has 4 partitions"):
             plan_additions(topic, image, total, None, ())
     with pytest.raises(InvalidRequest, match="4 to 5"):
         plan_additions(topic, image, 6, {4: AR}, AR)
@@ -80,7 +80,7 @@ def test_growth_that_is_none() -> None:
         plan_additions(topic, image, 6, None, ())
 
 
-def test_only_the_highest_go_and_one_stays() -> None:
+def test_only_the_highest_partitions_are_removed_and_one_stays() -> None:
     image = cluster(AR, FOUR)
     topic = topic_of(image)
     assert check_removal(topic, [2, 3]) == (3, 2)
@@ -96,25 +96,25 @@ def test_only_the_highest_go_and_one_stays() -> None:
 
 
 @given(st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8)))
-def test_orders_by_hand_leave_no_gap_and_no_empty_topic(
+def test_intents_of_operators_leave_no_gap_and_no_empty_topic(
     adding: set[int], removing: set[int]
 ) -> None:
     image = cluster(AR, FOUR)
     topic = topic_of(image)
     grown = check_addition_intents(topic, dict.fromkeys(adding, AR), AR)
-    assert sorted({*FOUR, *grown.possible}) == list(range(4 + len(grown.possible)))
-    assert grown.possible.keys() | grown.refused.keys() == adding
+    assert sorted({*FOUR, *grown.accepted}) == list(range(4 + len(grown.accepted)))
+    assert grown.accepted.keys() | grown.refused.keys() == adding
     shrunk = check_removal_intents(topic, removing)
-    left = sorted(FOUR.keys() - shrunk.possible.keys())
+    left = sorted(FOUR.keys() - shrunk.accepted.keys())
     assert left == list(range(len(left)))
     assert left
-    assert shrunk.possible.keys() | shrunk.refused.keys() == removing
+    assert shrunk.accepted.keys() | shrunk.refused.keys() == removing
 
 
 def test_a_partition_that_is_added_again_begins_above_every_epoch_of_the_removed_one() -> None:
     image = cluster(AR, {0: AR, 1: AR}, {1: state(2, AR, epoch=9)})
     topic = topic_of(image)
-    removed = without(topic, [1])
+    removed = assignment_without(topic, [1])
     assert (removed.partitions, removed.first_epochs) == ({0: AR}, {1: 10})
     image.apply([TopicSet(TOPIC, removed, 1)])
     image.apply([TopicSet(TOPIC, assignment_with(removed, {1: AR}), 2)])
@@ -122,15 +122,15 @@ def test_a_partition_that_is_added_again_begins_above_every_epoch_of_the_removed
     assert (decision.before, decision.after.leader_epoch) == (None, 10)
 
 
-def test_a_partition_that_never_had_a_leader_leaves_the_mark_of_the_one_before() -> None:
+def test_a_partition_that_never_had_a_leader_keeps_the_first_epoch() -> None:
     image = cluster((), {0: AR, 1: AR})
     topic = topic_of(image)
-    assert without(topic, [1]).first_epochs == {}
+    assert assignment_without(topic, [1]).first_epochs == {}
     topic.assignment = TopicAssignment("id-1", {0: AR, 1: AR}, first_epochs={1: 4})
-    assert without(topic, [1]).first_epochs == {1: 4}
+    assert assignment_without(topic, [1]).first_epochs == {1: 4}
 
 
-def test_nothing_is_decided_for_a_partition_that_is_to_go() -> None:
+def test_nothing_is_decided_for_a_partition_that_is_pending_removal() -> None:
     image = cluster(AR, {0: AR, 1: AR}, {0: state(1, AR), 1: state(1, AR)})
     image.apply([RemovalPending(TOPIC, frozenset({1}))])
     change = on_broker_change(image, brokers({2, 3}))

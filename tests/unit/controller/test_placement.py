@@ -1,4 +1,4 @@
-"""Kafka's placement: its own worked examples, and the promises of balance and racks."""
+"""Placement: Kafka's worked examples, and properties of balance and racks."""
 
 from __future__ import annotations
 

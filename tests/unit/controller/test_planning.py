@@ -1,4 +1,4 @@
-"""Plans: nothing is lost, little is moved, everybody has equally much, racks are respected."""
+"""Plans lose no replica, move few, balance the load and respect racks."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def placed(brokers: dict[int, str | None], partitions: int, factor: int) -> Assi
     }
 
 
-def scattered(chance: Random, brokers: int, factor: int, least: int = 1) -> Assignments:
-    """Place partitions by chance: uneven, and regardless of racks."""
+def scattered(random: Random, brokers: int, factor: int, least: int = 1) -> Assignments:
+    """Place partitions at random: uneven, and regardless of racks."""
     return {
-        TopicPartition("orders", number): tuple(chance.sample(range(brokers), factor))
-        for number in range(chance.randint(least, 40))
+        TopicPartition("orders", number): tuple(random.sample(range(brokers), factor))
+        for number in range(random.randint(least, 40))
     }
 
 
 def after(plan: Plan, before: Assignments) -> Assignments:
-    """Return the assignments under a plan, which loses and doubles no replica."""
+    """Return the assignments after a plan; check that it loses and duplicates no replica."""
     now = before | plan.targets
     for name, replicas in now.items():
         assert len(set(replicas)) == len(replicas) == len(before[name])
@@ -53,9 +53,9 @@ def moved(before: Assignments, now: Assignments) -> int:
 
 def test_balance_is_even_with_the_fewest_moves() -> None:
     for seed in SEEDS:
-        chance = Random(seed)
-        count = chance.randint(2, 9)
-        before = scattered(chance, count, chance.randint(1, min(3, count)))
+        random = Random(seed)
+        count = random.randint(2, 9)
+        before = scattered(random, count, random.randint(1, min(3, count)))
         plan = plan_balance(before, dict.fromkeys(range(count)))
         now = after(plan, before)
         loads = Counter(broker for replicas in now.values() for broker in replicas)
@@ -67,12 +67,12 @@ def test_balance_is_even_with_the_fewest_moves() -> None:
 
 def test_drain_and_expand_of_an_even_cluster_leave_it_even() -> None:
     for seed in SEEDS:
-        chance = Random(seed)
-        count = chance.randint(4, 9)
+        random = Random(seed)
+        count = random.randint(4, 9)
         brokers: dict[int, str | None] = dict.fromkeys(range(count))
-        before = scattered(chance, count, chance.randint(1, 3), least=20)
+        before = scattered(random, count, random.randint(1, 3), least=20)
         before |= plan_balance(before, brokers).targets
-        drained = chance.randrange(count)
+        drained = random.randrange(count)
         plan = plan_drain(before, brokers, [drained])
         now = after(plan, before)
         assert not any(drained in replicas for replicas in now.values())
@@ -87,15 +87,15 @@ def test_drain_and_expand_of_an_even_cluster_leave_it_even() -> None:
         assert again.spread("replicas_after") <= 1, seed
         assert again.spread("leaders_after") <= 1, seed
         for name, replicas in grown.items():
-            assert {*replicas} - {*now[name]} <= {drained}, "nobody else gets anything"
+            assert {*replicas} - {*now[name]} <= {drained}, "no other broker gets a replica"
 
 
-def test_balance_puts_crowded_racks_right() -> None:
+def test_balance_corrects_crowded_racks() -> None:
     for seed in SEEDS:
-        chance = Random(seed)
-        racks = chance.randint(2, 4)
+        random = Random(seed)
+        racks = random.randint(2, 4)
         brokers: dict[int, str | None] = {b: f"rack-{b % racks}" for b in range(racks * 3)}
-        before = scattered(chance, len(brokers), chance.randint(1, 4))
+        before = scattered(random, len(brokers), random.randint(1, 4))
         plan = plan_balance(before, brokers)
         most = -(-len(next(iter(before.values()))) // racks)
         for replicas in after(plan, before).values():
@@ -104,18 +104,18 @@ def test_balance_puts_crowded_racks_right() -> None:
 
 
 def test_unequal_racks_share_what_each_must_take() -> None:
-    """Three replicas on three racks: the rack with one broker has one of each partition."""
+    """With three replicas on three racks, a rack of one broker holds one of each partition."""
     brokers: dict[int, str | None] = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
-    chance = Random(7)
+    random = Random(7)
     before = {
-        TopicPartition("orders", number): tuple(chance.sample(range(6), 3)) for number in range(60)
+        TopicPartition("orders", number): tuple(random.sample(range(6), 3)) for number in range(60)
     }
     plan = plan_balance(before, brokers)
     loads = Counter(broker for replicas in after(plan, before).values() for broker in replicas)
     assert [loads[broker] for broker in range(6)] == [20, 20, 20, 30, 30, 60]
 
 
-def test_what_is_even_stays_as_it_is() -> None:
+def test_an_even_cluster_stays_as_it_is() -> None:
     brokers: dict[int, str | None] = dict.fromkeys(range(5))
     assert plan_balance(placed(brokers, 1000, 3), brokers).targets == {}
 
@@ -138,7 +138,7 @@ def test_excluded_brokers_get_nothing_and_keep_what_they_have() -> None:
 
 def test_a_drain_that_leaves_too_few_brokers_is_refused() -> None:
     before = {TopicPartition("orders", 0): (0, 1, 2)}
-    with pytest.raises(PolicyViolation, match="nowhere to go"):
+    with pytest.raises(PolicyViolation, match="cannot be moved"):
         plan_drain(before, dict.fromkeys(range(3)), [2])
 
 

@@ -1,4 +1,4 @@
-"""The reassignment of one partition, phase by phase; and the window over many of them."""
+"""The reassignment of one partition in each phase, and the window over many partitions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase, WaitReason
 from leadline_controller.domain.reassignment.batches import (
-    Candidate,
     ReassignmentLimits,
+    StepCandidate,
     candidate_for,
     collect_reassignment_batch,
 )
@@ -22,8 +22,8 @@ from leadline_controller.domain.reassignment.machine import (
     Elect,
     Expand,
     Finish,
-    IllegalMove,
-    PartitionFacts,
+    IllegalReassignmentMove,
+    ReassignmentState,
     Shrink,
     Wait,
     apply_action,
@@ -35,25 +35,25 @@ from leadline_controller.domain.reassignment.machine import (
 LEGACY = ReassignmentAlgorithm.LEGACY
 
 
-def facts(replicas: tuple[int, ...], target: tuple[int, ...], **members: Any) -> PartitionFacts:
-    """Return a partition: everybody is live, the replicas are in sync, the first one leads."""
+def state(replicas: tuple[int, ...], target: tuple[int, ...], **members: Any) -> ReassignmentState:
+    """Return a partition whose brokers are all live and in sync; the first replica leads."""
     defaults: dict[str, Any] = {
         "leader": replicas[0],
         "isr": replicas,
         "start": replicas,
         "live": frozenset(range(10)),
     }
-    return PartitionFacts(replicas=replicas, target=target, **(defaults | members))
+    return ReassignmentState(replicas=replicas, target=target, **(defaults | members))
 
 
-def in_sync(now: PartitionFacts) -> PartitionFacts:
+def in_sync(now: ReassignmentState) -> ReassignmentState:
     """Let every live replica catch up."""
     return msgspec.structs.replace(now, isr=tuple(b for b in now.replicas if b in now.live))
 
 
 def test_each_step_expands_elects_and_shrinks() -> None:
-    """The seed's last three brokers of five, write by write."""
-    now = facts((5, 6, 2, 3, 4), (5, 6, 7, 8, 9), replica_movements=2, start=(0, 1, 2, 3, 4))
+    """The last three brokers of the example of KIP-435, write by write."""
+    now = state((5, 6, 2, 3, 4), (5, 6, 7, 8, 9), replica_movements=2, start=(0, 1, 2, 3, 4))
     expand = next_action(now)
     assert expand == Expand((5, 6, 7, 8, 2, 3, 4), adding=(7, 8), removing=(2, 3))
     now = apply_action(now, expand)
@@ -68,7 +68,7 @@ def test_each_step_expands_elects_and_shrinks() -> None:
 
 
 def test_the_future_leader_leads_as_soon_as_it_is_in_sync() -> None:
-    now = apply_action(start := facts((0, 1), (2, 3)), next_action(start))
+    now = apply_action(start := state((0, 1), (2, 3)), next_action(start))
     assert now.adding == (2, 3)
     now = msgspec.structs.replace(now, isr=(0, 1, 2))
     assert next_action(now) == Elect(2)
@@ -76,43 +76,43 @@ def test_the_future_leader_leads_as_soon_as_it_is_in_sync() -> None:
 
 
 def test_legacy_elects_at_the_end_alone_and_waits_for_all_of_rar() -> None:
-    now = apply_action(start := facts((0, 1), (2, 1), algorithm=LEGACY), next_action(start))
+    now = apply_action(start := state((0, 1), (2, 1), algorithm=LEGACY), next_action(start))
     assert (now.replicas, now.adding, now.removing) == ((2, 1, 0), (2,), (0,))
     now = msgspec.structs.replace(now, isr=(0, 2))
     assert next_action(now) == Wait(WaitReason.CATCHING_UP, (1,)), "1 is in RAR too"
     now = msgspec.structs.replace(now, isr=(0, 1, 2))
     assert next_action(now) == Elect(2)
-    stays = facts((1, 0), (2, 1), adding=(2,), removing=(0,), algorithm=LEGACY)
+    stays = state((1, 0), (2, 1), adding=(2,), removing=(0,), algorithm=LEGACY)
     stays = msgspec.structs.replace(stays, replicas=(2, 1, 0), isr=(0, 1, 2))
     assert isinstance(next_action(stays), Shrink)
 
 
 def test_nothing_is_done_without_a_live_leader() -> None:
-    offline = facts((0, 1), (2, 3), leader=-1, isr=(1,), live=frozenset({0, 2, 3}))
+    offline = state((0, 1), (2, 3), leader=-1, isr=(1,), live=frozenset({0, 2, 3}))
     assert next_action(offline) == Wait(WaitReason.PARTITION_OFFLINE, (1,))
-    stale = facts((0, 1), (2, 3), stale=frozenset({0}))
+    stale = state((0, 1), (2, 3), stale=frozenset({0}))
     assert phase_of(stale) is ReassignmentPhase.WAITING
 
 
 def test_a_target_that_is_down_is_named() -> None:
-    now = facts((0, 1), (0, 2), live=frozenset({0, 1}))
+    now = state((0, 1), (0, 2), live=frozenset({0, 1}))
     assert next_action(now) == Wait(WaitReason.TARGET_OFFLINE, (2,))
 
 
 def test_cancelling_stops_additions_at_once_and_drops_nothing_else() -> None:
-    now = facts((0, 1, 2), (3, 4, 2), cancelled=True, adding=(3, 4), removing=(0, 1))
+    now = state((0, 1, 2), (3, 4, 2), cancelled=True, adding=(3, 4), removing=(0, 1))
     now = msgspec.structs.replace(now, replicas=(3, 4, 2, 0, 1), isr=(0, 1, 2), leader=0)
     assert phase_of(now) is ReassignmentPhase.CANCELLING
     assert next_action(now) == Shrink((0, 1, 2), (0, 1, 2), 0, drops=(3, 4), finished=True)
 
 
 def test_cancelling_takes_the_leadership_back_first() -> None:
-    now = facts((3, 0, 1), (3, 4), cancelled=True, start=(0, 1), adding=(3,), leader=3)
+    now = state((3, 0, 1), (3, 4), cancelled=True, start=(0, 1), adding=(3,), leader=3)
     assert next_action(now) == Elect(0)
 
 
 def test_a_new_target_keeps_what_it_shares_with_the_running_step() -> None:
-    now = facts((0, 1), (4, 5), adding=(3, 4), removing=(0, 1))
+    now = state((0, 1), (4, 5), adding=(3, 4), removing=(0, 1))
     now = msgspec.structs.replace(now, replicas=(3, 4, 0, 1), isr=(0, 1), leader=0)
     shrink = next_action(now)
     assert shrink == Shrink((4, 0, 1), (0, 1), 0, drops=(3,), finished=False, adding=(4,))
@@ -121,13 +121,13 @@ def test_a_new_target_keeps_what_it_shares_with_the_running_step() -> None:
 
 
 def test_a_new_target_keeps_what_was_to_be_removed() -> None:
-    now = facts((0, 1), (3, 0), adding=(3,), removing=(0, 1))
+    now = state((0, 1), (3, 0), adding=(3,), removing=(0, 1))
     now = msgspec.structs.replace(now, replicas=(3, 0, 1), isr=(3, 0, 1), leader=3)
     assert next_action(now) == Shrink((3, 0), (3, 0), 3, drops=(1,), finished=True)
 
 
 def test_another_order_needs_no_copy() -> None:
-    now = facts((0, 1, 2), (2, 1, 0))
+    now = state((0, 1, 2), (2, 1, 0))
     assert moves_leader(now)
     expand = next_action(now)
     assert expand == Expand((2, 1, 0), (), ())
@@ -137,20 +137,20 @@ def test_another_order_needs_no_copy() -> None:
 
 
 def test_a_leader_waits_for_its_turn() -> None:
-    now = facts((2, 0, 1), (2, 3), adding=(2,), leader=0, start=(0, 1))
+    now = state((2, 0, 1), (2, 3), adding=(2,), leader=0, start=(0, 1))
     assert moves_leader(now)
     assert next_action(now, may_move_leader=False) == Wait(WaitReason.LEADER_LIMIT)
     assert next_action(now) == Elect(2)
 
 
-def test_every_phase_refuses_what_its_row_does_not_name() -> None:
+def test_every_phase_refuses_illegal_actions() -> None:
     examples = {
-        ReassignmentPhase.WAITING: facts((0, 1), (2, 3), leader=-1),
-        ReassignmentPhase.INIT: facts((0, 1), (2, 3)),
-        ReassignmentPhase.EXPANDING: facts((2, 0), (2,), adding=(2,), isr=(0,), leader=0),
-        ReassignmentPhase.SHRINKING: facts((2, 0), (2,), adding=(2,)),
-        ReassignmentPhase.CANCELLING: facts((2, 0), (0,), adding=(2,)),
-        ReassignmentPhase.DONE: facts((0, 1), (0, 1)),
+        ReassignmentPhase.WAITING: state((0, 1), (2, 3), leader=-1),
+        ReassignmentPhase.INIT: state((0, 1), (2, 3)),
+        ReassignmentPhase.EXPANDING: state((2, 0), (2,), adding=(2,), isr=(0,), leader=0),
+        ReassignmentPhase.SHRINKING: state((2, 0), (2,), adding=(2,)),
+        ReassignmentPhase.CANCELLING: state((2, 0), (0,), adding=(2,)),
+        ReassignmentPhase.DONE: state((0, 1), (0, 1)),
     }
     actions: list[Action] = [
         Wait(WaitReason.CATCHING_UP),
@@ -166,7 +166,7 @@ def test_every_phase_refuses_what_its_row_does_not_name() -> None:
             if type(action) in MOVES[phase]:
                 apply_action(example, action)
             else:
-                with pytest.raises(IllegalMove, match=phase):
+                with pytest.raises(IllegalReassignmentMove, match=phase):
                     apply_action(example, action)
 
 
@@ -177,11 +177,11 @@ def name(number: int) -> TopicPartition:
     return TopicPartition("orders", number)
 
 
-def candidates(*rows: tuple[int, int, bool, bool]) -> list[Candidate]:
-    return [Candidate(name(number), request, *flags) for number, request, *flags in rows]
+def candidates(*rows: tuple[int, int, bool, bool]) -> list[StepCandidate]:
+    return [StepCandidate(name(number), request, *flags) for number, request, *flags in rows]
 
 
-def test_leader_moves_first_then_others_in_order() -> None:
+def test_leader_movements_come_first_then_others_in_order() -> None:
     waiting = candidates(
         (0, 1, False, False),
         (1, 1, False, True),
@@ -195,13 +195,13 @@ def test_leader_moves_first_then_others_in_order() -> None:
     assert batch == [name(1), name(2), name(5), name(4), name(0)]
 
 
-def test_places_stay_empty_where_only_leader_moves_are_left() -> None:
+def test_the_window_stays_partly_empty_if_only_leader_movements_are_left() -> None:
     waiting = candidates((0, 1, False, True), (1, 1, False, True))
     limits = ReassignmentLimits(partition_movements=9, leader_movements=2)
     assert collect_reassignment_batch(waiting, {name(7): True}, limits) == [name(0)]
 
 
-def test_what_is_in_flight_takes_places() -> None:
+def test_partitions_in_flight_count_against_the_window() -> None:
     waiting = candidates((0, 1, False, False), (1, 1, False, False))
     limits = ReassignmentLimits(partition_movements=2)
     assert collect_reassignment_batch(waiting, {name(7): False, name(8): True}, limits) == []
@@ -212,26 +212,26 @@ def test_what_is_in_flight_takes_places() -> None:
 
 
 def test_only_a_step_that_can_begin_is_a_candidate() -> None:
-    assert candidate_for(name(0), 3, facts((0, 1), (2, 3))) == Candidate(
+    assert candidate_for(name(0), 3, state((0, 1), (2, 3))) == StepCandidate(
         name(0), 3, started=False, leader_step=True
     )
-    assert candidate_for(name(0), 3, facts((2, 1), (2, 3), start=(0, 1))) == Candidate(
+    assert candidate_for(name(0), 3, state((2, 1), (2, 3), start=(0, 1))) == StepCandidate(
         name(0), 3, started=True, leader_step=False
     )
-    assert candidate_for(name(0), 3, facts((0,), (1,), live=frozenset({0}))) is None
-    assert candidate_for(name(0), 3, facts((0, 1), (1,), removing=(0,))) is None
+    assert candidate_for(name(0), 3, state((0,), (1,), live=frozenset({0}))) is None
+    assert candidate_for(name(0), 3, state((0, 1), (1,), removing=(0,))) is None
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_hundred_partitions_never_exceed_a_limit(seed: int) -> None:
-    """Partitions go through the window together; a raised limit is heeded at the next step."""
-    chance = Random(seed)
+    """Partitions share the window; a raised limit applies from the next step on."""
+    random = Random(seed)
     limits = ReassignmentLimits(1, partition_movements=12, leader_movements=3)
     partitions = {}
     for number in range(100):
-        replicas = tuple(chance.sample(range(10), 3))
-        target = tuple(chance.sample(range(10), 3))
-        partitions[name(number)] = facts(replicas, target, replica_movements=1)
+        replicas = tuple(random.sample(range(10), 3))
+        target = tuple(random.sample(range(10), 3))
+        partitions[name(number)] = state(replicas, target, replica_movements=1)
     peak = (0, 0)
     for _ in range(4000):
         flying = {n: moves_leader(f) for n, f in partitions.items() if f.is_running}
@@ -245,8 +245,8 @@ def test_a_hundred_partitions_never_exceed_a_limit(seed: int) -> None:
         if not batch:
             if not flying:
                 break
-            moving = chance.choice(sorted(flying))
-            now = in_sync(partitions[moving]) if chance.random() < 0.5 else partitions[moving]
+            moving = random.choice(sorted(flying))
+            now = in_sync(partitions[moving]) if random.random() < 0.5 else partitions[moving]
             action = next_action(now)
             partitions[moving] = now = apply_action(now, action)
             if isinstance(action, Finish) or (isinstance(action, Shrink) and action.finished):

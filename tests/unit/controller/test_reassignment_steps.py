@@ -1,4 +1,4 @@
-"""The steps of seed 5: its printed example and the worked traces, exactly."""
+"""The steps of KIP-435: its example and worked traces, exactly."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def walk(
     live: set[int],
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL,
 ) -> tuple[list[str], list[int], tuple[int, ...]]:
-    """Take steps to the target, or until there is none to take; live replicas are in sync."""
+    """Take steps to the target, or until no step is possible; live replicas are in sync."""
     current, leader = start, start[0]
     assignments: list[str] = []
     leaders: list[int] = []
@@ -80,7 +80,7 @@ def walk(
 
 
 @pytest.mark.parametrize(("start", "target", "limit", "min_insync", "live", "expected"), TRACES)
-def test_traces_come_out_exactly(
+def test_traces_match_exactly(
     start: tuple[int, ...],
     target: tuple[int, ...],
     limit: int | None,
@@ -96,7 +96,7 @@ def test_traces_come_out_exactly(
         assert set(leaders) == {target[0]}
 
 
-def test_first_step_brings_the_future_leader_alone_and_drops_nothing() -> None:
+def test_the_first_step_adds_only_the_future_leader_and_drops_nothing() -> None:
     step = calculate_reassignment_step(
         OLD, NEW, replica_movements=2, min_insync_replicas=1, live={*OLD, *NEW}, isr=OLD, leader=0
     )
@@ -118,7 +118,7 @@ def test_legacy_takes_one_step_and_adds_even_what_is_down() -> None:
     assert step.waiting_for == (9,)
 
 
-def test_dead_excess_leaves_first() -> None:
+def test_dead_excess_replicas_are_dropped_first() -> None:
     step = calculate_reassignment_step(
         (0, 1, 2), (0, 1, 3), replica_movements=1, min_insync_replicas=2, live={0, 1, 3}, isr=(0, 1)
     )
@@ -134,8 +134,8 @@ def test_dead_excess_leaves_first() -> None:
     assert step.dropped == (3,)
 
 
-def test_a_drop_that_producers_would_feel_is_taken_back() -> None:
-    """Broker 4 is assigned but lags: neither 0 nor 1 may go before it is in sync."""
+def test_a_drop_below_min_insync_replicas_is_withdrawn() -> None:
+    """Broker 4 is assigned but lags: neither 0 nor 1 may be dropped before it is in sync."""
     step = calculate_reassignment_step(
         (4, 0, 1), (4, 5), replica_movements=1, min_insync_replicas=2, live={0, 1, 4, 5}, isr=(0, 1)
     )

@@ -1,4 +1,4 @@
-"""Which topics may be created, as a table of refusals."""
+"""Validation of new topics, as a table of refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_names_that_are_not(name: str) -> None:
 
 def test_a_taken_name_is_refused_and_a_name_being_deleted_retriable() -> None:
     image = cluster((1,), {0: (1,)})
-    with pytest.raises(PolicyViolation, match="exists already"):
+    with pytest.raises(PolicyViolation, match="already exists"):
         check_may_create(image, TOPIC)
     image.apply([DeletionPending(TOPIC)])
     with pytest.raises(TopicDeletionPending):

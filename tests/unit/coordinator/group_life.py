@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from leadline_client.channel import Assignor
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import Outcome, assign
-from leadline_coordinator.domain.assignors.subscription import Partition
 
 MAX_MEMBERS = 6
 
@@ -21,7 +21,7 @@ MAX_MEMBERS = 6
 class Claims:
     """What is known of who had what, under one assignor."""
 
-    previous: dict[str, list[Partition]] = field(default_factory=dict)
+    previous: dict[str, list[TopicPartition]] = field(default_factory=dict)
     generations: dict[str, int] = field(default_factory=dict)
 
 

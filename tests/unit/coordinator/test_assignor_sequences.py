@@ -12,8 +12,9 @@ from typing import get_args
 import pytest
 
 from leadline_client.channel import Assignor
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import Outcome, split_among_threads
-from leadline_coordinator.domain.assignors.subscription import NO_GENERATION, Partition
+from leadline_coordinator.domain.assignors.group_spec import NO_GENERATION
 from tests.unit.coordinator.group_life import Life
 
 ASSIGNORS: tuple[Assignor, ...] = get_args(Assignor)
@@ -101,7 +102,7 @@ def check_moved(life: Life, assignor: Assignor, outcome: Outcome, where: str) ->
         assert kept == most_that_can_stay(life, owners), where
 
 
-def most_that_can_stay(life: Life, owners: dict[Partition, str]) -> int:
+def most_that_can_stay(life: Life, owners: dict[TopicPartition, str]) -> int:
     """Return how many claims a balanced assignment can honour, where all asked alike."""
     claims = Counter(
         owner
@@ -118,11 +119,11 @@ def most_that_can_stay(life: Life, owners: dict[Partition, str]) -> int:
     return stay + min(over, sum(map(min, more, room)))
 
 
-def owners_before(life: Life, assignor: Assignor) -> dict[Partition, str]:
-    """Judge the claims anew: the highest generation, then present members, then by order."""
+def owners_before(life: Life, assignor: Assignor) -> dict[TopicPartition, str]:
+    """Decide the claims a second time: by generation, then present members, then order."""
     claims = life.claims[assignor]
     successors = {life.instance_ids[m]: m for m in life.subscriptions if m in life.instance_ids}
-    best: dict[Partition, tuple[int, bool, str]] = {}
+    best: dict[TopicPartition, tuple[int, bool, str]] = {}
     for member, part in claims.previous.items():
         rank = claims.generations.get(member, NO_GENERATION), member in life.subscriptions, member
         for partition in part:

@@ -12,14 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from leadline_client.channel import Assignor
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import assign, split_among_threads
-from leadline_coordinator.domain.assignors.subscription import Partition
 
 ASSIGNORS: tuple[Assignor, ...] = get_args(Assignor)
 
 
-def of(topic: str, *numbers: int) -> list[Partition]:
-    return [(topic, number) for number in numbers]
+def of(topic: str, *numbers: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
 
 
 # -- range -------------------------------------------------------------------------
@@ -184,12 +184,12 @@ MEMBERS = ("a", "b", "c")
 @st.composite
 def small_groups(
     draw: st.DrawFn,
-) -> tuple[dict[str, int], dict[str, list[str]], dict[str, list[Partition]], dict[str, int]]:
+) -> tuple[dict[str, int], dict[str, list[str]], dict[str, list[TopicPartition]], dict[str, int]]:
     """Topics, subscriptions, claims (also of one who left) and threads of a small group."""
     topics = {topic: draw(st.integers(0, 3)) for topic in TOPICS}
     some_topics = st.lists(st.sampled_from(TOPICS), unique=True)
     subscriptions = draw(st.dictionaries(st.sampled_from(MEMBERS), some_topics, min_size=1))
-    previous: dict[str, list[Partition]] = {}
+    previous: dict[str, list[TopicPartition]] = {}
     for partition in all_partitions(topics):
         owner = draw(st.sampled_from([*MEMBERS, "gone", ""]))
         if owner:
@@ -198,12 +198,14 @@ def small_groups(
     return topics, subscriptions, previous, threads
 
 
-def all_partitions(topics: dict[str, int]) -> list[Partition]:
-    return [(topic, number) for topic, count in topics.items() for number in range(count)]
+def all_partitions(topics: dict[str, int]) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
+    ]
 
 
 def unlevelness(
-    owners: dict[Partition, str], members: Iterable[str], threads: dict[str, int]
+    owners: dict[TopicPartition, str], members: Iterable[str], threads: dict[str, int]
 ) -> int:
     """Return the sum of squares of partitions per thread."""
     loads = Counter(owners.values())
@@ -215,7 +217,9 @@ def unlevelness(
 
 
 def cost(
-    owners: dict[Partition, str], previous: dict[str, list[Partition]], threads: dict[str, int]
+    owners: dict[TopicPartition, str],
+    previous: dict[str, list[TopicPartition]],
+    threads: dict[str, int],
 ) -> tuple[int, int]:
     """Return (how far from level the threads are, how many partitions lost their owner)."""
     lost = sum(owners.get(p, m) != m for m, part in previous.items() for p in part)
@@ -224,7 +228,7 @@ def cost(
 
 def possible(
     topics: dict[str, int], subscriptions: dict[str, list[str]]
-) -> Iterator[dict[Partition, str]]:
+) -> Iterator[dict[TopicPartition, str]]:
     """Iterate over all assignments of a group."""
     asked = {topic for wanted in subscriptions.values() for topic in wanted}
     partitions = [p for p in all_partitions(topics) if p[0] in asked]
@@ -242,7 +246,9 @@ def possible(
     )
 )
 def test_no_assignment_is_better_than_sticky(
-    group: tuple[dict[str, int], dict[str, list[str]], dict[str, list[Partition]], dict[str, int]],
+    group: tuple[
+        dict[str, int], dict[str, list[str]], dict[str, list[TopicPartition]], dict[str, int]
+    ],
 ) -> None:
     topics, subscriptions, previous, threads = group
 
@@ -297,11 +303,13 @@ def test_sticky_is_the_best_where_chains_are_long(
 
 @given(small_groups(), st.sampled_from(ASSIGNORS))
 def test_the_order_in_which_a_group_is_told_does_not_matter(
-    group: tuple[dict[str, int], dict[str, list[str]], dict[str, list[Partition]], dict[str, int]],
+    group: tuple[
+        dict[str, int], dict[str, list[str]], dict[str, list[TopicPartition]], dict[str, int]
+    ],
     assignor: Assignor,
 ) -> None:
     topics, subscriptions, previous, threads = group
-    told = assign(assignor, topics, subscriptions, previous, threads=threads)
+    forwards = assign(assignor, topics, subscriptions, previous, threads=threads)
 
     backwards = assign(
         assignor,
@@ -311,5 +319,5 @@ def test_the_order_in_which_a_group_is_told_does_not_matter(
         threads=threads,
     )
 
-    assert list(told.assignment.items()) == list(backwards.assignment.items())
-    assert told.moved == backwards.moved
+    assert list(forwards.assignment.items()) == list(backwards.assignment.items())
+    assert forwards.moved == backwards.moved

@@ -5,7 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from leadline_coordinator.adapters.brokers import HttpBrokers
+from leadline_client.wire import TopicPartition
+from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.domain.records import Ends
 
 
@@ -36,11 +37,11 @@ async def test_ends_are_found_of_more_topics_than_fit_into_an_address() -> None:
 
     app = web.Application()
     app.add_routes([web.get("/v1/metadata", metadata), web.post("/v1/offsets", offsets)])
-    brokers = HttpBrokers()
+    brokers = HttpBrokerClient()
     async with TestServer(app) as server:
         url = str(server.make_url("/")).rstrip("/")
-        few = await brokers.offsets([url], {(names[0], 0)}, None)
-        many = await brokers.offsets([url], {(name, 0) for name in names}, None)
+        few = await brokers.offsets([url], {TopicPartition(names[0], 0)}, None)
+        many = await brokers.offsets([url], {TopicPartition(name, 0) for name in names}, None)
         await brokers.close()
 
     assert few == {(names[0], 0): Ends(0, 9)}

@@ -16,15 +16,20 @@ from leadline_client.errors import (
     StaleGeneration,
     UnknownMember,
 )
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.commits import check_owned, committing_member
-from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import Limits
-from leadline_coordinator.domain.membership import Membership
-from leadline_coordinator.domain.patterns import interested_topics
+from leadline_coordinator.domain.group import (
+    TRANSITIONS,
+    Group,
+    GroupState,
+    IllegalGroupTransition,
+    check_transition,
+)
+from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import why_necessary
-from leadline_coordinator.domain.records import Subscription
-from leadline_coordinator.domain.states import LEGAL_MOVES, GroupState, IllegalMove, check_move
-from leadline_coordinator.domain.topic_index import TopicSubscriptionIndex
+from leadline_coordinator.domain.records import MemberSubscription
+from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, subscribed_topics
 from tests.unit.coordinator.world import Consumer, World
 
 
@@ -60,15 +65,17 @@ def group_of(count: int, **hello: Any) -> tuple[Recorder, list[Consumer]]:
     return world, world.consumers
 
 
-def test_the_ownership_is_compared_as_the_seed_says() -> None:
-    plan = {"a": [("t", 0)], "b": [("t", 1)]}
-    owners = {("t", 0): "a", ("t", 1): "b"}
+def test_the_ownership_is_compared_as_the_design_says() -> None:
+    plan = {"a": [TopicPartition("t", 0)], "b": [TopicPartition("t", 1)]}
+    owners = {TopicPartition("t", 0): "a", TopicPartition("t", 1): "b"}
 
     assert why_necessary(owners, plan) is None
     assert "no ownership" in (why_necessary({}, plan) or "")
-    assert "nobody" in (why_necessary({("t", 0): "a"}, plan) or "")
-    assert "any longer" in (why_necessary(owners | {("t", 2): "a"}, plan) or "")
-    assert "does not match" in (why_necessary({("t", 0): "b", ("t", 1): "a"}, plan) or "")
+    assert "nobody" in (why_necessary({TopicPartition("t", 0): "a"}, plan) or "")
+    assert "any longer" in (why_necessary(owners | {TopicPartition("t", 2): "a"}, plan) or "")
+    assert "does not match" in (
+        why_necessary({TopicPartition("t", 0): "b", TopicPartition("t", 1): "a"}, plan) or ""
+    )
 
 
 def test_a_cooperative_group_stops_only_what_moves() -> None:
@@ -161,7 +168,7 @@ def test_who_does_not_answer_a_start_is_put_out_after_the_retries() -> None:
 def refused(group: Group, error: type[LeadlineError], **hello: Any) -> None:
     before = group.record()
     with pytest.raises(error):
-        Membership(group).on_hello(Hello(**hello), 99, "new", 5_000)
+        GroupMembership(group).on_hello(Hello(**hello), 99, "new", 5_000)
     assert group.record() == before
 
 
@@ -185,8 +192,8 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
 
 
 def test_a_full_group_takes_nobody_else() -> None:
-    group = Group("g", 1, Limits(max_size=1), {}, {})
-    members = Membership(group)
+    group = Group("g", 1, GroupLimits(max_size=1), {}, {})
+    members = GroupMembership(group)
     members.on_hello(Hello(topics=("t",)), 1, "a", 0)
 
     refused(group, GroupFull, topics=("t",))
@@ -198,7 +205,8 @@ def test_a_full_group_takes_nobody_else() -> None:
 def test_only_the_owner_commits_under_the_generation_that_it_was_told() -> None:
     world, (first, second) = group_of(2)
     group, member = world.group, first.member
-    mine, other = next(iter(first.owned)), next(iter(second.owned))
+    mine = TopicPartition(*next(iter(first.owned)))
+    other = TopicPartition(*next(iter(second.owned)))
 
     found = committing_member(group, member, group.generation, 1)
     check_owned(found, mine)
@@ -218,9 +226,12 @@ def test_only_the_owner_commits_under_the_generation_that_it_was_told() -> None:
 def test_a_pattern_stands_for_whole_names_and_never_for_internal_topics() -> None:
     topics = ["orders", "orders-eu", "old-orders", "__offsets"]
 
-    assert interested_topics(Subscription(pattern="orders.*"), topics) == ("orders", "orders-eu")
-    assert interested_topics(Subscription(pattern="orders"), topics) == ("orders",)
-    assert interested_topics(Subscription(pattern=".*"), topics) == (
+    assert subscribed_topics(MemberSubscription(pattern="orders.*"), topics) == (
+        "orders",
+        "orders-eu",
+    )
+    assert subscribed_topics(MemberSubscription(pattern="orders"), topics) == ("orders",)
+    assert subscribed_topics(MemberSubscription(pattern=".*"), topics) == (
         "old-orders",
         "orders",
         "orders-eu",
@@ -228,28 +239,30 @@ def test_a_pattern_stands_for_whole_names_and_never_for_internal_topics() -> Non
 
 
 def test_a_pattern_that_backtracks_elsewhere_is_answered_at_once() -> None:
-    assert interested_topics(Subscription(pattern="(a|aa)+$"), ["a" * 200 + "b"]) == ()
+    assert subscribed_topics(MemberSubscription(pattern="(a|aa)+$"), ["a" * 200 + "b"]) == ()
 
 
 def test_groups_are_found_by_the_topics_that_they_asked_for() -> None:
-    interest = TopicSubscriptionIndex()
-    interest.update("by-name", [Subscription(topics=("orders", "returns"))])
-    interest.update("by-pattern", [Subscription(pattern="ord.*"), Subscription(topics=("other",))])
+    subscription_index = TopicSubscriptionIndex()
+    subscription_index.update("by-name", [MemberSubscription(topics=("orders", "returns"))])
+    subscription_index.update(
+        "by-pattern", [MemberSubscription(pattern="ord.*"), MemberSubscription(topics=("other",))]
+    )
 
-    assert interest.concerned("orders") == {"by-name", "by-pattern"}
-    assert interest.concerned("other") == {"by-pattern"}
+    assert subscription_index.groups_of("orders") == {"by-name", "by-pattern"}
+    assert subscription_index.groups_of("other") == {"by-pattern"}
 
-    interest.update("by-name", [Subscription(topics=("returns",))])
-    interest.update("by-pattern", [])
+    subscription_index.update("by-name", [MemberSubscription(topics=("returns",))])
+    subscription_index.update("by-pattern", [])
 
-    assert interest.concerned("orders") == set()
-    assert interest.concerned("returns") == {"by-name"}
-    assert interest.consumer_groups_per_topic == {"returns": {"by-name"}}
+    assert subscription_index.groups_of("orders") == set()
+    assert subscription_index.groups_of("returns") == {"by-name"}
+    assert subscription_index.consumer_groups_per_topic == {"returns": {"by-name"}}
 
 
 def test_a_group_goes_from_state_to_state_as_the_table_says() -> None:
     for before in GroupState:
-        check_move(before, before)
-        for after in set(GroupState) - {before} - LEGAL_MOVES[before]:
-            with pytest.raises(IllegalMove):
-                check_move(before, after)
+        check_transition(before, before)
+        for after in set(GroupState) - {before} - TRANSITIONS[before]:
+            with pytest.raises(IllegalGroupTransition):
+                check_transition(before, after)

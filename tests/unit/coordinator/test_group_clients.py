@@ -16,20 +16,20 @@ from hypothesis import settings
 from leadline_client import membership
 from leadline_client.channel import Started, Stopped, decode
 from leadline_client.membership import (
+    AssignPartitions,
+    CloseChannel,
+    ConsumerSubscription,
     Effect,
-    Fail,
-    GiveUp,
-    HangUp,
-    Lose,
-    Membership,
-    Send,
-    Subscription,
-    Take,
+    FailConsumer,
+    LosePartitions,
+    MembershipManager,
+    RevokePartitions,
+    SendFrame,
 )
-from leadline_coordinator.domain.records import Partition
 from tests.unit.coordinator.test_group_safety import play, quiet, stories
 from tests.unit.coordinator.world import Connection, Consumer, World
 
+Partition = tuple[str, int]
 GIVING_UP_MS = (0, 0, 30, 120, 400)
 
 
@@ -38,7 +38,7 @@ class Client(Consumer):
 
     def __init__(self, world: World, name: str, hello: dict[str, Any]) -> None:
         super().__init__(world, name, hello)
-        self._membership = Membership(Subscription(**hello))
+        self._membership = MembershipManager(ConsumerSubscription(**hello))
         self._given_up_at: dict[Partition, int] = {}
 
     @property
@@ -88,27 +88,27 @@ class Client(Consumer):
     def _give_up(self, partitions: Collection[Partition]) -> None:
         if partitions:
             self._forget(partitions)
-            self._apply(self._membership.on_given_up(partitions, self._now_s))
+            self._apply(self._membership.on_revoked(partitions, self._now_s))
 
     def _apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Send(frame):
+                case SendFrame(frame):
                     deaf = {Started: not self.answers_starts, Stopped: not self.answers_stops}
                     if self.connection is not None and not deaf.get(type(frame), False):
                         self.world.put(self.connection, "up", frame)
-                case GiveUp(partitions):
+                case RevokePartitions(partitions):
                     due = self.world.now + self.world.random.choice(GIVING_UP_MS)
                     self._given_up_at = dict.fromkeys(partitions, due) | self._given_up_at
-                case Lose(partitions):
+                case LosePartitions(partitions):
                     self._forget(partitions)
-                case Take(added, _):
+                case AssignPartitions(added, _):
                     self.started |= {one for one, _ in added}
                     for kept in self._membership.owned & self._given_up_at.keys():
                         del self._given_up_at[kept]
-                case HangUp():
+                case CloseChannel():
                     self.lose()
-                case Fail():
+                case FailConsumer():
                     self.lose()
                     self.alive = False
         self._show()

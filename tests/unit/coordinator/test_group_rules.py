@@ -11,8 +11,7 @@ import pytest
 from leadline_client.errors import LeadlineError
 from leadline_coordinator.domain import rebalance
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.member_session import MemberSession
-from leadline_coordinator.domain.members import Limits, Member
+from leadline_coordinator.domain.members import GroupLimits, GroupMember, MemberSession
 from leadline_coordinator.domain.membership import restored
 from tests.unit.coordinator import world
 from tests.unit.coordinator.test_group_safety import ASSIGNORS, HAPPENINGS, PROTOCOLS, happen
@@ -21,14 +20,16 @@ STORIES = 400
 
 
 def free_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a former member holds is given away while it may still be reading."""
-    expel = Group.expel
+    """What a former member holds is assigned to others while it may still be reading."""
+    remove = Group.remove
 
-    def changed(self: Group, member: Member, why: LeadlineError | None, rest_ms: int) -> None:
-        del rest_ms
-        expel(self, member, why, 0)
+    def changed(
+        self: Group, member: GroupMember, error: LeadlineError | None, stopped_ms: int
+    ) -> None:
+        del stopped_ms
+        remove(self, member, error, 0)
 
-    monkeypatch.setattr(Group, "expel", changed)
+    monkeypatch.setattr(Group, "remove", changed)
 
 
 def start_without_stop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,18 +42,18 @@ def start_without_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def evict_too_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent member is put out before its own limit has stopped it."""
+    """A silent member is evicted before its own limit has stopped it."""
 
-    def changed(self: Member, limits: Limits) -> int:
-        if self.line is None:
-            return self.rest_at_ms
-        return self.line.acknowledged_at_ms + limits.stop_limit_ms - 60
+    def changed(self: GroupMember, limits: GroupLimits) -> int:
+        if self.session is None:
+            return self.stopped_at_ms
+        return self.session.acknowledged_at_ms + limits.stop_limit_ms - 60
 
-    monkeypatch.setattr(Member, "certain_rest_ms", changed)
+    monkeypatch.setattr(GroupMember, "stopped_by_ms", changed)
 
 
 def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who cannot answer a Stop is kept alive by its other answers, and holds up everybody."""
+    """A member that cannot answer a Stop stays alive by its other answers, and blocks the group."""
 
     def changed(self: MemberSession, number: int, now_ms: int) -> None:
         if number > self.acknowledged:
@@ -62,7 +63,7 @@ def acknowledge_past_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def take_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new coordinator does not wait for members of its predecessor that may still be reading."""
+    """A new coordinator does not wait for members of the last one that may still be reading."""
 
     def changed(*arguments: Any) -> Group:
         *others, now_ms = arguments
@@ -72,23 +73,23 @@ def take_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "restored", changed)
 
 
-def tell(seed: int) -> None:
-    """Have a story happen, as chance tells it."""
-    chance = Random(seed)
+def run_story(seed: int) -> None:
+    """Run one random story."""
+    random = Random(seed)
     small = world.World(seed, {"t": 7})
-    hello = {"assignor": chance.choice(ASSIGNORS), "protocol": chance.choice(PROTOCOLS)}
+    hello = {"assignor": random.choice(ASSIGNORS), "protocol": random.choice(PROTOCOLS)}
     for _ in range(2):
         small.join(topics=("t",), **hello)
-    for _ in range(chance.randrange(3, 25)):
-        small.run(chance.choice([0, 10, 50, 120, 250, 450]))
-        happen(small, chance.choice(["join", "join", *HAPPENINGS]), chance.randrange(6), hello)
+    for _ in range(random.randrange(3, 25)):
+        small.run(random.choice([0, 10, 50, 120, 250, 450]))
+        happen(small, random.choice(["join", "join", *HAPPENINGS]), random.randrange(6), hello)
     small.heal()
     small.settled()
 
 
-def tell_all() -> None:
+def run_stories() -> None:
     for seed in range(STORIES):
-        tell(seed)
+        run_story(seed)
 
 
 @pytest.mark.parametrize(
@@ -107,4 +108,4 @@ def test_without_a_part_of_the_rule_harm_is_found(
     without(monkeypatch)
 
     with pytest.raises(AssertionError):
-        tell_all()
+        run_stories()

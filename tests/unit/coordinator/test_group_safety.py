@@ -54,7 +54,7 @@ def _grow(world: World, _: Consumer, __: int) -> None:
 
 def _evict(world: World, consumer: Consumer, _: int) -> None:
     if world.coordinator is not None and consumer.member in world.coordinator.group.members:
-        world.coordinator.members.evict(consumer.member, UnknownMember("put out"))
+        world.coordinator.members.evict(consumer.member, UnknownMember("evicted"))
 
 
 HAPPENINGS: dict[str, Callable[[World, Consumer, int], None]] = {

@@ -14,43 +14,51 @@ from leadline_client.errors import (
     RebalanceInProgress,
     StaleGeneration,
 )
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.commits import committing_member
-from leadline_coordinator.domain.effects import Send
+from leadline_coordinator.domain.effects import SendFrame
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import Limits
-from leadline_coordinator.domain.membership import Membership, restored
-from leadline_coordinator.domain.rebalance import Answers, Assign, Record, handle_rebalance_request
-from leadline_coordinator.domain.records import Committed, GroupRecord, Subscription
+from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.domain.membership import GroupMembership, restored
+from leadline_coordinator.domain.rebalance import (
+    AwaitAnswers,
+    ComputeAssignment,
+    WriteRecord,
+    handle_rebalance_request,
+)
+from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
 
-LIMITS = Limits()
-P = ("t", 0)
-Q = ("t", 1)
+LIMITS = GroupLimits()
+P = TopicPartition("t", 0)
+Q = TopicPartition("t", 1)
 
 
 def hello(**said: Any) -> Hello:
     return Hello(topics=("t",), **said)
 
 
-def new_group() -> Membership:
-    return Membership(Group("g", 1, LIMITS, {"t": 2}, {P: Committed(7, 0), Q: Committed(8, 0)}))
+def new_group() -> GroupMembership:
+    return GroupMembership(
+        Group("g", 1, LIMITS, {"t": 2}, {P: CommittedOffset(7, 0), Q: CommittedOffset(8, 0)})
+    )
 
 
-def taken_over(*, instance_id: str | None = None) -> Membership:
+def taken_over(*, instance_id: str | None = None) -> GroupMembership:
     """A group as a new coordinator finds it: member `a` has both partitions."""
-    subscription = Subscription(instance_id=instance_id, topics=("t",))
+    subscription = MemberSubscription(instance_id=instance_id, topics=("t",))
     record = GroupRecord("g", "range", "eager", 3, {"a": subscription}, {P: "a", Q: "a"})
-    offsets = {P: Committed(7, 0), Q: Committed(8, 0)}
-    members = Membership(restored(record, 2, LIMITS, {"t": 2}, offsets, 0))
+    offsets = {P: CommittedOffset(7, 0), Q: CommittedOffset(8, 0)}
+    members = GroupMembership(restored(record, 2, LIMITS, {"t": 2}, offsets, 0))
     members.group.awaited = {"a"}
     return members
 
 
-def starts(members: Membership) -> list[Start]:
-    sent = [effect.frame for effect in members.group.outbox if isinstance(effect, Send)]
+def starts(members: GroupMembership) -> list[Start]:
+    sent = [effect.frame for effect in members.group.effects if isinstance(effect, SendFrame)]
     return [frame for frame in sent if isinstance(frame, Start)]
 
 
-def start(members: Membership, name: str, *part: tuple[str, int]) -> Start:
+def start(members: GroupMembership, name: str, *part: TopicPartition) -> Start:
     """Start a member in another generation, as a rebalance does."""
     members.group.generation += 1
     members.group.send_start(members.group.members[name], set(part))
@@ -93,14 +101,14 @@ def test_what_a_member_stopped_is_told_its_offset_when_it_comes_back_to_it() -> 
     members = new_group()
     member = members.on_hello(hello(), 1, "a", 0)
     start(members, "a", P, Q)
-    members.group.keeps = {"a": {Q}}
+    members.group.retained = {"a": {Q}}
     members.group.send_stop(member)
     members.on_answer(stopped(members, 2), 1, 20)
 
     assert start(members, "a", P, Q).offsets == (("t", 0, 7, None),)
 
 
-def stopped(members: Membership, number: int) -> Stopped:
+def stopped(members: GroupMembership, number: int) -> Stopped:
     group = members.group
     return Stopped(
         id=number,
@@ -118,7 +126,7 @@ def test_who_took_the_place_of_one_that_may_still_read_is_not_started_at_once() 
 
     members.on_hello(hello(instance_id="i", member="b"), 2, "x", 30)
 
-    assert members.group.ghosts["a"].held == {P, Q}
+    assert members.group.pending_evictions["a"].held == {P, Q}
     assert not starts(members)
 
 
@@ -134,8 +142,8 @@ def test_a_hello_that_was_overtaken_by_a_later_channel_changes_nothing(
         members.on_hello(hello(**said), 1, "x", 10)
 
     member = members.group.members["a"]
-    assert member.line is not None
-    assert member.line.connection == 2
+    assert member.session is not None
+    assert member.session.connection == 2
     assert member.held == {P}
 
 
@@ -146,25 +154,25 @@ def test_the_instance_that_came_last_has_the_place() -> None:
     members.on_hello(hello(instance_id="i"), 2, "b", 10)
 
     assert list(members.group.members) == ["b"]
-    errors = [one.frame for one in members.group.outbox if isinstance(one, Send)]
+    errors = [one.frame for one in members.group.effects if isinstance(one, SendFrame)]
     assert FencedInstance.code in [getattr(frame, "error_code", None) for frame in errors]
 
 
 def test_the_answer_to_an_earlier_start_is_none_to_the_one_that_is_due() -> None:
-    record = GroupRecord("g", "range", "eager", 3, {"a": Subscription(topics=("t",))})
-    members = Membership(restored(record, 2, LIMITS, {"t": 2}, {}, 0))
+    record = GroupRecord("g", "range", "eager", 3, {"a": MemberSubscription(topics=("t",))})
+    members = GroupMembership(restored(record, 2, LIMITS, {"t": 2}, {}, 0))
     steps = handle_rebalance_request(members.group, members)
-    assert steps.send(None) == Answers()
+    assert steps.send(None) == AwaitAnswers()
     members.on_hello(hello(member="a"), 1, "x", 10)
     early = starts(members)[-1]
     assert early.assignment == ()
-    assert isinstance(steps.send(None), Assign)
-    assert isinstance(steps.send({"a": [P, Q]}), Record)
+    assert isinstance(steps.send(None), ComputeAssignment)
+    assert isinstance(steps.send({"a": [P, Q]}), WriteRecord)
 
     answer = Started(id=early.id, coordinator_epoch=2, generation=early.generation, attempt=0)
     members.on_answer(answer, 1, 20)
 
-    assert steps.send(None) == Answers(LIMITS.answer_timeout_ms)
+    assert steps.send(None) == AwaitAnswers(LIMITS.answer_timeout_ms)
     assert starts(members)[-1].assignment == (("t", (0, 1)),)
     assert members.group.awaited == {"a"}
 

@@ -1,6 +1,6 @@
 """A small world for the decisions about one group: consumers, a network, time, a successor.
 
-Time goes by in steps; messages take as long as chance says and may be lost with their
+Time goes by in steps; messages take a random time and may be lost with their
 connection, in one direction or both. Consumers keep to the contract of
 `leadline_client.channel` and to nothing else: they may be slow, stand still, be killed,
 or never hear that they were cut off. After every step no partition may be consumed
@@ -18,26 +18,26 @@ from typing import Any
 from leadline_client import channel
 from leadline_client.channel import Error, Hello, Ping, Pong, Start, Started, Stop, Stopped, Welcome
 from leadline_client.errors import FencedInstance, LeadlineError
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.commits import check_owned, committing_member
-from leadline_coordinator.domain.effects import Close, Send
-from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import Limits
-from leadline_coordinator.domain.membership import Membership, restored
+from leadline_coordinator.domain.effects import CloseChannel, SendFrame
+from leadline_coordinator.domain.group import Group, GroupState
+from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.rebalance import (
-    Answers,
-    Assign,
-    Pause,
-    Record,
-    Step,
-    Steps,
+    AwaitAnswers,
+    ComputeAssignment,
+    Delay,
+    RebalanceStep,
+    RebalanceSteps,
+    WriteRecord,
     handle_rebalance_request,
 )
-from leadline_coordinator.domain.records import Committed, GroupRecord, Partition
-from leadline_coordinator.domain.states import GroupState
+from leadline_coordinator.domain.records import CommittedOffset, GroupRecord
 
 STEP_MS = 10
-LIMITS = Limits(
+LIMITS = GroupLimits(
     ping_interval_ms=50,
     stop_limit_ms=200,
     evict_limit_ms=300,
@@ -75,15 +75,15 @@ class Consumer:
         self.frozen_until = 0
         self.member: str | None = None
         self.connection: Connection | None = None
-        self.owned: set[Partition] = set()
-        self.started: set[Partition] = set()
+        self.owned: set[tuple[str, int]] = set()
+        self.started: set[tuple[str, int]] = set()
         self.seen = (-1, -1, -1)
         self.lease_until = 0
         self.sent_at: dict[int, int] = {}
         self.reconnect_at = 0
         self.answers_stops = self.answers_starts = True
 
-    def consuming(self) -> set[Partition]:
+    def consuming(self) -> set[tuple[str, int]]:
         """What it reads just now."""
         now = self.world.now
         if not self.alive or now < self.frozen_until or self.connection is None:
@@ -187,9 +187,9 @@ class Coordinator:
             self.group = Group("g", epoch, LIMITS, world.topics, world.offsets)
         else:
             self.group = restored(record, epoch, LIMITS, world.topics, world.offsets, world.now)
-        self.members = Membership(self.group)
-        self.steps: Steps | None = None
-        self.step: Step | None = None
+        self.members = GroupMembership(self.group)
+        self.steps: RebalanceSteps | None = None
+        self.step: RebalanceStep | None = None
         self.due = 0
         self.reply: Any = None
 
@@ -223,7 +223,7 @@ class Coordinator:
         self._flush()
         while True:
             if self.steps is None:
-                if not self.group.wants_rebalance:
+                if not self.group.rebalance_requested:
                     return
                 self.steps = handle_rebalance_request(self.group, self.members)
                 self.reply = None
@@ -238,11 +238,11 @@ class Coordinator:
                 self._begin(self.step)
             self._flush()
 
-    def _begin(self, step: Step) -> None:
+    def _begin(self, step: RebalanceStep) -> None:
         """Start waiting for what the procedure waits for."""
         now = self.world.now
         match step:
-            case Assign():
+            case ComputeAssignment():
                 self.due = now + self.world.delay()
                 self.reply = assign(
                     step.assignor,
@@ -252,32 +252,32 @@ class Coordinator:
                     threads=step.threads,
                     instance_ids=step.instance_ids,
                 ).assignment
-            case Record():
+            case WriteRecord():
                 self.due = now + self.world.delay()
-            case Answers(within_ms):
+            case AwaitAnswers(within_ms):
                 self.due = now + within_ms if within_ms is not None else 1 << 60
-            case Pause(ms):
+            case Delay(ms):
                 self.due = now + ms
             case _:
                 self.due = now
 
     def _is_due(self) -> bool:
         is_due = self.world.now >= self.due
-        if isinstance(self.step, Answers):
+        if isinstance(self.step, AwaitAnswers):
             return is_due or not self.group.awaited
-        if is_due and isinstance(self.step, Record):
+        if is_due and isinstance(self.step, WriteRecord):
             self.world.recorded = self.step.record
         return is_due
 
     def _flush(self) -> None:
-        outbox, self.group.outbox = self.group.outbox, []
-        for effect in outbox:
+        effects, self.group.effects = self.group.effects, []
+        for effect in effects:
             link = None
-            if isinstance(effect, Send | Close):
+            if isinstance(effect, SendFrame | CloseChannel):
                 link = self.world.connections.get(effect.connection)
             if link is None:
                 continue
-            if isinstance(effect, Send):
+            if isinstance(effect, SendFrame):
                 self.world.put(link, "down", effect.frame)
             else:
                 self.world.end(link)
@@ -290,7 +290,7 @@ class World:
         self.random = Random(seed)
         self.now = 1_000
         self.topics = topics
-        self.offsets: dict[Partition, Committed] = {}
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
         self.recorded: GroupRecord | None = None
         self.connections: dict[int, Connection] = {}
         self.consumers: list[Consumer] = []
@@ -340,7 +340,7 @@ class World:
 
     def check(self) -> None:
         """No partition is consumed by two; and who does not consume it cannot commit it."""
-        readers: dict[Partition, str] = {}
+        readers: dict[tuple[str, int], str] = {}
         for consumer in self.consumers:
             for partition in consumer.consuming():
                 other = readers.setdefault(partition, consumer.name)
@@ -351,7 +351,7 @@ class World:
             epoch, generation, _ = consumer.seen
             for partition, reader in readers.items():
                 assert reader == consumer.name or not self.commit(
-                    consumer, partition, generation, epoch
+                    consumer, TopicPartition(*partition), generation, epoch
                 ), f"at {self.now} {consumer.name} commits {partition}, which {reader} consumes"
 
     # -- what may happen -------------------------------------------------------
@@ -384,7 +384,9 @@ class World:
         self.epoch += 1
         self.successor_at = self.now + gap_ms
 
-    def commit(self, consumer: Consumer, partition: Partition, generation: int, epoch: int) -> bool:
+    def commit(
+        self, consumer: Consumer, partition: TopicPartition, generation: int, epoch: int
+    ) -> bool:
         """Try a commit; return whether it was accepted."""
         if self.coordinator is None:
             return False
@@ -413,7 +415,7 @@ class World:
         assert self.coordinator is not None
         group = self.coordinator.group
         living = list(self.living())
-        assert not group.ghosts
+        assert not group.pending_evictions
         assert group.state is (GroupState.STABLE if living else GroupState.EMPTY), group.state
         assert {consumer.member for consumer in living} == set(group.members)
         readers = [partition for consumer in living for partition in consumer.consuming()]

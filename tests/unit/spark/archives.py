@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import Entry, Manifest
+from leadline_spark.archive.manifest import Manifest, ManifestEntry
 from leadline_spark.archive.naming import ManifestName
 from leadline_spark.archive.parquet import SCHEMA, FileWriter
-from leadline_spark.archive.storage import Store, write
+from leadline_spark.archive.storage import ArchiveStore, write
 
 TOPIC_ID = "ab" * 16
 
@@ -36,8 +36,8 @@ def records(offsets: Iterable[int], topic: str = "t", partition: int = 0) -> pa.
 
 
 def data_file(
-    store: Store, first: int, last: int, partition: int = 0, cuts: Sequence[int] = ()
-) -> Entry:
+    store: ArchiveStore, first: int, last: int, partition: int = 0, cuts: Sequence[int] = ()
+) -> ManifestEntry:
     """Write the file of `first` to `last`, handed over in pieces that end at `cuts`."""
     writer = FileWriter(store, "t", partition, TOPIC_ID)
     edges = [first, *(cut for cut in sorted(cuts) if first < cut <= last), last + 1]
@@ -49,16 +49,20 @@ def data_file(
         writer.discard()
 
 
-def entry(first: int, last: int, partition: int = 0, topic: str = "t", **facts: Any) -> Entry:
+def entry(
+    first: int, last: int, partition: int = 0, topic: str = "t", **facts: Any
+) -> ManifestEntry:
     """Return the entry of a file that nobody wrote."""
     path = f"topic={topic}/partition={partition}/{first:020}-{last:020}.parquet"
-    plain = Entry(path, last - first + 1, 1, "0" * 64, TOPIC_ID, 0, 0, 0, 0)
+    plain = ManifestEntry(path, last - first + 1, 1, "0" * 64, TOPIC_ID, 0, 0, 0, 0)
     return replace(plain, **facts)
 
 
-def archive(store: Store, *batches: Sequence[Entry], run: int = 1) -> Iterator[Manifest]:
+def archive(
+    store: ArchiveStore, *batches: Sequence[ManifestEntry], run: int = 1
+) -> Iterator[Manifest]:
     """Write the manifests of these batches, one after the other."""
-    before = manifests.EMPTY
+    before = Manifest((), {}, {})
     for number, batch in enumerate(batches):
         before = manifests.next_manifest(batch, before)
         write(store, ManifestName(run, number).path, manifests.encode(before))

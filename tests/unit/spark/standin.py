@@ -39,6 +39,27 @@ def refusal(status: int, code: int, **fields: Any) -> Said:
     return Said({**body, "retriable": retriable, **fields}, status)
 
 
+def metadata(
+    brokers: Mapping[int, str], topics: Mapping[str, tuple[str, list[Any]]], version: int = 1
+) -> Said:
+    """The answer of `GET /v1/metadata`: brokers' addresses, and topics' ids and partition rows."""
+    return Said(
+        {
+            "cluster_id": "c",
+            "version": version,
+            "controller": None,
+            "brokers": [
+                {"id": broker, "url": url, "rack": None, "incarnation": 1}
+                for broker, url in brokers.items()
+            ],
+            "topics": {
+                name: {"topic_id": topic_id, "partitions": rows}
+                for name, (topic_id, rows) in topics.items()
+            },
+        }
+    )
+
+
 class StandIn:
     """Answers what `answer` returns for a request, and remembers the requests."""
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from leadline_spark.archive import catalog, checking, compaction
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.naming import MANIFESTS, ManifestName
 from leadline_spark.archive.parquet import SCHEMA, read_row_groups
-from leadline_spark.archive.storage import LOCK, LocalStore, Pending, Store, sweep, write
+from leadline_spark.archive.storage import LOCK, ArchiveStore, LocalStore, Pending, sweep, write
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.jobs.compact import compact, tidy
 from tests.unit.spark.archives import TOPIC_ID, data_file, records
@@ -36,7 +36,7 @@ class Died(Exception):
 class MortalStore:
     """A store whose user dies with a given step; a step is what others can see."""
 
-    def __init__(self, store: Store, steps: int, *, after: bool) -> None:
+    def __init__(self, store: ArchiveStore, steps: int, *, after: bool) -> None:
         self._store = store
         self._left = steps
         self._after = after
@@ -60,7 +60,7 @@ class MortalStore:
     def begin(self, folder: str) -> Pending:
         return _MortalPending(self, self._store.begin(folder))
 
-    def lock(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[object]:
         return self._store.lock()
 
     @contextmanager
@@ -88,14 +88,16 @@ class _MortalPending:
         self.file.close()
 
 
-def _batch(store: Store, run: int, number: int, first: int, end: int, cuts: set[int]) -> None:
+def _batch(
+    store: ArchiveStore, run: int, number: int, first: int, end: int, cuts: set[int]
+) -> None:
     """Archive [first, end) of one partition as a batch, in files that end at the cuts."""
     edges = [first, *sorted(cut for cut in cuts if first < cut < end), end]
     written = [data_file(store, one, two - 1) for one, two in pairwise(edges)]
     catalog.add_batch(store, run, number, written, IDS)
 
 
-def _holds(store: Store, first: int, end: int) -> None:
+def _holds(store: ArchiveStore, first: int, end: int) -> None:
     """Check that an archive holds exactly these records, in files that all count."""
     found = checking.check(store)
     assert found.problems == ()
@@ -105,7 +107,7 @@ def _holds(store: Store, first: int, end: int) -> None:
     assert rows == records(range(first, end)).to_pylist()
 
 
-def _rows(store: Store, entry: Entry) -> list[dict[str, object]]:
+def _rows(store: ArchiveStore, entry: ManifestEntry) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = pa.concat_tables(read_row_groups(store, entry.path)).to_pylist()
     return rows
 
@@ -147,7 +149,7 @@ def test_whatever_ends_a_job_nothing_is_lost_or_doubled(
     _holds(store, 0, END)
 
 
-def _merge(store: Store, target: int) -> None:
+def _merge(store: ArchiveStore, target: int) -> None:
     number = 1 + sum(name.run == catalog.COMPACTIONS for name in catalog.names(store))
     groups = compaction.plan(catalog.holdings(store), target)
     tidy(store)
@@ -171,14 +173,14 @@ def test_a_batch_that_runs_again_after_its_files_were_merged_changes_nothing(
     _holds(store, 0, 30)
 
 
-def _merged(store: Store) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
+def _merged(store: ArchiveStore) -> tuple[tuple[ManifestEntry, ...], tuple[str, ...]]:
     """Merge everything as a compaction does before its commit; return what it would commit."""
     groups = compaction.plan(catalog.holdings(store), 1 << 20)
     parts = tuple(entry.path for group in groups for entry in group.entries)
     return tuple(compaction.merge(store, group) for group in groups), parts
 
 
-def _three_batches(store: Store) -> int:
+def _three_batches(store: ArchiveStore) -> int:
     run, _ = catalog.begin_run(store)
     for number, (first, end) in enumerate(pairwise((0, 10, 20, 30))):
         _batch(store, run, number, first, end, set())
@@ -411,7 +413,7 @@ def test_a_merge_that_lacks_records_deletes_none(tmp_path: Path) -> None:
     whole, emptied = data_file(store, 0, 9), data_file(store, 10, 19)
     pq.write_table(SCHEMA.empty_table(), tmp_path / emptied.path)
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_ARCHIVE_DAMAGED.*10 rows, not 20"):
-        compaction.merge(store, compaction.Group((whole, emptied)))
+        compaction.merge(store, compaction.MergeGroup((whole, emptied)))
     assert store.paths() == sorted([whole.path, emptied.path])
 
 

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
 from leadline_spark.archive import catalog, checking
 from leadline_spark.archive.checking import check_cluster
-from leadline_spark.archive.manifest import Entry
+from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.storage import LocalStore
-from leadline_spark.cluster.cluster import (
-    Leader,
-    Metadata,
+from leadline_spark.cluster.cluster_client import (
+    LeaderAndEpoch,
+    LeaderOffsets,
     OffsetsAnswer,
-    PartitionOffsets,
-    TopicMetadata,
-    Untold,
+    OffsetsUnavailable,
 )
 from leadline_spark.jobs import verify
-from leadline_spark.read.offsets import TopicPartition
 from tests.unit.spark.archives import TOPIC_ID, data_file, entry
 
 
@@ -208,11 +206,12 @@ def test_a_cluster_that_cannot_be_asked_is_another_exit_code(
 
 
 def _log(*ranges: tuple[int, int], topic_id: str = TOPIC_ID) -> tuple[Metadata, OffsetsAnswer]:
-    leader = Leader("http://b", 1)
-    partitions = dict.fromkeys(range(len(ranges)), leader)
-    metadata = Metadata(1, None, {1: "http://b"}, {"t": TopicMetadata(topic_id, partitions)})
+    leader = LeaderAndEpoch("http://b", 1)
+    rows = tuple(PartitionInfo(number, 1, 1, (1,), (1,)) for number in range(len(ranges)))
+    topics = {"t": TopicInfo("t", topic_id, rows)}
+    metadata = Metadata("c", 1, None, {1: BrokerInfo(1, "http://b", None, 1)}, topics)
     answers = {
-        TopicPartition("t", number): PartitionOffsets(start, end, leader)
+        TopicPartition("t", number): LeaderOffsets(start, end, leader)
         for number, (start, end) in enumerate(ranges)
     }
     return metadata, {**answers}
@@ -231,13 +230,17 @@ def _log(*ranges: tuple[int, int], topic_id: str = TOPIC_ID) -> tuple[Metadata, 
         (_log((0, 100), (7, 7)), [], []),
         (_log((0, 100), topic_id="cd" * 16), [], ["other_topic"]),
         ((_log((0, 1))[0], {}), ["unknown"], []),
-        ((_log((0, 1))[0], {TopicPartition("t", 0): Untold(42150, "x")}), ["unknown"], []),
+        (
+            (_log((0, 1))[0], {TopicPartition("t", 0): OffsetsUnavailable(42150, "x")}),
+            ["unknown"],
+            [],
+        ),
     ],
 )
 def test_an_archive_is_compared_with_the_log(
     log: tuple[Metadata, OffsetsAnswer], problems: list[str], notes: list[str]
 ) -> None:
-    held: list[Entry] = [entry(0, 49), entry(50, 99)]
+    held: list[ManifestEntry] = [entry(0, 49), entry(50, 99)]
     found = check_cluster(held, *log)
     assert [[one.kind for one in findings] for findings in found] == [problems, notes]
 

@@ -14,9 +14,9 @@ from pyarrow import fs
 from leadline_spark.archive import parquet
 from leadline_spark.archive.parquet import FileWriter, RowGroups, read_row_groups, row_group_rows
 from leadline_spark.archive.storage import (
+    ArchiveStore,
     LocalStore,
     RemoteStore,
-    Store,
     open_store,
     read,
     sweep,
@@ -27,13 +27,13 @@ from tests.unit.spark.archives import TOPIC_ID, data_file, records
 
 
 @pytest.fixture(params=["local", "remote"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArchiveStore:
     if request.param == "local":
         return LocalStore(tmp_path)
     return RemoteStore(fs.LocalFileSystem(), str(tmp_path))
 
 
-def test_a_file_appears_whole_or_not_at_all(store: Store) -> None:
+def test_a_file_appears_whole_or_not_at_all(store: ArchiveStore) -> None:
     pending = store.begin("a/b")
     pending.file.write(b"half")
     assert [path for path in store.paths() if not path.endswith(".tmp")] == []
@@ -55,7 +55,7 @@ def test_a_file_appears_whole_or_not_at_all(store: Store) -> None:
         read(store, "a/b/c")
 
 
-def test_what_a_writer_left_unfinished_is_swept(store: Store) -> None:
+def test_what_a_writer_left_unfinished_is_swept(store: ArchiveStore) -> None:
     pending = store.begin("topic=t/partition=0")
     kept = store.begin("_checkpoint/offsets")
     write(store, "topic=t/x", b"kept")
@@ -67,7 +67,7 @@ def test_what_a_writer_left_unfinished_is_swept(store: Store) -> None:
     kept.discard()
 
 
-def test_what_somebody_else_is_writing_is_not_swept(store: Store) -> None:
+def test_what_somebody_else_is_writing_is_not_swept(store: ArchiveStore) -> None:
     """An archiving job may start while a compaction merges."""
     pending = store.begin("topic=t/partition=0")
     pending.file.write(b"whole")
@@ -85,7 +85,7 @@ def test_places_are_directories_or_what_pyarrow_knows(tmp_path: Path) -> None:
         open_store("nowhere://archive")
 
 
-def test_what_is_written_is_read(store: Store) -> None:
+def test_what_is_written_is_read(store: ArchiveStore) -> None:
     written = data_file(store, 10, 299)
     assert written.name == ("t", 0, 10, 299)
     assert (written.rows, written.missing, written.bytes) == (290, 0, store.size(written.path))
@@ -123,7 +123,7 @@ def test_a_row_group_ends_with_the_record_that_fills_it() -> None:
     assert all(sum(size.to_pylist()[:-1]) < 100 for size in sizes)
 
 
-def test_holes_of_the_log_are_counted(store: Store) -> None:
+def test_holes_of_the_log_are_counted(store: ArchiveStore) -> None:
     writer = FileWriter(store, "t", 0, TOPIC_ID)
     writer.add(records([3, 4, 9]))
     writer.add(records([]))
@@ -133,7 +133,7 @@ def test_holes_of_the_log_are_counted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("second", [[4, 3], [3, 3], [2], [1, 5]])
-def test_offsets_out_of_order_are_refused(store: Store, second: list[int]) -> None:
+def test_offsets_out_of_order_are_refused(store: ArchiveStore, second: list[int]) -> None:
     writer = FileWriter(store, "t", 0, TOPIC_ID)
     writer.add(records([1, 2]))
     with pytest.raises(LeadlineSparkError) as refused:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_spark.archive import manifest as manifests
-from leadline_spark.archive.manifest import EMPTY, Entry, Manifest
+from leadline_spark.archive.manifest import Manifest, ManifestEntry
 from leadline_spark.archive.naming import (
     DataName,
     ManifestName,
@@ -25,6 +25,8 @@ from tests.unit.spark.archives import entry
 
 TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=12)
 OFFSETS = st.integers(0, 2**63 - 1)
+
+EMPTY = Manifest((), {}, {})
 
 
 @given(TOPICS, st.integers(0, 10_000), OFFSETS, OFFSETS)
@@ -82,7 +84,7 @@ def test_a_batch_goes_on_where_the_last_one_ended() -> None:
         ([entry(0, 2, partition=7, topic_id="cd" * 16)], "LEADLINE_ARCHIVE_CONFLICT"),
     ],
 )
-def test_a_batch_that_does_not_go_on_is_refused(files: list[Entry], code: str) -> None:
+def test_a_batch_that_does_not_go_on_is_refused(files: list[ManifestEntry], code: str) -> None:
     before = manifests.next_manifest([entry(0, 9)], EMPTY)
     with pytest.raises(LeadlineSparkError) as refused:
         manifests.next_manifest(files, before)
@@ -98,7 +100,7 @@ def test_a_batch_that_ran_again_keeps_the_files_of_the_first_time() -> None:
 
 
 @pytest.mark.parametrize("files", [[], [entry(0, 8)], [entry(0, 10)], [entry(0, 9, partition=1)]])
-def test_another_batch_of_that_number_is_refused(files: list[Entry]) -> None:
+def test_another_batch_of_that_number_is_refused(files: list[ManifestEntry]) -> None:
     before = manifests.next_manifest([entry(0, 4), entry(5, 9)], EMPTY)
     with pytest.raises(LeadlineSparkError) as refused:
         manifests.repeated_manifest(files, before)

@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.jobs.balance import reassignment_json
-from leadline_spark.jobs.balancing.board import PartitionLoad, Place, Replicas, excess
-from leadline_spark.jobs.balancing.cluster_view import view_of
-from leadline_spark.jobs.balancing.greedy import Limits, Proposal, propose
+from leadline_spark.jobs.balancing.balance_state import PartitionLoad, Replicas, excess
+from leadline_spark.jobs.balancing.cluster_snapshot import snapshot_of
+from leadline_spark.jobs.balancing.greedy import BalanceLimits, Proposal, propose
 
-EAGER = Limits(max_moves=1000, tolerance=0.0)
+EAGER = BalanceLimits(max_moves=1000, tolerance=0.0)
 NO_RACKS: dict[int, str | None] = {}
 
 
@@ -37,7 +38,7 @@ def test_a_leader_moves_where_no_follower_can_take_over_and_the_smallest_goes() 
         partition(1, (1,), size=70),
         partition(2, (2,), size=300, rate=0),
     ]
-    found = propose(partitions, (1, 2, 3), NO_RACKS, Limits(tolerance=0.6))
+    found = propose(partitions, (1, 2, 3), NO_RACKS, BalanceLimits(tolerance=0.6))
     assert found.targets == {("t", 1): (3,)}
     assert (found.moves, found.bytes_to_move) == (1, 70)
 
@@ -45,7 +46,7 @@ def test_a_leader_moves_where_no_follower_can_take_over_and_the_smallest_goes() 
 def test_disks_are_evened_out_and_busy_leaders_stay() -> None:
     partitions = [partition(n, (1, 2), rate=0, size=50) for n in range(4)]
     partitions.append(partition(4, (1,), rate=90, size=10))
-    found = propose(partitions, (1, 2, 3), NO_RACKS, Limits(tolerance=0.1))
+    found = propose(partitions, (1, 2, 3), NO_RACKS, BalanceLimits(tolerance=0.1))
     assert {b: share.disk for b, share in found.shares_after.items()} == {1: 110, 2: 150, 3: 150}
     assert found.bytes_to_move == 150
     assert ("t", 4) not in found.targets, "another broker would be as busy"
@@ -53,9 +54,11 @@ def test_disks_are_evened_out_and_busy_leaders_stay() -> None:
 
 def test_the_caps_hold() -> None:
     partitions = [partition(n, (1, 2), rate=0, size=50) for n in range(8)]
-    assert propose(partitions, (1, 2, 3, 4), NO_RACKS, Limits(2, None, 0)).moves == 2
-    assert propose(partitions, (1, 2, 3, 4), NO_RACKS, Limits(9, 120, 0)).bytes_to_move == 100
-    assert propose(partitions, (1, 2, 3, 4), NO_RACKS, Limits(0, None, 0)).targets == {}
+    assert propose(partitions, (1, 2, 3, 4), NO_RACKS, BalanceLimits(2, None, 0)).moves == 2
+    assert (
+        propose(partitions, (1, 2, 3, 4), NO_RACKS, BalanceLimits(9, 120, 0)).bytes_to_move == 100
+    )
+    assert propose(partitions, (1, 2, 3, 4), NO_RACKS, BalanceLimits(0, None, 0)).targets == {}
 
 
 def test_racks_are_kept_and_nothing_is_copied_in_vain() -> None:
@@ -90,9 +93,9 @@ def test_a_view_leaves_out_who_is_leaving_and_what_is_moving() -> None:
         },
     }
     brokers = [{"id": b, "draining": b == 3, "stopping": False} for b in (1, 2, 3)]
-    view = view_of(metadata, '"e"', brokers, [{"topic": "t", "partition": 2}])
-    assert view.members == (1, 2)
-    assert view.assignment == {("t", 0): (1, 2)}
+    snapshot = snapshot_of(metadata, '"e"', brokers, [{"topic": "t", "partition": 2}])
+    assert snapshot.members == (1, 2)
+    assert snapshot.assignment == {("t", 0): (1, 2)}
 
 
 # -- whatever the cluster is like ----------------------------------------------
@@ -109,7 +112,7 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
         size, rate = draw(st.integers(0, 1000)), float(draw(st.integers(0, 1000)))
         partitions.append(partition(number, tuple(replicas), size=size, rate=rate))
     members = draw(st.sets(st.sampled_from(brokers), min_size=1))
-    limits = Limits(
+    limits = BalanceLimits(
         draw(st.integers(0, 12)),
         draw(st.none() | st.integers(0, 3000)),
         draw(st.sampled_from((0.0, 0.1))),
@@ -121,9 +124,9 @@ def clusters(draw: st.DrawFn) -> dict[str, Any]:
 @given(clusters())
 def test_no_proposal_breaks_a_rule(cluster: dict[str, Any]) -> None:
     found = propose(**cluster)
-    known = {one.place: one for one in cluster["partitions"]}
-    for place, replicas in found.targets.items():
-        before = known[place].replicas
+    known = {one.topic_partition: one for one in cluster["partitions"]}
+    for topic_partition, replicas in found.targets.items():
+        before = known[topic_partition].replicas
         assert replicas != before
         assert len(set(replicas)) == len(before), "as many replicas, all on different brokers"
         assert set(replicas) - set(before) <= set(cluster["members"]), "nobody else gets anything"
@@ -144,7 +147,7 @@ def racks_are_kept(racks: dict[int, str], before: Replicas, after: Replicas) -> 
     assert len(now) >= len(was)
 
 
-def costs_are_told(found: Proposal, known: dict[Place, PartitionLoad]) -> None:
+def costs_are_told(found: Proposal, known: dict[TopicPartition, PartitionLoad]) -> None:
     copies = {p: len(set(r) - set(known[p].replicas)) for p, r in found.targets.items()}
     assert found.moves == sum(copies.values())
     assert found.bytes_to_move == sum(known[p].size * n for p, n in copies.items())

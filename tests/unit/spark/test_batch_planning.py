@@ -22,9 +22,9 @@ from pyspark.sql.datasource import (
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.read.batch_reader import PushingBatchReader, pin
-from leadline_spark.read.tasks import Task
-from tests.unit.spark.standin import Asked, Said, StandIn, stand_in
+from leadline_spark.read.readers import PushingBatchReader, pin
+from leadline_spark.read.tasks import ReadTask
+from tests.unit.spark.standin import Asked, Said, StandIn, metadata, stand_in
 
 START, END = 10, 100
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,9 +40,7 @@ class World:
 
     def answer(self, asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
-            topics = {"t": {"topic_id": "id", "partitions": [[0, 1, 3, [1], [1]]]}}
-            brokers = [{"id": 1, "url": self.url}]
-            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+            return metadata({1: self.url}, {"t": ("id", [[0, 1, 3, [1], [1]]])})
         [row] = json.loads(asked.body)["partitions"]
         ends: dict[str, int | None] = {
             "log_start_offset": START,
@@ -108,7 +106,7 @@ def test_a_filter_on_times_before_1970_asks_for_no_end_of_the_log(world: World, 
     tasks = reader.partitions()
 
     assert len(left) == 1
-    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, Task)] == [
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, ReadTask)] == [
         (START, END)
     ]
 
@@ -120,7 +118,7 @@ def test_a_filter_on_time_moves_the_start_alone(world: World) -> None:
     reader.pushFilters([GreaterThan(("timestamp",), EPOCH + timedelta(seconds=7))])
     tasks = reader.partitions()
 
-    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, Task)] == [
+    assert [(one.asked.start, one.asked.end) for one in tasks if isinstance(one, ReadTask)] == [
         (60, END)
     ]
     assert world.times == [7_000]
@@ -145,7 +143,7 @@ def test_a_filter_that_is_taken_is_carried_out_exactly(
     reader = PushingBatchReader(options(world), pin(options(world)))
 
     assert list(reader.pushFilters([one])) == []
-    found = [(t.asked.start, t.asked.end) for t in reader.partitions() if isinstance(t, Task)]
+    found = [(t.asked.start, t.asked.end) for t in reader.partitions() if isinstance(t, ReadTask)]
     assert found == ([left] if left else [])
 
 

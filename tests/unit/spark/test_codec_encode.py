@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_client import batches, partitioner
+from leadline_client import batches
+from leadline_client.murmur2 import murmur2, partition_for_key
 from leadline_spark.codec.columns import HEADERS, TYPES
 from leadline_spark.codec.compression import WRITABLE
 from leadline_spark.codec.decode import decode
 from leadline_spark.codec.encode import Records, concat, encode
-from leadline_spark.codec.murmur2 import murmur2, partitions_of
+from leadline_spark.codec.murmur2 import partitions_of
 
 NAMES = st.text(max_size=5)
 BLOBS = st.none() | st.binary(max_size=100) | st.integers(8_000, 9_000).map(bytes)
@@ -94,7 +95,7 @@ def test_pieces_are_no_larger_than_asked_or_hold_one_record(rows: list[Row], mos
 
 @given(st.lists(st.none() | st.binary(max_size=70), max_size=30), st.integers(1, 1000))
 def test_keys_go_where_the_client_sends_them(keys: list[bytes | None], count: int) -> None:
-    expected = [None if key is None else partitioner.partition_for_key(key, count) for key in keys]
+    expected = [None if key is None else partition_for_key(key, count) for key in keys]
     assert partitions_of(pa.array(keys, pa.binary()), count).to_pylist() == expected
     skipped = pa.array([b"before", *keys], pa.binary()).slice(1)
     assert partitions_of(skipped, count).to_pylist() == expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options

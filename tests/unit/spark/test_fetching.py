@@ -10,15 +10,15 @@ import pytest
 
 from leadline_client import batches
 from leadline_client.payloads import OutgoingRecord
-from leadline_spark.cluster.cluster import Connection
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.codec.checksum import crc32c
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.fetching import FetchSettings, read_range
-from leadline_spark.read.offsets import TopicPartition
+from leadline_spark.read.fetching import ReadSettings, read_range
 from leadline_spark.read.planning import Range
-from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+from tests.unit.spark.standin import Asked, Said, StandIn, metadata, refusal, stand_in
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 URL_PATH = "/v1/topics/t/partitions/0"
 
 
@@ -56,9 +56,7 @@ class Log:
         if asked.path == "/v1/metadata":
             url = self.url if self.leads else None
             rows = [[0, 1 if url else -1, self.epoch, [1], [1]]]
-            topics = {"t": {"topic_id": self.topic_id, "partitions": rows}}
-            brokers = [{"id": 1, "url": self.url}]
-            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+            return metadata({1: self.url}, {"t": (self.topic_id, rows)})
         return self.records(int(asked.params["offset"]))
 
     def records(self, offset: int) -> Said:
@@ -107,8 +105,8 @@ def read(
     fail: bool = True,
     patience_s: float = 5.0,
 ) -> list[int]:
-    settings = FetchSettings(("offset",), 1, patience_s, fail)
-    asked = Range(PLACE, "id", start, end, end_epoch)
+    settings = ReadSettings(("offset",), 1, patience_s, fail)
+    asked = Range(PARTITION, "id", start, end, end_epoch)
     found = read_range(Connection((log.url,)), asked, log.url, settings)
     return [offset for one in found for offset in one.column(0).to_pylist()]
 
@@ -159,8 +157,8 @@ def test_patience_is_not_used_up_by_whoever_takes_the_records(
     monkeypatch.setattr(
         "leadline_spark.read.fetching.time", SimpleNamespace(monotonic=lambda: now[0])
     )
-    settings = FetchSettings(("offset",), 1, 5.0)
-    found = read_range(Connection((log.url,)), Range(PLACE, "id", 0, 30, 0), log.url, settings)
+    settings = ReadSettings(("offset",), 1, 5.0)
+    found = read_range(Connection((log.url,)), Range(PARTITION, "id", 0, 30, 0), log.url, settings)
 
     rows = next(found).num_rows
     now[0] += 60.0
@@ -234,14 +232,14 @@ def test_an_election_that_cut_nothing_off_is_followed(log: Log, broker: StandIn)
     assert len([one for one in broker.asked if "/epochs/0" in one.path]) == 1
 
 
-def test_a_topic_made_anew_is_not_read_for_the_old_one(log: Log) -> None:
+def test_a_topic_recreated_is_not_read_for_the_old_one(log: Log) -> None:
     log.topic_id = "another"
 
     with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
         read(log, 0, 30)
 
 
-def test_a_shorter_topic_made_anew_is_recognised(log: Log) -> None:
+def test_a_shorter_topic_recreated_is_recognised(log: Log) -> None:
     log.topic_id, log.end = "another", 5
 
     with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
@@ -266,7 +264,7 @@ def test_a_topic_that_was_deleted_is_an_error_unless_losses_are_accepted(
 ) -> None:
     def answer(asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
-            return Said({"version": 2, "controller": None, "brokers": [], "topics": {}})
+            return metadata({}, {}, version=2)
         return refusal(404, 40403, retriable=True)
 
     broker.answer = answer
@@ -289,8 +287,8 @@ def test_a_task_that_is_given_up_leaves_a_connection_for_the_next(
     log: Log, broker: StandIn
 ) -> None:
     """As after LIMIT: Spark drops the generator, some time later."""
-    settings = FetchSettings(("offset",), 1, 5.0)
-    asked = Range(PLACE, "id", 0, 30, 0)
+    settings = ReadSettings(("offset",), 1, 5.0)
+    asked = Range(PARTITION, "id", 0, 30, 0)
     given_up = read_range(Connection((log.url,)), asked, log.url, settings)
     assert next(given_up).num_rows == 10
     del given_up

@@ -8,26 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.read.lag import offsets_behind_latest
 from leadline_spark.read.offsets import (
-    Position,
+    OffsetAndEpoch,
     SourceOffset,
-    TopicPartition,
-    check_places,
+    check_partitions,
     parse_assign,
-    parse_places,
+    parse_partition_offsets,
 )
+from leadline_spark.read.progress import offsets_behind_latest
 
 PLACES = st.builds(TopicPartition, st.text("abc.-_", min_size=1, max_size=4), st.integers(0, 99))
-POSITIONS = st.builds(Position, st.integers(0, 2**63 - 1), st.integers(-1, 99))
+POSITIONS = st.builds(OffsetAndEpoch, st.integers(0, 2**63 - 1), st.integers(-1, 99))
 
 
 @given(st.dictionaries(PLACES, POSITIONS))
 def test_a_checkpoint_gives_back_what_was_put_into_it(
-    positions: dict[TopicPartition, Position],
+    positions: dict[TopicPartition, OffsetAndEpoch],
 ) -> None:
-    offset = SourceOffset(positions, {place.topic: "id-" + place.topic for place in positions})
+    offset = SourceOffset(
+        positions,
+        {topic_partition.topic: "id-" + topic_partition.topic for topic_partition in positions},
+    )
     text = json.dumps(offset.document())
 
     assert SourceOffset.of(json.loads(text)) == offset
@@ -40,7 +43,10 @@ def test_a_checkpoint_gives_back_what_was_put_into_it(
 
 def test_the_shape_is_that_of_kafka_s_source() -> None:
     offset = SourceOffset(
-        {TopicPartition("orders", 1): Position(9, 4), TopicPartition("orders", 0): Position(12)},
+        {
+            TopicPartition("orders", 1): OffsetAndEpoch(9, 4),
+            TopicPartition("orders", 0): OffsetAndEpoch(12),
+        },
         {"orders": "b1946ac9"},
     )
 
@@ -50,7 +56,7 @@ def test_the_shape_is_that_of_kafka_s_source() -> None:
         "@ids": {"orders": "b1946ac9"},
     }
     assert SourceOffset.of({"orders": {"0": 12}}).positions == {
-        TopicPartition("orders", 0): Position(12)
+        TopicPartition("orders", 0): OffsetAndEpoch(12)
     }
 
 
@@ -59,7 +65,7 @@ def test_the_shape_is_that_of_kafka_s_source() -> None:
 )
 def test_offsets_of_another_shape_are_refused(document: object) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_OFFSETS_INVALID"):
-        parse_places("startingOffsets", document)
+        parse_partition_offsets("startingOffsets", document)
 
 
 @pytest.mark.parametrize("document", [5, {"t": 5}, {"t": ["x"]}, ["t"]])
@@ -71,11 +77,11 @@ def test_an_assignment_of_another_shape_is_refused(document: object) -> None:
 def test_offsets_have_to_name_what_is_read() -> None:
     zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
 
-    check_places("startingOffsets", [one, zero], [zero, one])
+    check_partitions("startingOffsets", [one, zero], [zero, one])
     with pytest.raises(LeadlineSparkError, match="Missing: t-1"):
-        check_places("startingOffsets", [zero], [zero, one])
+        check_partitions("startingOffsets", [zero], [zero, one])
     with pytest.raises(LeadlineSparkError, match="Not read: t-1"):
-        check_places("startingOffsets", [zero, one], [zero])
+        check_partitions("startingOffsets", [zero, one], [zero])
 
 
 def test_lag_is_reckoned_from_a_progress() -> None:

@@ -6,15 +6,25 @@ import pickle
 
 import pytest
 
-from leadline_spark.cluster.cluster import Connection
+from leadline_client.wire import TopicPartition
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import CODES, LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
-from leadline_spark.options import KINDS, Options, parse_duration
+from leadline_spark.options import (
+    DOCUMENT,
+    DURATION,
+    FLAG,
+    LIST,
+    NUMBER,
+    TEXT,
+    Options,
+    parse_duration,
+)
 from leadline_spark.read.bounds import end_of, refuse_ends, start_of
 from leadline_spark.read.columns import spark_schema, wanted_columns
-from leadline_spark.read.offsets import EARLIEST, LATEST, TopicPartition
+from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.read.stream_planning import StreamSettings
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.subscription import SourceSubscription
 
 
 def given(**options: str) -> Options:
@@ -25,7 +35,7 @@ def test_the_table_is_sound() -> None:
     names = [name.lower() for row in OPTIONS for name in (row.name, *row.aliases)]
 
     assert len(set(names)) == len(names)
-    assert {row.kind for row in OPTIONS} <= set(KINDS)
+    assert {row.kind for row in OPTIONS} <= {TEXT, NUMBER, FLAG, DURATION, DOCUMENT, LIST}
     # A default is a value that a user could have given.
     Options(OPTIONS, {row.name: row.default for row in OPTIONS if row.default is not None})
 
@@ -97,7 +107,7 @@ def test_durations_are_read_as_spark_writes_them(text: str, ms: int) -> None:
 )
 def test_one_way_of_naming_topics_is_given(options: dict[str, str]) -> None:
     with pytest.raises(LeadlineSparkError, match="LEADLINE_OPTION_"):
-        Subscription.of(given(**options))
+        SourceSubscription.of(given(**options))
 
 
 def test_a_batch_begins_at_earliest_and_a_stream_at_latest() -> None:

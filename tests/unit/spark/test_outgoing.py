@@ -19,17 +19,17 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from leadline_client.partitioner import partition_for_key
+from leadline_client.murmur2 import partition_for_key
 from leadline_spark.codec.encode import RECORD_OVERHEAD
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.write.records import Sorter, check_schema
+from leadline_spark.write.records import RowPartitioner, check_schema
 
 KEYS = st.none() | st.binary(max_size=20)
 
 
-def sorter(count: int, **settings: object) -> Sorter:
+def sorter(count: int, **settings: object) -> RowPartitioner:
     given_ = {"topic": "t", "keep_timestamps": False, "batch_bytes": 200, "first": 0, **settings}
-    return Sorter(lambda _: count, **given_)  # type: ignore[arg-type]  # a bag of settings
+    return RowPartitioner(lambda _: count, **given_)  # type: ignore[arg-type]  # a bag of settings
 
 
 def rows(**columns: Sequence[object]) -> pa.RecordBatch:
@@ -40,10 +40,10 @@ def rows(**columns: Sequence[object]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(arrays)
 
 
-def placed(found: Sorter, batch: pa.RecordBatch) -> dict[tuple[str, int], list[bytes]]:
+def placed(found: RowPartitioner, batch: pa.RecordBatch) -> dict[tuple[str, int], list[bytes]]:
     return {
-        (place.topic, place.partition): records.value.to_pylist()
-        for place, records in found.sort(batch)
+        (topic_partition.topic, topic_partition.partition): records.value.to_pylist()
+        for topic_partition, records in found.partition(batch)
     }
 
 
@@ -54,11 +54,14 @@ def test_keys_decide_and_order_is_kept(keys: list[bytes | None], count: int) -> 
     expected: dict[tuple[str, int], list[bytes]] = {}
     for key, value in zip(keys, values, strict=True):
         if key is not None:
-            place = ("t", partition_for_key(key, count))
-            expected.setdefault(place, []).append(value)
+            topic_partition = ("t", partition_for_key(key, count))
+            expected.setdefault(topic_partition, []).append(value)
     keyed = {value for some in expected.values() for value in some}
-    kept = {place: [one for one in some if one in keyed] for place, some in found.items()}
-    assert {place: some for place, some in kept.items() if some} == expected
+    kept = {
+        topic_partition: [one for one in some if one in keyed]
+        for topic_partition, some in found.items()
+    }
+    assert {topic_partition: some for topic_partition, some in kept.items() if some} == expected
     assert sorted(value for some in found.values() for value in some) == sorted(values)
     for some in found.values():
         assert [int(one) for one in some] == sorted(int(one) for one in some)
@@ -68,9 +71,15 @@ def test_keyless_records_stay_together_until_a_batch_is_full() -> None:
     size = 100 - RECORD_OVERHEAD
     batch = rows(value=[b"%d" % n + bytes(size - 1) for n in range(5)])
     first = sorter(3, first=2)
-    found = {place: [one[:1] for one in some] for place, some in placed(first, batch).items()}
+    found = {
+        topic_partition: [one[:1] for one in some]
+        for topic_partition, some in placed(first, batch).items()
+    }
     assert found == {("t", 2): [b"0", b"1"], ("t", 0): [b"2", b"3"], ("t", 1): [b"4"]}
-    again = {place: [one[:1] for one in some] for place, some in placed(first, batch).items()}
+    again = {
+        topic_partition: [one[:1] for one in some]
+        for topic_partition, some in placed(first, batch).items()
+    }
     assert again == {("t", 1): [b"0"], ("t", 2): [b"1", b"2"], ("t", 0): [b"3", b"4"]}
 
 
@@ -101,8 +110,8 @@ def test_rows_that_go_nowhere_are_refused(batch: pa.RecordBatch, told: str) -> N
 
 def test_timestamps_are_written_on_demand_in_ms() -> None:
     batch = rows(value=[b"1", b"2"], timestamp=[1_234_567, -1_000])
-    ((_, plain),) = sorter(1).sort(batch)
-    ((_, kept),) = sorter(1, keep_timestamps=True).sort(batch)
+    ((_, plain),) = sorter(1).partition(batch)
+    ((_, kept),) = sorter(1, keep_timestamps=True).partition(batch)
     assert plain.timestamps is None
     assert kept.timestamps is not None
     assert kept.timestamps.to_pylist() == [1_234, -1]

@@ -6,21 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline_spark.read.admission import holds_back, share, share_bytes, waiting
-from leadline_spark.read.offsets import TopicPartition
+from leadline_client.wire import TopicPartition
+from leadline_spark.read.admission import available, holds_back, share, share_bytes
 from leadline_spark.read.planning import Range, split
 
 
-def place(number: int) -> TopicPartition:
+def topic_partition(number: int) -> TopicPartition:
     return TopicPartition("t", number)
 
 
 def ranges_of(sizes: list[int]) -> list[Range]:
-    return [Range(place(n), "id", 10 * n, 10 * n + size, 4) for n, size in enumerate(sizes)]
+    return [
+        Range(topic_partition(n), "id", 10 * n, 10 * n + size, 4) for n, size in enumerate(sizes)
+    ]
 
 
 SIZES = st.lists(st.integers(0, 500), max_size=8)
-AMOUNTS = st.dictionaries(st.integers(0, 20).map(place), st.integers(1, 10**12), min_size=1)
+AMOUNTS = st.dictionaries(
+    st.integers(0, 20).map(topic_partition), st.integers(1, 10**12), min_size=1
+)
 
 
 @given(SIZES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 60))
@@ -31,8 +35,12 @@ def test_pieces_cover_each_range_in_order_and_nothing_twice(
 
     pieces = split(ranges, least, most)
 
-    offsets = [(one.place, offset) for one in pieces for offset in range(one.start, one.end)]
-    assert offsets == [(one.place, o) for one in ranges for o in range(one.start, one.end)]
+    offsets = [
+        (one.topic_partition, offset) for one in pieces for offset in range(one.start, one.end)
+    ]
+    assert offsets == [
+        (one.topic_partition, o) for one in ranges for o in range(one.start, one.end)
+    ]
     assert all(one.size > 0 and one.end_epoch == 4 for one in pieces)
     assert most is None or all(one.size <= most for one in pieces)
     assert len(pieces) >= min(least or 0, sum(sizes))
@@ -67,28 +75,41 @@ def test_shares_use_the_limit_up_and_starve_nobody(
 
 
 def test_shares_are_in_proportion_to_what_waits() -> None:
-    assert share({place(0): 900, place(1): 100}, 100) == {place(0): 90, place(1): 10}
-    assert share({place(0): 90, place(1): 60}, 60) == {place(0): 36, place(1): 24}
-    assert share({place(0): 10**9, place(1): 1}, 100) == {place(0): 99, place(1): 1}
+    assert share({topic_partition(0): 900, topic_partition(1): 100}, 100) == {
+        topic_partition(0): 90,
+        topic_partition(1): 10,
+    }
+    assert share({topic_partition(0): 90, topic_partition(1): 60}, 60) == {
+        topic_partition(0): 36,
+        topic_partition(1): 24,
+    }
+    assert share({topic_partition(0): 10**9, topic_partition(1): 1}, 100) == {
+        topic_partition(0): 99,
+        topic_partition(1): 1,
+    }
 
 
 def test_bytes_are_shared_by_the_mean_size_of_records() -> None:
-    counts = {place(0): 1_000, place(1): 1_000, place(2): 50}
-    means = {place(0): 100.0, place(1): 1_000.0}
+    counts = {topic_partition(0): 1_000, topic_partition(1): 1_000, topic_partition(2): 50}
+    means = {topic_partition(0): 100.0, topic_partition(1): 1_000.0}
 
     shared = share_bytes(counts, 110_000, means)
 
-    assert shared == {place(0): 100, place(1): 100, place(2): 50}
+    assert shared == {topic_partition(0): 100, topic_partition(1): 100, topic_partition(2): 50}
 
 
 def test_a_record_larger_than_the_limit_is_read_all_the_same() -> None:
-    assert share_bytes({place(0): 5}, 10, {place(0): 1e6}) == {place(0): 1}
+    assert share_bytes({topic_partition(0): 5}, 10, {topic_partition(0): 1e6}) == {
+        topic_partition(0): 1
+    }
 
 
 def test_only_what_is_beyond_the_start_waits() -> None:
-    starts = {place(0): 5, place(1): 5, place(2): 5}
+    starts = {topic_partition(0): 5, topic_partition(1): 5, topic_partition(2): 5}
 
-    assert waiting(starts, {place(0): 9, place(1): 5, place(2): 3}) == {place(0): 4}
+    assert available(
+        starts, {topic_partition(0): 9, topic_partition(1): 5, topic_partition(2): 3}
+    ) == {topic_partition(0): 4}
 
 
 @pytest.mark.parametrize(
@@ -105,22 +126,22 @@ def test_only_what_is_beyond_the_start_waits() -> None:
 def test_few_offsets_wait_for_more_but_not_for_ever(
     least: int | None, elapsed_ms: float | None, held: bool
 ) -> None:
-    assert holds_back({place(0): 10}, least, elapsed_ms, 1_000) is held
+    assert holds_back({topic_partition(0): 10}, least, elapsed_ms, 1_000) is held
 
 
 def test_what_the_smallest_take_comes_from_all_others_alike() -> None:
-    few = {place(0): 1_000, place(1): 999}
-    amounts = few | {place(n): 1 for n in range(2, 100)}
+    few = {topic_partition(0): 1_000, topic_partition(1): 999}
+    amounts = few | {topic_partition(n): 1 for n in range(2, 100)}
 
     shares = share(amounts, 150)
 
     # Not all from the very largest, which would then be the slowest to shrink.
-    assert {n: shares[place(n)] for n in (0, 1)} == {0: 26, 1: 26}
-    assert {shares[place(n)] for n in range(2, 100)} == {1}
+    assert {n: shares[topic_partition(n)] for n in (0, 1)} == {0: 26, 1: 26}
+    assert {shares[topic_partition(n)] for n in range(2, 100)} == {1}
 
 
 @given(
-    st.dictionaries(st.integers(0, 5).map(place), st.integers(1, 10**9), min_size=1),
+    st.dictionaries(st.integers(0, 5).map(topic_partition), st.integers(1, 10**9), min_size=1),
     st.floats(0.01, 1e6),
 )
 def test_bytes_that_are_enough_leave_nothing_over(

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from leadline_spark.jobs.analytics.report import charts, page, words
-from leadline_spark.jobs.analytics.report.charts import LEFT, RIGHT, Bar, Lane, Period
+from leadline_spark.jobs.analytics.report.charts import LEFT, RIGHT, Bar, ChartRow, Period
 from leadline_spark.jobs.analytics.report.data import ReportData
 from leadline_spark.jobs.analytics.report.scales import LinearScale, TimeScale, nice_step
 from tests.unit.spark.report_example import EVIL, SINCE, UNTIL, eventful, quiet
@@ -88,8 +88,8 @@ def rectangles(drawn: str) -> list[dict[str, str]]:
 
 
 def test_a_span_too_short_to_be_seen_is_still_drawn_inside() -> None:
-    lane = Lane("broker 1", [Bar(UNTIL, UNTIL, "state-failed", "down")])
-    drawn = charts.lanes("k", "Title", "Words", PERIOD, [lane])
+    row = ChartRow("broker 1", [Bar(UNTIL, UNTIL, "state-failed", "down")])
+    drawn = charts.timeline("k", "Title", "Words", PERIOD, [row])
     (bar,) = (r for r in rectangles(drawn) if r["class"] == "state-failed")
     assert float(bar["width"]) > 1
     assert float(bar["x"]) + float(bar["width"]) <= RIGHT

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from leadline_client import batches
-from leadline_spark.cluster.cluster import Connection, Metadata, TopicMetadata
-from leadline_spark.cluster.cluster import Leader as LeaderOfPartition
+from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
+from leadline_spark.cluster.cluster_client import Connection
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
-from leadline_spark.read.offsets import TopicPartition
-from leadline_spark.write.batch_writer import Task
-from leadline_spark.write.publishing import Upload, Written, drop_all, publish_all
+from leadline_spark.write.publishing import StagedBatches, WriteResult, drop_all, publish_all
 from leadline_spark.write.sink_settings import SinkSettings
-from tests.unit.spark.standin import Asked, Said, StandIn, refusal, stand_in
+from leadline_spark.write.write_task import WriteTask
+from tests.unit.spark.standin import Asked, Said, StandIn, metadata, refusal, stand_in
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 UNKNOWN = refusal(504, 50450, outcome="unknown")
 
 Answer = Callable[[Asked], Said]
@@ -42,9 +40,7 @@ class Leader:
     def answer(self, asked: Asked) -> Said:
         if asked.path == "/v1/metadata":
             rows = [[0, 1, 4, [1], [1]]]
-            topics = {"t": {"topic_id": "id", "partitions": rows}}
-            brokers = [{"id": 1, "url": self.leads}]
-            return Said({"version": 1, "controller": None, "brokers": brokers, "topics": topics})
+            return metadata({1: self.leads}, {"t": ("id", rows)})
         if asked.path == "/v1/producer-ids":
             return Said({"producer_id": 7, "producer_epoch": 2})
         taken = self.take(asked)
@@ -83,8 +79,8 @@ def values(bodies: list[bytes]) -> list[bytes | None]:
 
 
 def test_a_task_numbers_its_batches(leader: Leader) -> None:
-    done = Task(settings(leader, batchBytes="50"), 0).run(rows(5))
-    assert done == Written(0, 5)
+    done = WriteTask(settings(leader, batchBytes="50"), 0).run(rows(5))
+    assert done == WriteResult(0, 5)
     assert sorted(leader.appended) == [(7, 0), (7, 2), (7, 4)]
     assert values([leader.appended[key] for key in sorted(leader.appended)]) == [
         b"0",
@@ -97,7 +93,7 @@ def test_a_task_numbers_its_batches(leader: Leader) -> None:
 
 def test_what_may_have_been_appended_is_sent_again_as_it_was(leader: Leader) -> None:
     leader.planned = [UNKNOWN, Said(b"", closes=True, status=503)]
-    Task(settings(leader), 0).run(rows(3))
+    WriteTask(settings(leader), 0).run(rows(3))
     bodies = {asked.body for asked in leader.broker.asked if asked.path.endswith("/records")}
     assert len(bodies) == 1, "with the same sequence numbers, so that a leader knows it again"
     assert sum(asked.path.endswith("/records") for asked in leader.broker.asked) == 3
@@ -109,7 +105,7 @@ def test_a_hint_is_followed_to_the_leader(leader: Leader) -> None:
         hint = {"id": 2, "url": other.url, "epoch": 5}
         leader.planned = [refusal(421, 42150, retriable=True, leader=hint)]
         leader.appended = {}
-        Task(settings(leader), 0).run(rows(3))
+        WriteTask(settings(leader), 0).run(rows(3))
         assert values(list(behind.appended.values())) == [b"0", b"1", b"2"]
 
 
@@ -123,24 +119,26 @@ def test_a_hint_is_followed_to_the_leader(leader: Leader) -> None:
 def test_what_is_refused_for_good_ends_the_task(leader: Leader, said: Said, code: str) -> None:
     leader.planned = [said]
     with pytest.raises(LeadlineSparkError, match=code):
-        Task(settings(leader), 0).run(rows(1))
+        WriteTask(settings(leader), 0).run(rows(1))
 
 
 def test_a_task_gives_up_at_its_deadline(leader: Leader) -> None:
     leader.take = lambda _: UNKNOWN
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_LEADER_UNREACHABLE.*50450"):
-        Task(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
+        WriteTask(settings(leader, deliveryTimeoutMs="300"), 0).run(rows(1))
 
 
 def test_without_all_replicas_nothing_is_numbered(leader: Leader) -> None:
-    Task(settings(leader, acks="1"), 0).run(rows(1))
+    WriteTask(settings(leader, acks="1"), 0).run(rows(1))
     assert list(leader.appended) == [(-1, -1)]
     assert {asked.params.get("acks") for asked in leader.broker.asked} == {"1", None}
 
 
 def test_an_exactly_once_task_stages_and_says_where(leader: Leader) -> None:
-    done = Task(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 3).run(rows(3))
-    assert done == Written(3, 3, (Upload(PLACE, leader.broker.url, ("s0", "s1")),))
+    done = WriteTask(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 3).run(
+        rows(3)
+    )
+    assert done == WriteResult(3, 3, (StagedBatches(PARTITION, leader.broker.url, ("s0", "s1")),))
     assert values(list(leader.staged.values())) == [b"0", b"1", b"2"]
     assert not leader.appended
 
@@ -151,7 +149,7 @@ def test_a_task_that_fails_tidies_up(leader: Leader) -> None:
         raise ArithmeticError("in the middle")
 
     with pytest.raises(ArithmeticError):
-        Task(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 0).run(failing())
+        WriteTask(settings(leader, streaming=True, txnAppId="a", batchBytes="50"), 0).run(failing())
     assert leader.staged == {}
 
 
@@ -164,9 +162,9 @@ def test_what_was_staged_goes_to_the_next_leader_once_more(leader: Leader) -> No
         gone = refusal(421, 42150, retriable=True, leader=hint)
         said = [Said({"staged_id": "old", "records": 1, "bytes": 1, "expires_at_ms": 1}, 201), gone]
         leader.take = lambda _: said.pop(0)
-        writing = Task(settings(leader, streaming=True, txnAppId="a", batchBytes="25"), 0)
+        writing = WriteTask(settings(leader, streaming=True, txnAppId="a", batchBytes="25"), 0)
         writing._metadata["t"] = led_by(leader.broker.url)
-        (upload,) = writing.run(rows(3)).uploads
+        (upload,) = writing.run(rows(3)).staged
     assert upload.leader == other.url
     assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
     assert behind.staged.keys() == {*upload.staged}, "nothing is left to expire"
@@ -177,7 +175,7 @@ def test_a_leader_that_moved_behind_a_tasks_back_is_noticed_at_its_end(leader: L
         behind = Leader(other)
         leader.leads = other.url
         hint = {"id": 2, "url": other.url, "epoch": 5}
-        writing = Task(settings(leader, streaming=True, txnAppId="a"), 0)
+        writing = WriteTask(settings(leader, streaming=True, txnAppId="a"), 0)
         writing._metadata["t"] = led_by(leader.broker.url)
         usual, asked = leader.take, []
 
@@ -187,14 +185,14 @@ def test_a_leader_that_moved_behind_a_tasks_back_is_noticed_at_its_end(leader: L
             return usual(one) if len(asked) == 1 else gone
 
         leader.take = once
-        (upload,) = writing.run(rows(3)).uploads
+        (upload,) = writing.run(rows(3)).staged
     assert upload.leader == other.url
     assert values([behind.staged[name] for name in upload.staged]) == [b"0", b"1", b"2"]
 
 
 def led_by(url: str) -> Metadata:
-    topics = {"t": TopicMetadata("id", {0: LeaderOfPartition(url, 4)})}
-    return Metadata(1, None, {1: url}, topics)
+    topics = {"t": TopicInfo("t", "id", (PartitionInfo(0, 1, 4, (1,), (1,)),))}
+    return Metadata("c", 1, None, {1: BrokerInfo(1, url, None, 1)}, topics)
 
 
 def published(duplicate: bool = False) -> Said:
@@ -206,10 +204,10 @@ def test_a_commit_publishes_in_the_order_of_the_tasks_until_it_knows(leader: Lea
     leader.take = lambda _: published()
     url = leader.broker.url
     messages = [
-        Written(2, 1, (Upload(PLACE, url, ("c",)),)),
+        WriteResult(2, 1, (StagedBatches(PARTITION, url, ("c",)),)),
         None,
-        Written(0, 1, (Upload(PLACE, url, ("a", "b")),)),
-        Written(1, 0),
+        WriteResult(0, 1, (StagedBatches(PARTITION, url, ("a", "b")),)),
+        WriteResult(1, 0),
     ]
     publish_all(settings(leader, streaming=True, txnAppId="app"), messages, 41)
     asked = [one for one in leader.broker.asked if one.path.endswith("/publish")]
@@ -221,7 +219,7 @@ def test_a_stream_whose_numbers_begin_anew_is_refused_rather_than_dropped(leader
     """Its first batch is below the latest of that name: what is in it would be in no log."""
     later = {"base_offset": None, "last_offset": None, "leader_epoch": 4, "duplicate": True}
     leader.take = lambda _: Said(later)
-    message = Written(0, 1, (Upload(PLACE, leader.broker.url, ("a",)),))
+    message = WriteResult(0, 1, (StagedBatches(PARTITION, leader.broker.url, ("a",)),))
     with pytest.raises(LeadlineSparkError, match=r"LEADLINE_PUBLISH_REFUSED.*new txnAppId"):
         publish_all(settings(leader, streaming=True, txnAppId="app"), [message], 0)
     publish_all(settings(leader, txnAppId="app", txnVersion="0"), [message], 0)
@@ -244,17 +242,19 @@ def test_a_commit_that_fails_says_why_and_tries_the_others(
 
     leader.take = take
     url = leader.broker.url
-    uploads = tuple(Upload(replace(PLACE, partition=n), url, (f"s{n}",)) for n in range(3))
+    uploads = tuple(
+        StagedBatches(PARTITION._replace(partition=n), url, (f"s{n}",)) for n in range(3)
+    )
     with pytest.raises(LeadlineSparkError, match=code):
-        publish_all(settings(leader, streaming=True, txnAppId="a"), [Written(0, 1, uploads)], 0)
+        publish_all(settings(leader, streaming=True, txnAppId="a"), [WriteResult(0, 1, uploads)], 0)
     asked = {one.path for one in leader.broker.asked if one.path.endswith("/publish")}
     assert len(asked) == 3
 
 
 def test_what_cannot_be_deleted_is_left_to_expire() -> None:
     dead = "http://127.0.0.1:9"
-    uploads = [Upload(PLACE, leader, ("a", "b")) for leader in (dead, None, dead)]
-    written = Written(0, 1, tuple(uploads))
+    uploads = [StagedBatches(PARTITION, leader, ("a", "b")) for leader in (dead, None, dead)]
+    written = WriteResult(0, 1, tuple(uploads))
     options = Options(OPTIONS, {"bootstrap": dead, "topic": "t"})
     settings_ = SinkSettings.of(options, streaming=True)
     assert settings_.connection == Connection((dead,))

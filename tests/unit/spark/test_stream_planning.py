@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
-from leadline_spark.cluster.cluster import Cluster, Connection, Leader, Metadata, PartitionOffsets
-from leadline_spark.cluster.cluster import TopicMetadata as Topic
+from leadline_client.wire import BrokerInfo, Metadata, PartitionInfo, TopicInfo, TopicPartition
+from leadline_spark.cluster.cluster_client import (
+    ClusterClient,
+    Connection,
+    LeaderAndEpoch,
+    LeaderOffsets,
+)
 from leadline_spark.errors import LeadlineSparkError
 from leadline_spark.read.bounds import Bound
-from leadline_spark.read.offset_fetcher import OffsetFetcher, View
-from leadline_spark.read.offset_poller import Watch
-from leadline_spark.read.offsets import EARLIEST, LATEST, Position, SourceOffset, TopicPartition
+from leadline_spark.read.offset_fetcher import OffsetFetcher, OffsetSnapshot
+from leadline_spark.read.offset_poller import OffsetPoller
+from leadline_spark.read.offsets import EARLIEST, LATEST, OffsetAndEpoch, SourceOffset
 from leadline_spark.read.stream_planning import StreamPlanner, StreamSettings
-from leadline_spark.read.subscription import Subscription
+from leadline_spark.read.subscription import SourceSubscription
 
 
-def place(number: int) -> TopicPartition:
+def topic_partition(number: int) -> TopicPartition:
     return TopicPartition("t", number)
 
 
@@ -34,7 +39,7 @@ class Time:
         self.now += seconds
 
 
-class World(Cluster):
+class World(ClusterClient):
     """A cluster of one topic; `ends` are high watermarks, `requests` counts what it was asked."""
 
     def __init__(self, ends: dict[int, int]) -> None:
@@ -52,10 +57,10 @@ class World(Cluster):
     def metadata(self, topics: Iterable[str] | None = None) -> Metadata:
         assert topics == ("t",)
         self._ask()
-        leader = Leader("http://b1", self.epoch)
         version, there = (2, self.ends) if self.behind is None else (1, self.behind)
-        rows = Topic(self.topic_id, dict.fromkeys(there, leader))
-        return Metadata(version, None, {1: "http://b1"}, {"t": rows} if there else {})
+        rows = tuple(PartitionInfo(number, 1, self.epoch, (1,), (1,)) for number in there)
+        topics = {"t": TopicInfo("t", self.topic_id, rows)} if there else {}
+        return Metadata("c", version, None, {1: BrokerInfo(1, "http://b1", None, 1)}, topics)
 
     def offsets(self, question: Mapping[str, Any], wait_s: float = 0.0) -> Any:
         self._ask()
@@ -63,7 +68,9 @@ class World(Cluster):
         if after and all(self.ends[n] <= end for n, end in after.items()):
             self.time.sleep(wait_s)
         return {
-            place(n): PartitionOffsets(self.starts.get(n, 0), end, Leader("http://b1", self.epoch))
+            topic_partition(n): LeaderOffsets(
+                self.starts.get(n, 0), end, LeaderAndEpoch("http://b1", self.epoch)
+            )
             for n, end in self.ends.items()
             if {"topic": "t", "partition": n} in question["partitions"]
         }
@@ -77,32 +84,36 @@ class World(Cluster):
             raise LeadlineSparkError("LEADLINE_CLUSTER_UNREACHABLE", "down")
 
 
-class History(OffsetFetcher):
+class FixedOffsets(OffsetFetcher):
     """An OffsetFetcher with fixed epoch ends and partition sizes."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(world, Subscription(topics=("t",)), 10.0, world.time, world.time.sleep)
+        super().__init__(
+            world, SourceSubscription(topics=("t",)), 10.0, world.time, world.time.sleep
+        )
         self.epoch_ends: dict[int, int] = {}
         self.stored: dict[TopicPartition, int] = {}
         self.newest: int | None = None
 
-    def end_of_epoch(self, place: TopicPartition, epoch: int, leader: str | None) -> int:
-        assert (place.topic, leader) == ("t", "http://b1")
+    def end_of_epoch(self, topic_partition: TopicPartition, epoch: int, leader: str | None) -> int:
+        assert (topic_partition.topic, leader) == ("t", "http://b1")
         return self.epoch_ends.get(epoch, 1_000)
 
     def by_time(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         return dict.fromkeys(times, self.newest)
 
-    def sizes(self, view: View) -> dict[TopicPartition, int]:
-        return {place: self.stored[place] for place in view.ends}
+    def sizes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, int]:
+        return {
+            topic_partition: self.stored[topic_partition] for topic_partition in snapshot.offsets
+        }
 
 
 def planner(world: World, everywhere: int = EARLIEST, **settings: Any) -> StreamPlanner:
-    heads = History(world)
+    fetcher = FixedOffsets(world)
     made = StreamPlanner(
-        heads, StreamSettings(Bound("startingOffsets", everywhere), **settings), world.time
+        fetcher, StreamSettings(Bound("startingOffsets", everywhere), **settings), world.time
     )
-    made.watch = Watch(heads, world.time, world.time.sleep)
+    made.poller = OffsetPoller(fetcher, world.time, world.time.sleep)
     return made
 
 
@@ -119,7 +130,7 @@ def test_planning_a_thousand_partitions_takes_two_requests() -> None:
     stream = planner(cluster)
 
     start = stream.initial()
-    ranges = stream.ranges(start, stream.watch.view().at(stream.watch.view().latest()))
+    ranges = stream.ranges(start, stream.poller.snapshot().at(stream.poller.snapshot().latest()))
 
     assert cluster.requests == 2
     assert sum(one.size for one in ranges) == sum(range(1_000))
@@ -127,14 +138,14 @@ def test_planning_a_thousand_partitions_takes_two_requests() -> None:
 
 def test_planning_waits_for_brokers_that_are_away_for_a_moment() -> None:
     cluster = world(p0=5)
-    heads = planner(cluster).heads
+    fetcher = planner(cluster).fetcher
     cluster.down = True
     cluster.up_at = cluster.time.now + 3
 
-    assert heads.ends([place(0)])[place(0)].end == 5
+    assert fetcher.offsets([topic_partition(0)])[topic_partition(0)].end == 5
     cluster.down = True
     with pytest.raises(LeadlineSparkError, match="LEADLINE_CLUSTER_UNREACHABLE"):
-        heads.ends([place(0)])
+        fetcher.offsets([topic_partition(0)])
 
 
 def test_latest_is_resolved_once_and_the_first_batch_is_empty() -> None:
@@ -168,10 +179,10 @@ def test_a_range_that_goes_back_later_is_a_loss() -> None:
     cluster = world(p0=20)
     stream = planner(cluster)
     stream.initial()
-    stood = SourceOffset({place(0): Position(15, 0)}, {"t": "id"})
+    stood = SourceOffset({topic_partition(0): OffsetAndEpoch(15, 0)}, {"t": "id"})
 
     with pytest.raises(LeadlineSparkError, match="LEADLINE_DATA_LOSS"):
-        stream.ranges(stood, SourceOffset({place(0): Position(9, 0)}, {"t": "id"}))
+        stream.ranges(stood, SourceOffset({topic_partition(0): OffsetAndEpoch(9, 0)}, {"t": "id"}))
 
 
 def test_an_idle_stream_asks_less_than_twice_a_second() -> None:
@@ -236,9 +247,9 @@ def test_limits_are_shared_and_a_run_without_limits_takes_all() -> None:
 def test_bytes_limit_a_batch_by_the_mean_size_of_records() -> None:
     cluster = world(p0=100, p1=100)
     stream = planner(cluster, max_bytes=1_000)
-    heads = stream.heads
-    assert isinstance(heads, History)
-    heads.stored = {place(0): 1_000, place(1): 9_000}
+    fetcher = stream.fetcher
+    assert isinstance(fetcher, FixedOffsets)
+    fetcher.stored = {topic_partition(0): 1_000, topic_partition(1): 9_000}
 
     assert offsets(stream.latest(stream.initial())) == {0: 10, 1: 10}
 
@@ -282,9 +293,9 @@ def test_partitions_that_are_added_start_at_their_beginning() -> None:
     end = stream.latest(start)
 
     assert offsets(end) == {0: 5, 1: 3}
-    assert {(one.place, one.start, one.end) for one in stream.ranges(start, end)} == {
-        (place(0), 5, 5),
-        (place(1), 0, 3),
+    assert {(one.topic_partition, one.start, one.end) for one in stream.ranges(start, end)} == {
+        (topic_partition(0), 5, 5),
+        (topic_partition(1), 0, 3),
     }
 
 
@@ -293,7 +304,7 @@ def test_what_retention_took_is_a_loss(fail: bool) -> None:
     cluster = world(p0=50)
     cluster.starts[0] = 30
     stream = planner(cluster, fail_on_data_loss=fail)
-    stood = SourceOffset({place(0): Position(10, 0)}, {"t": "id"})
+    stood = SourceOffset({topic_partition(0): OffsetAndEpoch(10, 0)}, {"t": "id"})
 
     if fail:
         with pytest.raises(LeadlineSparkError, match="offsets 10 to 29 were deleted"):
@@ -308,10 +319,10 @@ def test_what_an_election_cut_off_is_a_loss_though_offsets_went_on(fail: bool) -
     cluster = world(p0=50)
     cluster.epoch = 2
     stream = planner(cluster, fail_on_data_loss=fail)
-    heads = stream.heads
-    assert isinstance(heads, History)
-    heads.epoch_ends[1] = 35
-    stood = SourceOffset({place(0): Position(40, 1)}, {"t": "id"})
+    fetcher = stream.fetcher
+    assert isinstance(fetcher, FixedOffsets)
+    fetcher.epoch_ends[1] = 35
+    stood = SourceOffset({topic_partition(0): OffsetAndEpoch(40, 1)}, {"t": "id"})
 
     if fail:
         with pytest.raises(LeadlineSparkError, match="an election in epoch 2 cut off"):
@@ -319,25 +330,27 @@ def test_what_an_election_cut_off_is_a_loss_though_offsets_went_on(fail: bool) -
     else:
         [left] = stream.ranges(stood, stream.latest(stood))
         assert (left.start, left.end) == (35, 50)
-    heads.epoch_ends[1] = 40
+    fetcher.epoch_ends[1] = 40
 
 
 def test_an_election_that_cut_nothing_off_is_none() -> None:
     cluster = world(p0=50)
     cluster.epoch = 2
     stream = planner(cluster)
-    heads = stream.heads
-    assert isinstance(heads, History)
-    heads.epoch_ends[1] = 40
+    fetcher = stream.fetcher
+    assert isinstance(fetcher, FixedOffsets)
+    fetcher.epoch_ends[1] = 40
 
-    assert offsets(stream.latest(SourceOffset({place(0): Position(40, 1)}, {"t": "id"}))) == {0: 50}
+    assert offsets(
+        stream.latest(SourceOffset({topic_partition(0): OffsetAndEpoch(40, 1)}, {"t": "id"}))
+    ) == {0: 50}
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_a_topic_made_anew_is_a_loss(fail: bool) -> None:
+def test_a_topic_recreated_is_a_loss(fail: bool) -> None:
     cluster = world(p0=50)
     stream = planner(cluster, fail_on_data_loss=fail)
-    stood = SourceOffset({place(0): Position(40, 0)}, {"t": "an older one"})
+    stood = SourceOffset({topic_partition(0): OffsetAndEpoch(40, 0)}, {"t": "an older one"})
 
     if fail:
         with pytest.raises(LeadlineSparkError, match="LEADLINE_TOPIC_RECREATED"):
@@ -351,7 +364,10 @@ def test_a_topic_made_anew_is_a_loss(fail: bool) -> None:
 
 def test_a_partition_that_is_gone_is_a_loss() -> None:
     cluster = world(p0=50)
-    stood = SourceOffset({place(0): Position(40, 0), place(7): Position(1, 0)}, {"t": "id"})
+    stood = SourceOffset(
+        {topic_partition(0): OffsetAndEpoch(40, 0), topic_partition(7): OffsetAndEpoch(1, 0)},
+        {"t": "id"},
+    )
 
     with pytest.raises(LeadlineSparkError, match="t-7 was to be read on, but is gone"):
         planner(cluster).latest(stood)
@@ -409,7 +425,7 @@ def test_an_added_partition_that_has_lost_its_beginning_is_a_loss(fail: bool) ->
     cluster = world(p0=5, p1=30)
     cluster.starts[1] = 20
     stream = planner(cluster, fail_on_data_loss=fail)
-    stood = SourceOffset({place(0): Position(5, 0)}, {"t": "id"})
+    stood = SourceOffset({topic_partition(0): OffsetAndEpoch(5, 0)}, {"t": "id"})
 
     if fail:
         with pytest.raises(LeadlineSparkError, match="t-1 is new and begins at 20"):
@@ -425,7 +441,7 @@ def test_an_added_partition_that_has_lost_its_beginning_is_a_loss(fail: bool) ->
 def test_a_position_beyond_the_end_is_a_loss_and_no_reason_to_wait(fail: bool) -> None:
     cluster = world(p0=50)
     stream = planner(cluster, fail_on_data_loss=fail)
-    stood = SourceOffset({place(0): Position(70)}, {"t": "id"})
+    stood = SourceOffset({topic_partition(0): OffsetAndEpoch(70)}, {"t": "id"})
 
     if fail:
         with pytest.raises(LeadlineSparkError, match="t-0 ends at 50"):
@@ -440,7 +456,7 @@ def test_a_position_beyond_the_end_is_a_loss_and_no_reason_to_wait(fail: bool) -
 def test_a_run_that_ends_reads_on_after_a_first_batch_that_crashed() -> None:
     # Its first batch was empty, as one partition began at latest; another has records all the same.
     cluster = world(p0=20, p1=7)
-    start = Bound("startingOffsets", EARLIEST, {place(0): 5, place(1): LATEST})
+    start = Bound("startingOffsets", EARLIEST, {topic_partition(0): 5, topic_partition(1): LATEST})
     stream = planner(cluster)
     stream.settings = StreamSettings(start)
     stream.prepare()
@@ -454,10 +470,10 @@ def test_a_start_found_by_time_may_be_newer_than_the_ends() -> None:
     cluster = world(p0=50)
     stream = planner(cluster)
     stream.settings = StreamSettings(Bound("startingTimestamp", EARLIEST, timestamp=9_000))
-    heads = stream.heads
-    assert isinstance(heads, History)
-    heads.newest = 52
-    stream.watch.view()
+    fetcher = stream.fetcher
+    assert isinstance(fetcher, FixedOffsets)
+    fetcher.newest = 52
+    stream.poller.snapshot()
     cluster.ends[0] = 53
     first = stream.initial()
 
@@ -466,7 +482,7 @@ def test_a_start_found_by_time_may_be_newer_than_the_ends() -> None:
     assert offsets(stream.latest(first)) == {0: 53}
 
 
-def test_a_topic_that_is_made_anew_while_a_stream_runs_is_noticed() -> None:
+def test_a_topic_that_is_recreated_while_a_stream_runs_is_noticed() -> None:
     """Also where the new one has the same partitions, epochs and offsets."""
     cluster = world(p0=5)
     stream = planner(cluster)
@@ -510,9 +526,9 @@ def test_answers_that_cross_on_the_way_take_no_end_back(epoch: int, end: int, ta
     cluster = world(p0=50)
     cluster.epoch = 3
     stream = planner(cluster)
-    stream.watch.view()
+    stream.poller.snapshot()
     cluster.epoch, cluster.ends[0] = epoch, end
 
-    found = stream.watch.look({place(0): 50}, 0.0).ends[place(0)]
+    found = stream.poller.poll({topic_partition(0): 50}, 0.0).offsets[topic_partition(0)]
 
     assert (found.end, found.leader.epoch) == ((end, epoch) if taken else (50, 3))

@@ -23,8 +23,8 @@ from leadline_spark.option_table import OPTIONS
 from leadline_spark.options import Options
 from leadline_spark.read.offsets import EARLIEST, LATEST
 from leadline_spark.tables.columns import TABLES, arrow_schema, batch_of, read_row, table_schema
-from leadline_spark.tables.ids import Ids, cut, gaps, missing_of, resolved
-from leadline_spark.tables.source import AuditStreamReader, TableSource, Wanted
+from leadline_spark.tables.id_ranges import IdRange, deleted_part, gaps, resolved, split_ids
+from leadline_spark.tables.source import AuditStreamReader, TableRead, TableSource
 from tests.unit.spark.exported_audit import ExportedAudit, exported_audit, recorded
 
 T = TypeVar("T")
@@ -181,7 +181,7 @@ def test_arrow_has_the_types_that_spark_expects() -> None:
     least=st.none() | st.integers(1, 600),
 )
 def test_pieces_make_up_the_range(start: int, size: int, most: int | None, least: int) -> None:
-    pieces = cut(Ids(start, start + size), most, least)
+    pieces = split_ids(IdRange(start, start + size), most, least)
     ids = [number for piece in pieces for number in range(piece.start, piece.end)]
     assert ids == list(range(start, start + size))
     assert all(piece.size > 0 for piece in pieces)
@@ -192,18 +192,18 @@ def test_pieces_make_up_the_range(start: int, size: int, most: int | None, least
 @given(found=st.sets(st.integers(0, 30)), start=st.integers(0, 10))
 def test_gaps_and_what_came_make_up_the_range(found: set[int], start: int) -> None:
     came = sorted(number for number in found if number >= start)
-    missing = [n for gap in gaps(Ids(start, 31), came) for n in range(gap.start, gap.end)]
+    missing = [n for gap in gaps(IdRange(start, 31), came) for n in range(gap.start, gap.end)]
     assert sorted(missing + came) == list(range(start, came[-1] + 1 if came else start))
 
 
 def test_bounds_and_what_is_gone() -> None:
-    there = Ids(10, 20)
+    there = IdRange(10, 20)
     assert resolved(EARLIEST, LATEST, there) == there
-    assert resolved(12, LATEST, there) == Ids(12, 20)
-    assert missing_of(Ids(12, 20), there) is None
-    assert missing_of(Ids(3, 20), there) == Ids(3, 10)
-    assert missing_of(Ids(3, 5), there) == Ids(3, 5)
-    assert Ids.told({"oldest": -1, "head": -1}) == Ids(0, 0)
+    assert resolved(12, LATEST, there) == IdRange(12, 20)
+    assert deleted_part(IdRange(12, 20), there) is None
+    assert deleted_part(IdRange(3, 20), there) == IdRange(3, 10)
+    assert deleted_part(IdRange(3, 5), there) == IdRange(3, 5)
+    assert IdRange.from_head({"oldest": -1, "head": -1}) == IdRange(0, 0)
 
 
 # -- reading -------------------------------------------------------------------
@@ -314,7 +314,8 @@ def test_what_came_during_a_crash_of_the_first_batch_at_latest_is_not_lost(
     whole = list(server.entries)
     server.entries = whole[:100]
     first = AuditStreamReader(
-        Wanted.of(options(server, startingOffsets="latest")), clock=itertools.count(0, 10).__next__
+        TableRead.of(options(server, startingOffsets="latest")),
+        clock=itertools.count(0, 10).__next__,
     )
     begin = first.initialOffset()
     server.entries = whole[:140]
@@ -375,5 +376,5 @@ def test_a_reader_can_be_pickled(server: ExportedAudit) -> None:
     reader.initialOffset()
     copy = pickled(reader)
     assert copy.initialOffset() == reader.initialOffset()
-    wanted = Wanted.of(options(server))
+    wanted = TableRead.of(options(server))
     assert isinstance(pickled(wanted).schema, StructType)

@@ -1,7 +1,7 @@
 """The one error tree of Leadline: code, HTTP status, outcome, retriable.
 
     LeadlineError
-    ├── Refused                  definite: nothing was, or will be, appended or changed
+    ├── Refused                  definite: nothing was or will be appended or changed
     │   ├── InvalidRequest 40050, PolicyViolation 40002, CorruptBatch 40051, UnsupportedFormat 41550
     │   ├── Unauthorized 40101, Forbidden 40301
     │   ├── UnknownTopic 40403, UnknownPartition 40402, NotFound 404
@@ -27,10 +27,10 @@
         ├── RequestUnderWay 40960, RequestInDoubt 40961
         └── StoreOutcomeUnknown 50453, ConnectionLost 50454 (raised by clients only)
 
-A code has five digits: the HTTP status and two more, from 50 up where the code
-is Leadline's own. `outcome` tells a writer what a failure means (rule R15): a
-refusal came before any effect; an unknown outcome must never be reported as
-success or as failure.
+A code has five digits: the HTTP status and two more, which are at least 50 in codes
+of Leadline's own. `outcome` tells a writer what a failure means (rule R15): a refusal
+came before any effect; an unknown outcome must be reported neither as success nor as
+failure.
 """
 
 from __future__ import annotations

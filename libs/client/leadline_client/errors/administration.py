@@ -1,4 +1,4 @@
-"""Refusals of those who look after the cluster."""
+"""Refusals of administrative requests."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ class PartitionRemovalPending(Refused):
 
 
 class ReassignmentInProgress(Refused):
-    """The partition is being reassigned already: cancel that first, or ask to retarget it."""
+    """The partition is being reassigned already: cancel that first, or retarget it."""
 
     code = 40980
 
 
 class TaskIsOver(Refused):
-    """The task has ended, so that nothing of it can be changed any more."""
+    """The task has ended and can no longer be changed."""
 
     code = 40981
 
 
 class StalePlan(Refused):
-    """The plan was applied already, or what it is based on has changed since: plan again."""
+    """The plan was applied already, or the state that it is based on has changed: plan again."""
 
     code = 40982
 
 
 class StaleVersion(Refused):
-    """The resource changed since the version that the request names."""
+    """The resource has changed since the version that the request names."""
 
     code = 41250
 
 
 class IdempotencyKeyReused(Refused):
-    """The Idempotency-Key was given with another request before."""
+    """The Idempotency-Key was used for another request before."""
 
     code = 42250
 
@@ -57,7 +57,7 @@ class NoController(Refused):
 
 
 class HistoryUnavailable(Refused):
-    """This controller cannot read its history at the moment."""
+    """This controller cannot read its history now."""
 
     code = 50357
     retriable = True

@@ -1,4 +1,4 @@
-"""From the body of an answer to the error that it stands for."""
+"""Decoding of error responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leadline_client.errors import (
 from leadline_client.errors.tree import LeaderHint, LeadlineError, OutcomeUnknown, Refused
 
 BRANCHES = (requests, replication, publishing, administration, groups, unknown)
-"""The modules that make up the tree: importing them is what makes it whole."""
+"""The modules of the tree; `ERRORS_BY_CODE` finds only errors of imported modules."""
 
 
 def _tree(root: type[LeadlineError]) -> list[type[LeadlineError]]:
@@ -27,11 +27,11 @@ ERRORS_BY_CODE: dict[int, type[LeadlineError]] = {
     for error in reversed(_tree(LeadlineError))
     if error not in {LeadlineError, Refused, OutcomeUnknown}
 }
-"""Every concrete error by its code, for decoding answers and for the docs."""
+"""Every concrete error by its code."""
 
 
 def _hint(body: Any) -> LeaderHint | None:
-    """Read a hint; a server of another release may say more of a leader, or less."""
+    """Read a leader hint; a server of another release may send more members or fewer."""
     try:
         return LeaderHint(body["id"], body["url"], body["epoch"])
     except (KeyError, TypeError):
@@ -39,11 +39,11 @@ def _hint(body: Any) -> LeaderHint | None:
 
 
 def error_from_body(status: int, body: Any) -> LeadlineError:
-    """Rebuild the error that a server answered with.
+    """Return the error of a server's response.
 
-    An unknown code keeps its number and its stated outcome; a body that is not
-    in the house format is an unknown outcome for statuses of 500 and above, and
-    a refusal below.
+    An error with an unknown code keeps the code and the outcome that the body states. A
+    body that is not in Leadline's error format means an unknown outcome for a status of
+    500 and above, and a refusal below.
     """
     fields = dict(body) if isinstance(body, dict) else {}
     code = fields.pop("error_code", status)

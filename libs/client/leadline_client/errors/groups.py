@@ -6,9 +6,9 @@ from leadline_client.errors.tree import Refused
 
 
 class InvalidSubscription(Refused):
-    """What a consumer asks of its group makes no sense, or does not fit the group's other members.
+    """The subscription is invalid, or does not match those of the group's other members.
 
-    It names topics or one pattern of RE2's syntax, an assignor, and a protocol; all
+    It names topics or one pattern in RE2's syntax, an assignor, and a protocol; all
     members of a group have the same assignor and protocol.
     """
 
@@ -16,30 +16,31 @@ class InvalidSubscription(Refused):
 
 
 class UnknownGroup(Refused):
-    """There is no such consumer group, or nothing is known of it."""
+    """The consumer group does not exist, as far as this server knows."""
 
     code = 40450
 
 
 class UnknownMember(Refused):
-    """The consumer is not, or no longer, a member of the group: join again without a member id."""
+    """The consumer is not a member of the group: rejoin without a member id."""
 
     code = 40451
 
 
 class StaleGeneration(Refused):
-    """The generation or the coordinator epoch is not the member's present one.
+    """The generation or the coordinator epoch is not the member's current one.
 
-    Wait for the next Start, and commit again what is still owned after it.
+    Wait for the next Start, and commit again for the partitions that are still owned.
     """
 
     code = 40970
 
 
 class RebalanceInProgress(Refused):
-    """The group is being rebalanced; what was asked for has to wait until it is settled.
+    """The group is being rebalanced: retry when the rebalance is complete.
 
-    So does a consumer with another assignor or protocol than members have that are away.
+    A consumer whose assignor or protocol differs from that of disconnected members must wait
+    until these have left.
     """
 
     code = 40971
@@ -47,13 +48,13 @@ class RebalanceInProgress(Refused):
 
 
 class GroupNotEmpty(Refused):
-    """The group has members; what was asked for can only be done to a group without any."""
+    """The group has members; the request needs a group without any."""
 
     code = 40972
 
 
 class FencedInstance(Refused):
-    """Another consumer with this instance id has taken this member's place."""
+    """Another consumer with this instance id has replaced this member."""
 
     code = 40973
 
@@ -65,15 +66,15 @@ class GroupFull(Refused):
 
 
 class PartitionNotOwned(Refused):
-    """The partition is not the member's: it was taken away, or never given."""
+    """The member does not own the partition: it was revoked or never assigned."""
 
     code = 40975
 
 
 class ConsumerRebalanceFailed(Refused):
-    """The group could not be rebalanced within max.rebalance.retries; who did not answer is out.
+    """The rebalance failed after max.rebalance.retries; members that did not answer were evicted.
 
-    A consumer that is told so may join again.
+    An evicted consumer may rejoin.
     """
 
     code = 40976
@@ -81,21 +82,21 @@ class ConsumerRebalanceFailed(Refused):
 
 
 class NotCoordinator(Refused):
-    """This process is not the active coordinator: consult a broker and ask the one it names."""
+    """This process is not the active coordinator; any broker names the active one."""
 
     code = 42151
     retriable = True
 
 
 class CoordinatorNotAvailable(Refused):
-    """No coordinator is active, or it cannot be reached, or it is only just taking over."""
+    """No coordinator is active, or it cannot be reached, or it is still loading its state."""
 
     code = 50360
     retriable = True
 
 
 class AllKnownBrokersNotAvailable(Refused):
-    """None of the brokers that the client knows answers (seed 3; raised by clients only)."""
+    """None of the brokers that the client knows answers (raised by clients only)."""
 
     code = 50361
     retriable = True

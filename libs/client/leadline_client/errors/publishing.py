@@ -6,28 +6,28 @@ from leadline_client.errors.tree import Refused
 
 
 class UnknownStaged(Refused):
-    """No replica has anything staged under this id: it expired, or those that had it are gone."""
+    """No replica has a staged batch with this id: it expired, or its replicas are gone."""
 
     code = 40452
 
 
 class PublishMismatch(Refused):
-    """The batch is published in part, and what is there differs from what is to complete it.
+    """The batch is partly published, and the published part differs from this request.
 
-    A replay has to produce the same record batches as the first time.
+    A replay must produce the same record batches as the first attempt.
     """
 
     code = 40959
 
 
 class PublishOutOfOrder(Refused):
-    """Another batch of the application is published in part: that one has to be completed first."""
+    """Another batch of the application is partly published: complete that one first."""
 
     code = 40962
 
 
 class StagingFull(Refused):
-    """As much is staged as staging.max.bytes allows: publish or delete some of it, or wait."""
+    """The staged batches reach staging.max.bytes: publish or delete some of them, or wait."""
 
     code = 50358
     retriable = True

@@ -26,7 +26,7 @@ class UnknownLeaderEpoch(Refused):
 
 
 class StaleControllerEpoch(Refused):
-    """The command comes from a controller that has been succeeded."""
+    """The command comes from a former controller."""
 
     code = 40953
 
@@ -38,7 +38,7 @@ class StaleIncarnation(Refused):
 
 
 class TopicIdMismatch(Refused):
-    """The topic was deleted and created again since the sender looked."""
+    """The topic was deleted and recreated since the sender read its id."""
 
     code = 40955
     retriable = True
@@ -51,13 +51,13 @@ class OutOfOrderSequence(Refused):
 
 
 class ProducerFenced(Refused):
-    """A newer instance of the idempotent producer has taken over."""
+    """A newer instance of the idempotent producer is active."""
 
     code = 40957
 
 
 class FetchSessionUnknown(Refused):
-    """The incremental fetch session is not known; start a full one."""
+    """The broker does not know the incremental fetch session: start a new one with a full fetch."""
 
     code = 40958
     retriable = True
@@ -70,14 +70,14 @@ class OffsetOutOfRange(Refused):
 
 
 class NotLeader(Refused):
-    """This broker does not lead the partition; `leader` says who does. Nothing was appended."""
+    """This broker does not lead the partition; `leader` names the leader. Nothing was appended."""
 
     code = 42150
     retriable = True
 
 
 class LeaderNotAvailable(Refused):
-    """The partition has no leader at present."""
+    """The partition has no leader now."""
 
     code = 50351
     retriable = True
@@ -91,7 +91,7 @@ class NotEnoughReplicas(Refused):
 
 
 class BrokerFenced(Refused):
-    """The broker has no valid lease or awaits its grant from the controller."""
+    """The broker has no valid lease, or waits for its grant from the controller."""
 
     code = 50353
     retriable = True

@@ -1,4 +1,4 @@
-"""Refusals of requests that no service could carry out, whoever it is about."""
+"""Refusals that any service may give."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from leadline_client.errors.tree import Refused
 
 
 class InvalidRequest(Refused):
-    """A field is missing, of the wrong type or out of its range; `fields` names it."""
+    """A field is missing, of the wrong type or out of range; `fields` names it."""
 
     code = 40050
 
 
 class PolicyViolation(Refused):
-    """Well-formed, but against the state or the rules of the cluster."""
+    """The request is well-formed, but the state or the rules of the cluster forbid it."""
 
     code = 40002
 
 
 class UnsupportedFormat(Refused):
-    """The content type of the body is not one that the route reads."""
+    """The route does not accept the content type of the body."""
 
     code = 41550
 
@@ -67,7 +67,7 @@ class BodyTooLarge(Refused):
 
 
 class InternalError(Refused):
-    """A fault of the server, before any effect."""
+    """The server failed before any effect."""
 
     code = 50050
 

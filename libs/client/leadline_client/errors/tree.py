@@ -1,4 +1,4 @@
-"""The root of the error tree, and its two branches: refused, and unknown."""
+"""The root of the error tree, and its two branches: refused and unknown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Outcome = Literal["refused", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class LeaderHint:
-    """Where the leader of a partition is, as the refusing broker knows it.
+    """The leader of a partition, as far as the refusing broker knows.
 
     `id` is -1 and `url` empty when the partition has no leader.
     """
@@ -21,10 +21,10 @@ class LeaderHint:
 
 
 class LeadlineError(Exception):
-    """An error with a code that every Leadline service and client agrees on.
+    """An error with a code that all services and clients of Leadline share.
 
-    `details` are further JSON members of the error body. `leader` is set where
-    the refusal is about leadership or epochs.
+    `details` are further JSON members of the error body. `leader` may be set when a
+    request was refused because of leadership or epochs.
     """
 
     code: ClassVar[int] = 50050
@@ -39,11 +39,11 @@ class LeadlineError(Exception):
 
     @property
     def status(self) -> int:
-        """The HTTP status that goes with the code."""
+        """The HTTP status of the code."""
         return self.code // 100 if self.code > 999 else self.code
 
     def body(self) -> dict[str, Any]:
-        """Return the JSON body in the house format."""
+        """Return the JSON body in Leadline's error format."""
         body: dict[str, Any] = {
             "error_code": self.code,
             "message": self.message,
@@ -60,7 +60,7 @@ class LeadlineError(Exception):
 
 
 class Refused(LeadlineError):
-    """A definite refusal: nothing was, or will be, appended or changed."""
+    """A definite refusal: nothing was or will be appended or changed."""
 
 
 class OutcomeUnknown(LeadlineError):

@@ -1,4 +1,4 @@
-"""Failures after which only looking can tell what happened."""
+"""Failures with an unknown outcome: only a read can tell whether the write took effect."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from leadline_client.errors.tree import OutcomeUnknown
 
 
 class RequestTimedOut(OutcomeUnknown):
-    """Appended, but not replicated within the time allowed."""
+    """The records were appended, but not replicated within the timeout."""
 
     code = 50450
 
 
 class LeadershipLost(OutcomeUnknown):
-    """Appended, but leadership went elsewhere before the records were committed."""
+    """The records were appended, but the leader changed before they were committed."""
 
     code = 50451
 
 
 class NotEnoughReplicasAfterAppend(OutcomeUnknown):
-    """Appended, but the in-sync replicas fell below min.insync.replicas."""
+    """The records were appended, but the in-sync replicas fell below min.insync.replicas."""
 
     code = 50452
 
 
 class StoreOutcomeUnknown(OutcomeUnknown):
-    """The server was cut short in the middle of a change: look before repeating it."""
+    """The server was interrupted during the change: check its effect before you repeat it."""
 
     code = 50453
 
 
 class RequestUnderWay(OutcomeUnknown):
-    """The first request with this Idempotency-Key has not been answered yet."""
+    """The first request with this Idempotency-Key is still being processed."""
 
     code = 40960
     retriable = True
 
 
 class RequestInDoubt(OutcomeUnknown):
-    """The answer to the first request with this Idempotency-Key was lost; look what it did."""
+    """The response to the first request with this Idempotency-Key was lost; check its effect."""
 
     code = 40961
 
 
 class ConnectionLost(OutcomeUnknown):
-    """The connection broke, or no answer came in time, after a request was sent."""
+    """The connection broke, or no response came in time, after the request was sent."""
 
     code = 50454
     retriable = True

@@ -1,27 +1,23 @@
-"""The administration of a cluster: its routes, with all that a reader of the API needs.
+"""The routes with which operators administer a cluster, and their documentation.
 
-Declared here once, because every controller serves them and every broker passes
-them on: clients know brokers, and may not reach a controller. `Administration`
-is what a controller does; a broker gives a kind of route that forwards instead
-(see `administration_routes`). So both show the same words, bodies and examples.
+Every controller serves these routes, and every broker forwards them to the active
+controller, because clients may not reach a controller. Both declare them from here, so
+both show the same documentation. `Administration` is what a controller implements.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from leadline_client.errors import (
-    ConnectionLost,
     HistoryUnavailable,
-    NoController,
     NotFound,
     PolicyViolation,
     RequestTimedOut,
-    StoreOutcomeUnknown,
     TopicDeletionPending,
     UnknownPartition,
     UnknownTopic,
@@ -42,18 +38,25 @@ from leadline_common.api import (
 )
 from leadline_common.api.guards import document_guards
 from leadline_common.api.models import example_of
-from leadline_common.api.past import PastCluster
-from leadline_common.api.routes import BrokerId, TopicName, also, answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.past import PastClusterBody
+from leadline_common.api.routes import (
+    BrokerId,
+    TopicName,
+    get_administration,
+    read_errors,
+    success_response,
+    write_errors,
+)
+from leadline_common.http.errors import Responses
 from leadline_common.settings.fields import INT64_MAX
 
 CLUSTER_TAG = "cluster"
 TOPICS_TAG = "topics"
 ELECTIONS_TAG = "elections"
 TAGS = (
-    {"name": CLUSTER_TAG, "description": "Who rules, who is live, who leads what."},
-    {"name": TOPICS_TAG, "description": "Creating, reading and deleting topics."},
-    {"name": ELECTIONS_TAG, "description": "Electing leaders by hand."},
+    {"name": CLUSTER_TAG, "description": "Controllers, brokers and metadata."},
+    {"name": TOPICS_TAG, "description": "Topics and their partitions."},
+    {"name": ELECTIONS_TAG, "description": "Preferred and unclean leader elections."},
     *what_if.TAGS,
     *plans.TAGS,
     *reassignments.TAGS,
@@ -72,35 +75,24 @@ _DRY_RUN = models.CreatedTopic(
     replica_assignment={"0": [1, 2], "1": [2, 3]},
     dry_run=True,
 )
-_UNDER_WAY = models.DeletedTopic(
+_RUNNING = models.DeletedTopic(
     name="orders", topic_id="b1946ac92492d2347c6235b4d2611184", complete=False
 )
 
-_CLUSTERS: dict[int | str, dict[str, Any]] = {
+_CLUSTERS: Responses = {
     200: {
         "content": {
             "application/json": {
                 "examples": {
-                    "now": {"value": example_of(models.Cluster)},
-                    "then": {"value": example_of(PastCluster)},
+                    "now": {"value": example_of(models.ClusterBody)},
+                    "then": {"value": example_of(PastClusterBody)},
                 }
             }
         }
     }
 }
-_CREATE_ERRORS = error_responses(
-    NoController,
-    PolicyViolation,
-    TopicDeletionPending,
-    RequestTimedOut,
-    StoreOutcomeUnknown,
-    ConnectionLost,
-)
-_DELETE_ERRORS = error_responses(
-    NoController, UnknownTopic, TopicDeletionPending, StoreOutcomeUnknown, ConnectionLost
-)
 _DELETE_WAIT = Query(
-    ge=0, le=60_000, description="How long to wait for the deletion to be complete, in ms"
+    ge=0, le=60_000, description="How long to wait for the deletion to complete, in ms"
 )
 
 
@@ -118,51 +110,50 @@ class Administration(
     what_if.WhatIfAdministration,
     Protocol,
 ):
-    """What a controller answers; each method is one route, and raises its documented errors."""
+    """What a controller implements: one method for each route, which raises its errors."""
 
     def this_controller(self) -> models.ThisController:
-        """Tell which controller this is, and which one rules."""
+        """Return this controller and the active one."""
 
-    def cluster(self) -> models.Cluster:
-        """Return the cluster in numbers."""
+    def cluster(self) -> models.ClusterBody:
+        """Return a summary of the cluster."""
 
-    def brokers(self) -> models.Brokers:
+    def brokers(self) -> models.BrokersBody:
         """Return the live brokers."""
 
-    def broker(self, broker_id: int) -> models.Broker:
+    def broker(self, broker_id: int) -> models.BrokerBody:
         """Return one live broker."""
 
-    def topics(self) -> models.Topics:
+    def topics(self) -> models.TopicsBody:
         """Return all topics."""
 
-    def topic(self, name: str) -> models.Topic:
+    def topic(self, name: str) -> models.TopicBody:
         """Return one topic."""
 
-    def partitions(self, name: str) -> models.Partitions:
+    def partitions(self, name: str) -> models.PartitionsBody:
         """Return the partitions of a topic."""
 
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
-        """Create a topic, or with `dry_run` say how it would be."""
+        """Create a topic; with `dry_run` only return its placement."""
 
     async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
-        """Order a topic's deletion, and wait for it at most `wait_ms`."""
+        """Start a topic's deletion, and wait at most `wait_ms` for it to complete."""
 
     async def elect(self, wanted: models.ElectionBody) -> models.Elections:
         """Elect leaders."""
 
 
 def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
-    """Return the routes; `app.state.administration` answers, unless `kind` does.
+    """Return the routes; `app.state.administration` handles the requests.
 
-    `kind` may replace what a route does with a request, and keeps what it says.
+    A `kind` of route may handle requests itself, as a broker does to forward them. The
+    documentation stays the same.
     """
     router = APIRouter(prefix="/v1", route_class=kind)
     _add_cluster(router)
-    _add_brokers(router)
     brokers.add_routes(router, CLUSTER_TAG)
     _add_topics(router)
-    _add_create(router)
-    _add_delete(router)
+    _add_topic_changes(router)
     partitions.add_routes(router, TOPICS_TAG)
     _add_elections(router)
     plans.add_routes(router)
@@ -178,146 +169,142 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     return router
 
 
-Answering = Annotated[Administration, Depends(answering_administration)]
+Controller = Annotated[Administration, Depends(get_administration)]
 
 
 def _add_cluster(router: APIRouter) -> None:
     @router.get(
         "/controller",
         tags=[CLUSTER_TAG],
-        summary="Which controller is this, and which one rules?",
-        responses=error_responses(NoController),
+        summary="Get the active controller",
+        responses=read_errors(),
     )
-    async def read_controller(answering: Answering) -> models.ThisController:
-        """Answered by each controller itself, active or standby; asked of a broker, by the active.
+    async def read_controller(controller: Controller) -> models.ThisController:
+        """Return the controller that answers, and the active one.
 
-        Never refused by a controller.
+        Every controller answers this itself, active or standby. A broker forwards it to
+        the active controller.
         """
-        return answering.this_controller()
+        return controller.this_controller()
 
     @router.get(
         "/cluster",
         tags=[CLUSTER_TAG],
-        summary="The cluster in numbers, or as it once was",
-        responses=_CLUSTERS | error_responses(NoController, NotFound, HistoryUnavailable),
+        summary="Get a summary of the cluster, or its past state",
+        responses=_CLUSTERS | read_errors(NotFound, HistoryUnavailable),
     )
     async def read_cluster(
-        answering: Answering,
+        controller: Controller,
         at: Annotated[
-            int | None, Query(ge=0, le=INT64_MAX, description="As it was then: Unix time, ms")
+            int | None, Query(ge=0, le=INT64_MAX, description="A time in the past, in Unix ms")
         ] = None,
         version: Annotated[
-            int | None,
-            Query(ge=0, le=INT64_MAX, description="As it was at this version of the metadata"),
+            int | None, Query(ge=0, le=INT64_MAX, description="A past metadata version")
         ] = None,
-    ) -> models.Cluster | PastCluster:
-        """Count brokers, topics, partitions, and partitions that lack something.
+    ) -> models.ClusterBody | PastClusterBody:
+        """Count brokers, topics, and offline and under-replicated partitions.
 
-        With `at` or `version`, return the past instead: every partition with its leader,
-        ISR and replicas, rebuilt from the audit.
+        With `at` or `version`, return the cluster at that time instead: every partition
+        with its leader, ISR and replicas, rebuilt from the audit.
         """
         if at is None and version is None:
-            return answering.cluster()
-        return await answering.past_cluster(at, version)
+            return controller.cluster()
+        return await controller.past_cluster(at, version)
 
-
-def _add_brokers(router: APIRouter) -> None:
     @router.get(
         "/brokers",
         tags=[CLUSTER_TAG],
-        summary="The live brokers",
-        responses=error_responses(NoController),
+        summary="List the live brokers",
+        responses=read_errors(),
     )
-    async def list_brokers(answering: Answering) -> models.Brokers:
-        """List the live brokers, by id, with what each leads and holds."""
-        return answering.brokers()
+    async def list_brokers(controller: Controller) -> models.BrokersBody:
+        """List the live brokers by id, with their numbers of leaders and replicas."""
+        return controller.brokers()
 
     @router.get(
         "/brokers/{broker_id}",
         tags=[CLUSTER_TAG],
-        summary="One live broker",
-        responses=error_responses(NoController, NotFound),
+        summary="Get a live broker",
+        responses=read_errors(NotFound),
     )
-    async def read_broker(answering: Answering, broker_id: BrokerId) -> models.Broker:
-        """Read a live broker, with what it leads and holds."""
-        return answering.broker(broker_id)
+    async def read_broker(controller: Controller, broker_id: BrokerId) -> models.BrokerBody:
+        """Return a live broker with its numbers of leaders and replicas."""
+        return controller.broker(broker_id)
 
 
 def _add_topics(router: APIRouter) -> None:
-    @router.get(
-        "/topics", tags=[TOPICS_TAG], summary="All topics", responses=error_responses(NoController)
-    )
-    async def list_topics(answering: Answering) -> models.Topics:
-        """List the topics, by name, in numbers."""
-        return answering.topics()
+    @router.get("/topics", tags=[TOPICS_TAG], summary="List topics", responses=read_errors())
+    async def list_topics(controller: Controller) -> models.TopicsBody:
+        """List all topics by name, with a summary of each."""
+        return controller.topics()
 
     @router.get(
         "/topics/{topic}",
         tags=[TOPICS_TAG],
-        summary="One topic",
-        responses=error_responses(NoController, UnknownTopic),
+        summary="Get a topic",
+        responses=read_errors(UnknownTopic),
     )
-    async def read_topic(answering: Answering, topic: TopicName) -> models.Topic:
-        """Read a topic's id, settings and partitions."""
-        return answering.topic(topic)
+    async def read_topic(controller: Controller, topic: TopicName) -> models.TopicBody:
+        """Return a topic's id, settings and partitions."""
+        return controller.topic(topic)
 
     @router.get(
         "/topics/{topic}/partitions",
         tags=[TOPICS_TAG],
-        summary="The partitions of a topic",
-        responses=error_responses(NoController, UnknownTopic),
+        summary="List the partitions of a topic",
+        responses=read_errors(UnknownTopic),
     )
-    async def list_partitions(answering: Answering, topic: TopicName) -> models.Partitions:
-        """List leaders, ISR and replicas."""
-        return answering.partitions(topic)
+    async def list_partitions(controller: Controller, topic: TopicName) -> models.PartitionsBody:
+        """List the partitions of a topic with their leaders, ISRs and replicas."""
+        return controller.partitions(topic)
 
 
-def _add_create(router: APIRouter) -> None:
+def _add_topic_changes(router: APIRouter) -> None:
     @router.post(
         "/topics",
         tags=[TOPICS_TAG],
         summary="Create a topic",
         status_code=201,
-        response_description="Every partition has its state, and every live broker knows it",
-        responses=also(200, models.CreatedTopic, "What a dry run would create", _DRY_RUN)
-        | _CREATE_ERRORS,
+        response_description="The topic exists, and every live broker has its metadata",
+        responses=success_response(200, models.CreatedTopic, "The result of a dry run", _DRY_RUN)
+        | write_errors(PolicyViolation, TopicDeletionPending, RequestTimedOut),
     )
     async def create_topic(
-        answering: Answering, body: models.NewTopicBody, response: Response
+        controller: Controller, body: models.NewTopicBody, response: Response
     ) -> models.CreatedTopic:
-        """Create a topic; answers when every partition has its state and the brokers have it.
+        """Create a topic, and answer when all live brokers have its metadata.
 
-        Replicas are placed on live brokers in a rack-aware round robin, or as given.
-        A dry run answers 200 with a placement, and creates nothing.
+        Replicas are placed on live brokers in a rack-aware round robin, or as assigned in
+        the request. A dry run answers 200 with the placement, and creates nothing.
         """
-        created = await answering.create_topic(body)
+        created = await controller.create_topic(body)
         if created.dry_run:
             response.status_code = 200
         return created
 
-
-def _add_delete(router: APIRouter) -> None:
     @router.delete(
         "/topics/{topic}",
         tags=[TOPICS_TAG],
         summary="Delete a topic",
-        response_description="Complete: nothing of the topic is left in the cluster",
-        responses=also(202, models.DeletedTopic, "Ordered, and not complete yet", _UNDER_WAY)
-        | _DELETE_ERRORS,
+        response_description="The topic is deleted",
+        responses=success_response(
+            202, models.DeletedTopic, "The deletion is accepted, and still running", _RUNNING
+        )
+        | write_errors(UnknownTopic, TopicDeletionPending),
     )
     async def delete_topic(
-        answering: Answering,
+        controller: Controller,
         topic: TopicName,
         response: Response,
         wait_ms: Annotated[int, _DELETE_WAIT] = 10_000,
     ) -> models.DeletedTopic:
         """Delete a topic with all its records.
 
-        The order is durable at once, and carried out whatever happens to this
-        controller. 200 means that nothing of the topic is left on live brokers and in
-        ZooKeeper, 202 that it is still under way.
+        The deletion is durable once accepted: it completes even if this controller fails.
+        200 means that live brokers and ZooKeeper hold nothing of the topic any more, and
+        202 that the deletion is still running.
         """
-        deleted = await answering.delete_topic(topic, wait_ms)
+        deleted = await controller.delete_topic(topic, wait_ms)
         if not deleted.complete:
             response.status_code = 202
         return deleted
@@ -328,16 +315,14 @@ def _add_elections(router: APIRouter) -> None:
         "/elections",
         tags=[ELECTIONS_TAG],
         summary="Elect leaders",
-        responses=error_responses(
-            NoController, UnknownTopic, UnknownPartition, StoreOutcomeUnknown, ConnectionLost
-        ),
+        responses=write_errors(UnknownTopic, UnknownPartition),
     )
-    async def elect(answering: Answering, body: models.ElectionBody) -> models.Elections:
-        """Move leadership to the preferred replicas, or give leaderless partitions a leader.
+    async def elect(controller: Controller, body: models.ElectionBody) -> models.Elections:
+        """Elect preferred leaders, or leaders of partitions that have none.
 
-        `preferred` changes only leaders, and only to replicas in the ISR. `unclean`
-        gives each partition without a leader any live replica: committed records that
-        only the members of the old ISR hold may be lost. The answer says so for each
-        partition, and a dry run does beforehand; so does the audit entry.
+        `preferred` moves leadership to the preferred replica where it is in the ISR.
+        `unclean` lets any live replica lead a partition without a leader: committed
+        records that only members of the old ISR hold may be lost. The answer, also of a
+        dry run, and the audit entry name those members for each partition.
         """
-        return await answering.elect(body)
+        return await controller.elect(body)

@@ -1,4 +1,4 @@
-"""The audit: what changed, when, by whom, why; and the cluster as it was."""
+"""The audit: every change with its time, actor and reason, and the past of the cluster."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from leadline_client.errors import HistoryUnavailable, InvalidRequest, NoController, NotFound
+from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
 from leadline_common.api.models import example
-from leadline_common.api.past import PastCluster, PastTasks
-from leadline_common.api.routes import TopicName, answering_administration
+from leadline_common.api.past import PastClusterBody, PastTasks
+from leadline_common.api.routes import TopicName, get_administration, read_errors
 from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
-from leadline_common.http.errors import error_responses
-from leadline_common.http.ndjson import documented_lines, lines_answer
+from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
 
 TAG = "audit"
-TAGS = ({"name": TAG, "description": "What changed, when, by whom and why; the past."},)
+TAGS = ({"name": TAG, "description": "The audit of all changes, and the cluster's past."},)
 
 _ROLES = {"leader": 2, "leader_epoch": 6, "isr": [2, 3]}
 _BEFORE = {"leader": 1, "leader_epoch": 5, "isr": [1, 2, 3]}
@@ -62,7 +61,7 @@ class Roles(BaseModel):
 
 
 class AuditChange(BaseModel):
-    """What an entry changed of one partition; `before` is null where the state was created."""
+    """The change of one partition; `before` is null if the partition was created."""
 
     topic: str
     partition: int
@@ -72,15 +71,15 @@ class AuditChange(BaseModel):
     state_version: int = Field(description="Data version of the state node after the change")
 
 
-class AuditEntry(BaseModel):
-    """One entry. `time` in Unix ms; `zxid` is the ZooKeeper transaction of the change."""
+class AuditEntryBody(BaseModel):
+    """An audit entry. `time` in Unix ms; `zxid` is the ZooKeeper transaction of the change."""
 
     model_config = example(_ENTRY)
 
     id: int = Field(description="Counts entries without gaps")
     zxid: int
     time: int
-    cause: str = Field(description="Travels from the request through log lines to this entry")
+    cause: str = Field(description="The cause id of the request, also in log lines")
     actor: str
     kind: str
     outcome: str
@@ -88,17 +87,17 @@ class AuditEntry(BaseModel):
     resource: dict[str, Any]
     before: Any
     after: Any
-    zk: dict[str, int] = Field(description="Other paths written, with their new data versions")
+    zk: dict[str, int] = Field(description="Other znodes written, with their new data versions")
     changes: list[AuditChange] = Field(description=f"The first {CHANGES_SHOWN} of them")
     changes_total: int
 
 
 class AuditPage(BaseModel):
-    """Entries in the order wanted; `next_cursor` gives the page after, and is null at the end."""
+    """A page of audit entries; `next_cursor` is null on the last page."""
 
     model_config = example({"entries": [_ENTRY], "next_cursor": "5120"})
 
-    entries: list[AuditEntry]
+    entries: list[AuditEntryBody]
     next_cursor: str | None
 
 
@@ -112,7 +111,7 @@ class PartitionEvent(BaseModel):
     actor: str
     kind: str
     reason: str
-    why: str = Field(description="What the entry says of the whole event")
+    why: str = Field(description="The reason of the whole audit entry")
     before: Roles | None
     after: Roles
     state_version: int
@@ -152,42 +151,49 @@ class PartitionHistory(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which entries are wanted, as query parameters; all that are given must match."""
+    """Selects audit entries by query parameters; an entry must match all that are given."""
 
-    actor: Annotated[str | None, Query(description="Who did it", examples=["operator"])] = None
-    kind: Annotated[str | None, Query(description="What kind of change")] = None
+    actor: Annotated[
+        str | None, Query(description="Who made the change", examples=["operator"])
+    ] = None
+    kind: Annotated[str | None, Query(description="The kind of change")] = None
     cause: Annotated[str | None, Query(description="The cause id of a request or event")] = None
     outcome: Annotated[str | None, Query(description="`done`, `refused`, `dry_run`, …")] = None
-    topic: Annotated[str | None, Query(description="Entries about, or changing, a topic")] = None
+    topic: Annotated[str | None, Query(description="Entries about a topic, or changing it")] = None
     partition: Annotated[
-        int | None, Query(ge=0, le=INT32_MAX, description="Of that topic, which must be named")
+        int | None, Query(ge=0, le=INT32_MAX, description="A partition; requires `topic`")
     ] = None
     broker: Annotated[
         int | None, Query(ge=0, le=INT32_MAX, description="Entries about a broker")
     ] = None
     group: Annotated[str | None, Query(description="Entries about a consumer group")] = None
-    config: Annotated[str | None, Query(description="`cluster`: entries about its settings")] = None
+    config: Annotated[
+        str | None, Query(description="`cluster`: entries about the cluster's settings")
+    ] = None
     since: Annotated[
-        int | None, Query(ge=0, le=INT64_MAX, description="From this Unix time on, in ms")
+        int | None, Query(ge=0, le=INT64_MAX, description="The earliest time, in Unix ms")
     ] = None
     until: Annotated[
-        int | None, Query(ge=0, le=INT64_MAX, description="Before this Unix time, in ms")
+        int | None,
+        Query(
+            ge=0, le=INT64_MAX, description="The time before which entries were written, Unix ms"
+        ),
     ] = None
 
     def __post_init__(self) -> None:
-        """Refuse a partition of no topic.
+        """Check that a partition comes with its topic.
 
         Raises:
-            InvalidRequest: the topic is not named.
+            InvalidRequest: there is a partition and no topic.
 
         """
         if self.partition is not None and self.topic is None:
-            raise InvalidRequest("partition: name its topic, too")
+            raise InvalidRequest("partition: requires the topic as well")
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An export under way: NDJSON bytes, the newest and the oldest id that are stored."""
+    """A running export: NDJSON bytes, and the newest and the oldest stored id."""
 
     lines: AsyncIterator[bytes]
     head: int
@@ -195,47 +201,49 @@ class Export:
 
 
 class AuditAdministration(Protocol):
-    """What a controller answers of the past."""
+    """What a controller answers about the audit and the past."""
 
     async def past_tasks(self, limit: int) -> PastTasks:
-        """Return the latest tasks, those that are long over too."""
+        """Return the latest tasks, including finished ones."""
 
     async def audit(
         self, wanted: AuditFilter, cursor: int | None, order: str, page_size: int
     ) -> AuditPage:
-        """Return a page of entries."""
+        """Return a page of audit entries."""
 
-    async def audit_entry(self, audit_id: int) -> AuditEntry:
-        """Return one entry with all its changes."""
+    async def audit_entry(self, audit_id: int) -> AuditEntryBody:
+        """Return one audit entry with all its changes."""
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
     ) -> Export:
-        """Return the entries between two ids, at most so many of them, as lines."""
+        """Return at most `limit` entries between two ids, both exclusive, as lines."""
 
     async def partition_history(
         self, topic: str, partition: int, after: int, page_size: int
     ) -> PartitionHistory:
-        """Return the changes of a partition."""
+        """Return a page of the changes of a partition."""
 
-    async def past_cluster(self, at: int | None, version: int | None) -> PastCluster:
-        """Return the cluster as it was."""
+    async def past_cluster(self, at: int | None, version: int | None) -> PastClusterBody:
+        """Return the cluster at a time in Unix ms, or at a metadata version."""
 
 
-Answering = Annotated[AuditAdministration, Depends(answering_administration)]
+Controller = Annotated[AuditAdministration, Depends(get_administration)]
 Cursor = Annotated[
     str | None,
-    Query(pattern=r"^\d{1,18}$", description="`next_cursor` of the page before", max_length=18),
+    Query(pattern=r"^\d{1,18}$", description="`next_cursor` of the previous page", max_length=18),
 ]
-PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Entries in a page, at most")]
-_ERRORS = error_responses(NoController, HistoryUnavailable)
-AfterId = Annotated[int, Query(ge=-1, le=INT64_MAX, description="Only entries beyond this id")]
-EXPORTED = documented_lines(
+PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Maximum entries in a page")]
+_ERRORS = read_errors(HistoryUnavailable)
+AfterId = Annotated[
+    int, Query(ge=-1, le=INT64_MAX, description="Only entries with a higher id than this")
+]
+EXPORTED = ndjson_documentation(
     '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n',
-    "One entry on each line, in order of ids",
+    "One audit entry on each line, in order of ids",
     {
         HEAD_HEADER: {
-            "description": "The newest id that is stored; -1 for none",
+            "description": "The newest stored id; -1 if there is none",
             "schema": {"type": "integer"},
         },
         OLDEST_HEADER: {
@@ -247,86 +255,85 @@ EXPORTED = documented_lines(
 
 
 def export_answer(request: Request, export: Export) -> Response:
-    """Answer with the lines of an export."""
+    """Return the response that streams an export."""
     headers = {HEAD_HEADER: str(export.head), OLDEST_HEADER: str(export.oldest)}
-    return lines_answer(request, export.lines, headers)
+    return ndjson_response(request, export.lines, headers)
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes of this area."""
+    """Add the routes of the audit."""
     _add_entries(router)
-    _add_export(router)
     _add_past(router)
 
 
 def _add_entries(router: APIRouter) -> None:
-    @router.get("/audit", tags=[TAG], summary="What changed, and why?", responses=_ERRORS)
+    @router.get("/audit", tags=[TAG], summary="List audit entries", responses=_ERRORS)
     async def read_audit(
-        answering: Answering,
+        controller: Controller,
         wanted: Annotated[AuditFilter, Depends()],
-        order: Annotated[Literal["newest", "oldest"], Query(description="Which come first")] = (
-            "newest"
-        ),
+        order: Annotated[
+            Literal["newest", "oldest"], Query(description="Which entries come first")
+        ] = "newest",
         cursor: Cursor = None,
         page_size: PageSize = 100,
     ) -> AuditPage:
-        """List audit entries, page by page.
+        """List audit entries page by page.
 
-        The answer holds everything that was written before the request, also where it
-        was another controller's doing. Refused and dry-run requests are entries too.
+        The answer includes every entry that any controller wrote before the request.
+        Refused requests and dry runs have entries, too.
         """
-        place = None if cursor is None else int(cursor)
-        return await answering.audit(wanted, place, order, page_size)
+        position = None if cursor is None else int(cursor)
+        return await controller.audit(wanted, position, order, page_size)
 
-
-def _add_export(router: APIRouter) -> None:
     @router.get(
         "/audit/export",
         tags=[TAG],
-        summary="The whole audit, for other programs",
+        summary="Export the audit",
         response_class=StreamingResponse,
         responses=EXPORTED | _ERRORS,
     )
-    async def export_audit(request: Request, answering: Answering, after: AfterId = -1) -> Response:
-        """Stream every entry beyond an id, each with all its changes, as lines of JSON.
+    async def export_audit(
+        request: Request, controller: Controller, after: AfterId = -1
+    ) -> Response:
+        """Stream every audit entry after an id, with all its changes, as lines of JSON.
 
-        An interrupted export goes on with `after` set to the last id received.
+        To resume an interrupted export, set `after` to the last id received.
         """
-        return export_answer(request, await answering.export_audit(after))
+        return export_answer(request, await controller.export_audit(after))
 
     @router.get(
         "/audit/{audit_id}",
         tags=[TAG],
-        summary="One audit entry, whole",
-        responses=_ERRORS | error_responses(NotFound),
+        summary="Get an audit entry",
+        responses=read_errors(HistoryUnavailable, NotFound),
     )
     async def read_audit_entry(
-        answering: Answering,
+        controller: Controller,
         audit_id: Annotated[
             int, Path(ge=0, le=INT32_MAX, description="The entry's id", examples=[0])
         ],
-    ) -> AuditEntry:
-        """Read an entry with all its changes, not only the first ones."""
-        return await answering.audit_entry(audit_id)
+    ) -> AuditEntryBody:
+        """Return an audit entry with all its changes."""
+        return await controller.audit_entry(audit_id)
 
 
 def _add_past(router: APIRouter) -> None:
-    @router.get("/tasks/history", tags=[TAG], summary="Every task so far", responses=_ERRORS)
+    @router.get("/tasks/history", tags=[TAG], summary="List past tasks", responses=_ERRORS)
     async def read_past_tasks(
-        answering: Answering,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="How many, the newest")] = 100,
+        controller: Controller,
+        limit: Annotated[int, Query(ge=1, le=10_000, description="How many of the newest")] = 100,
     ) -> PastTasks:
-        """List tasks from the history, newest first: also those that the cluster has forgotten."""
-        return await answering.past_tasks(limit)
+        """List tasks from the audit, newest first, including those no longer in ZooKeeper."""
+        return await controller.past_tasks(limit)
 
     @router.get(
         "/topics/{topic}/partitions/{partition}/history",
         tags=[TAG],
-        summary="Why did this partition's leader change?",
+        summary="List the leader and ISR changes of a partition",
         responses=_ERRORS,
     )
     async def read_partition_history(
-        answering: Answering,
+        controller: Controller,
         topic: TopicName,
         partition: Annotated[
             int, Path(ge=0, le=INT32_MAX, description="The partition's number", examples=[0])
@@ -336,9 +343,9 @@ def _add_past(router: APIRouter) -> None:
     ) -> PartitionHistory:
         """List every change of a partition's leader and ISR, oldest first.
 
-        Each names its reason (`isr`, `preferred`, `unclean`, …), its cause, what was
-        before and after, and the version of the state node. The history of a deleted
-        topic stays readable; a partition that never was has none.
+        Each change has its reason (`isr`, `preferred`, `unclean`, …), its cause, the state
+        before and after, and the version of the state node. The history of a deleted topic
+        stays readable; that of a partition that never existed is empty.
         """
         after = -1 if cursor is None else int(cursor)
-        return await answering.partition_history(topic, partition, after, page_size)
+        return await controller.partition_history(topic, partition, after, page_size)

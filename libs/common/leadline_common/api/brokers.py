@@ -1,4 +1,4 @@
-"""Taking brokers out of service: may one stop, and emptying one before it does."""
+"""Taking brokers out of service: checking whether one can stop, and draining it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from leadline_client.errors import (
-    ConnectionLost,
-    NoController,
-    NotFound,
-    PolicyViolation,
-    ReassignmentInProgress,
-    StoreOutcomeUnknown,
+from leadline_client.errors import NotFound, PolicyViolation, ReassignmentInProgress
+from leadline_common.api.models import TopicPartitionBody, example
+from leadline_common.api.routes import (
+    BrokerId,
+    get_administration,
+    read_errors,
+    success_response,
+    write_errors,
 )
-from leadline_common.api.models import PartitionName, example
-from leadline_common.api.routes import BrokerId, also, answering_administration
-from leadline_common.api.tasks import EXAMPLE, Rate, Task
+from leadline_common.api.tasks import EXAMPLE, Rate, TaskBody
 from leadline_common.elections import StopRisk
-from leadline_common.http.errors import error_responses
 
 _DRAIN = EXAMPLE | {
     "kind": "drain",
@@ -41,15 +39,15 @@ _DRY_RUN = _DRAIN | {
 
 
 class RiskRow(BaseModel):
-    """One kind of risk, and the partitions that run it."""
+    """A risk of stopping a broker, and the partitions that have it."""
 
     reason: StopRisk
-    total: int = Field(description="How many partitions")
-    partitions: list[PartitionName] = Field(description="The first of them")
+    total: int = Field(description="Number of partitions")
+    partitions: list[TopicPartitionBody] = Field(description="The first of these partitions")
 
 
 class CanStop(BaseModel):
-    """Whether a broker may stop without harm, and what speaks against it."""
+    """Whether a broker can stop without harm, and the reasons against it."""
 
     model_config = example(
         {
@@ -66,93 +64,83 @@ class CanStop(BaseModel):
     )
 
     broker: int
-    can_stop: bool = Field(description="True only if there is no reason against it")
-    reasons: list[RiskRow] = Field(description="The worst first; a partition is under one of them")
+    can_stop: bool = Field(description="True if there is no reason against it")
+    reasons: list[RiskRow] = Field(
+        description="The worst first; each partition is listed under one of them"
+    )
 
 
 class DrainBody(BaseModel):
-    """How to empty a broker."""
+    """How to drain a broker."""
 
     model_config = example({"throttle_bytes_per_s": 50_000_000})
 
     throttle_bytes_per_s: Rate | None = Field(
-        default=None, description="What each broker may send, and receive, for moving replicas"
+        default=None,
+        description="The rate at which each broker may send, and receive, moving replicas",
     )
     leaders_only: bool = Field(
-        default=False, description="Keep the replicas; leaders stay away until it is cancelled"
+        default=False,
+        description="Keep the replicas; leaders stay off the broker until the task is cancelled",
     )
-    dry_run: bool = Field(default=False, description="Only plan, and begin nothing")
+    dry_run: bool = Field(default=False, description="Plan, but start nothing")
 
 
 class BrokerAdministration(Protocol):
     """What a controller answers about taking brokers out of service."""
 
     def can_stop(self, broker_id: int) -> CanStop:
-        """Tell whether a broker may stop without harm."""
+        """Return whether a broker can stop without harm."""
 
-    async def drain(self, broker_id: int, wanted: DrainBody) -> Task:
-        """Begin to empty a broker, or with `dry_run` only plan it."""
+    async def drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
+        """Start to drain a broker; with `dry_run` only plan it."""
 
 
-Answering = Annotated[BrokerAdministration, Depends(answering_administration)]
-_PLANNED = Task.model_validate(_DRY_RUN)
+Controller = Annotated[BrokerAdministration, Depends(get_administration)]
+_PLANNED = TaskBody.model_validate(_DRY_RUN)
 
 
 def add_routes(router: APIRouter, tag: str) -> None:
     """Add the routes under `tag`."""
-    _add_can_stop(router, tag)
-    _add_drain(router, tag)
 
-
-def _add_can_stop(router: APIRouter, tag: str) -> None:
     @router.get(
         "/brokers/{broker_id}/can-stop",
         tags=[tag],
-        summary="May a broker stop?",
-        responses=error_responses(NoController, NotFound),
+        summary="Check whether a broker can stop",
+        responses=read_errors(NotFound),
     )
-    async def can_stop(answering: Answering, broker_id: BrokerId) -> CanStop:
-        """Find out what stopping a broker now would do; nothing is changed.
+    async def can_stop(controller: Controller, broker_id: BrokerId) -> CanStop:
+        """Return the risks of stopping a broker now, and change nothing.
 
-        `no_successor`: partitions that it leads, and no other member of the ISR could.
-        `offline`: without a leader, and waiting for brokers like this one.
-        `below_min_insync`: acks=all would be refused. `under_replicated`: another
-        replica is missing already. Brokers that are about to stop count as gone, so
-        ask again for each broker of a rolling restart.
+        `no_successor`: the broker leads the partition, and no other ISR member can.
+        `offline`: the partition has no leader, and needs a broker like this one to get one.
+        `below_min_insync`: produce requests with acks=all would be refused.
+        `under_replicated`: another replica is already missing. Brokers that are shutting
+        down count as stopped, so in a rolling restart check before each broker.
         """
-        return answering.can_stop(broker_id)
+        return controller.can_stop(broker_id)
 
-
-def _add_drain(router: APIRouter, tag: str) -> None:
     @router.post(
         "/brokers/{broker_id}/drain",
         tags=[tag],
-        summary="Empty a broker",
+        summary="Drain a broker",
         status_code=202,
-        response_description="Durable: it goes on whatever happens to this controller",
-        responses=also(200, Task, "What a dry run would do", _PLANNED)
-        | error_responses(
-            NoController,
-            NotFound,
-            PolicyViolation,
-            ReassignmentInProgress,
-            StoreOutcomeUnknown,
-            ConnectionLost,
-        ),
+        response_description="Accepted, and durable: it continues even if this controller fails",
+        responses=success_response(200, TaskBody, "The result of a dry run", _PLANNED)
+        | write_errors(NotFound, PolicyViolation, ReassignmentInProgress),
     )
     async def drain(
-        answering: Answering, broker_id: BrokerId, body: DrainBody, response: Response
-    ) -> Task:
-        """Take all leaders off a broker, then all replicas: a task.
+        controller: Controller, broker_id: BrokerId, body: DrainBody, response: Response
+    ) -> TaskBody:
+        """Start a task that moves all leaders, then all replicas, off a broker.
 
-        Leaders leave at once, where another member of the ISR can lead, and are not
-        given back while the task lasts. The replicas follow by a reassignment with as
-        few moves as possible, under the limits and the throttle of reassignments.
-        Cancelling the task (`DELETE /v1/tasks/{task_id}`) sends back what is half-way.
-        A dry run answers 200, and counts in `details` the leaders that would move, and
-        those that cannot before their replicas do.
+        Leaders move at once where another ISR member can lead, and do not return while the
+        task lasts. The replicas follow by a reassignment with as few moves as possible,
+        under the limits and the throttle of reassignments. Cancelling the task (`DELETE
+        /v1/tasks/{task_id}`) reverts unfinished moves. A dry run answers 200; its `details`
+        count the leaders that would move, and those that must wait for their replicas.
         """
-        task = await answering.drain(broker_id, body)
+        task = await controller.drain(broker_id, body)
         if task.dry_run:
             response.status_code = 200
         return task

@@ -1,4 +1,4 @@
-"""Configuration of the cluster, of brokers and of topics, changed while they run."""
+"""Dynamic configuration of the cluster, of brokers and of topics."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from leadline_client.errors import (
-    ConnectionLost,
     LeadlineError,
-    NoController,
     NotFound,
     PolicyViolation,
     StaleVersion,
-    StoreOutcomeUnknown,
     UnknownTopic,
 )
 from leadline_common.api.models import example
-from leadline_common.api.routes import BrokerId, TopicName, answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.routes import (
+    BrokerId,
+    TopicName,
+    get_administration,
+    read_errors,
+    write_errors,
+)
 from leadline_common.settings import Level
 
 TAG = "configs"
-TAGS = ({"name": TAG, "description": "Settings that change while the cluster runs."},)
+TAGS = ({"name": TAG, "description": "Settings of the cluster, brokers and topics."},)
 
 _Body = TypeVar("_Body")
 Source = Literal["topic", "broker", "cluster", "static", "default"]
@@ -56,34 +58,38 @@ _CHANGED = [
 ]
 
 
-class Synonym(BaseModel):
-    """A value that is set for a setting, and where."""
+class SynonymBody(BaseModel):
+    """A value of a setting at one level."""
 
-    name: str = Field(description="The name under which it is set there")
-    value: str | None = Field(description="null where it is sensitive")
+    name: str = Field(description="The setting's name at that level")
+    value: str | None = Field(description="null if it is sensitive")
     source: Source
 
 
-class Config(BaseModel):
+class ConfigBody(BaseModel):
     """A setting with its value in force."""
 
     name: str
-    value: str | None = Field(description="In force; null where it is sensitive or not known here")
-    source: Source = Field(description="Where the value in force is set, closest first")
-    default: str | None = Field(description="null where it must be given at the start")
+    value: str | None = Field(
+        description="The value in force; null if it is sensitive, or not known to the controller"
+    )
+    source: Source = Field(description="The level at which the value in force is set")
+    default: str | None = Field(description="null if the setting is required at start-up")
     type: str
     unit: str
     scope: Literal["read-only", "cluster-wide", "per-broker", "topic"]
-    read_only: bool = Field(description="Whether it cannot be set here while services run")
-    sensitive: bool = Field(description="Whether its value is never shown")
+    read_only: bool = Field(description="True if it cannot be changed at this level at run time")
+    sensitive: bool = Field(description="True if its value is never shown")
     minimum: int | None
     maximum: int | None
     meaning: str
-    aliases: list[str] = Field(description="Names that are accepted in its place")
-    synonyms: list[Synonym] = Field(description="All that is set for it; the first is in force")
+    aliases: list[str] = Field(description="Other names that are accepted")
+    synonyms: list[SynonymBody] = Field(
+        description="Its values at all levels; the first is in force"
+    )
 
 
-class Configs(BaseModel):
+class ConfigsBody(BaseModel):
     """The settings of a topic, of a broker, or of the cluster, by name."""
 
     model_config = example({**_OWNER, "version": 3, "configs": [_CONFIG], "problems": {}})
@@ -91,153 +97,159 @@ class Configs(BaseModel):
     level: Level
     name: str = Field(description="The topic, or the broker's id; empty for the cluster")
     version: int = Field(
-        description="Of what is set at this level itself; the ETag names it, -1 before any change"
+        description="The version of the settings at this level, as in the ETag; -1 before any "
+        "change"
     )
-    configs: list[Config]
+    configs: list[ConfigBody]
     problems: dict[str, str] = Field(
-        description="What is set here by hand and cannot be obeyed, by name, with the reason"
+        description="Values written directly into ZooKeeper that are invalid: the reason by name"
     )
 
 
 class ConfigChanges(BaseModel):
-    """Settings to set and to remove, all or none; a removed one has the value behind it again."""
+    """Settings to set and to remove, all or none.
+
+    A removed setting takes the value of the next level.
+    """
 
     model_config = example({"set": {"retention.ms": 86400000}, "remove": ["min.insync.replicas"]})
 
     set: dict[str, str | int | bool] = Field(default_factory=dict)
     remove: list[str] = Field(default_factory=list)
-    dry_run: bool = Field(default=False, description="Only check; change nothing")
+    dry_run: bool = Field(default=False, description="Validate, but change nothing")
 
 
 class ChangedConfig(BaseModel):
-    """What became of one setting at this level; null where it is not set."""
+    """One setting before and after the change; null if it is not set at this level."""
 
     name: str
     before: str | None
     after: str | None
 
 
-class AlteredConfigs(BaseModel):
-    """What was changed (or, on a dry run, would be) at this level."""
+class AlteredConfigsBody(BaseModel):
+    """The settings that were changed at this level, or that a dry run would change."""
 
     model_config = example({**_OWNER, "version": 4, "changed": _CHANGED, "dry_run": False})
 
     level: Level
     name: str
     version: int
-    changed: list[ChangedConfig] = Field(description="Empty where all was so already")
+    changed: list[ChangedConfig] = Field(description="Empty if there was nothing to change")
     dry_run: bool
 
 
 class ConfigAdministration(Protocol):
     """What a controller answers about configuration."""
 
-    def read_configs(self, level: Level, name: str) -> tuple[Configs, str]:
-        """Return all settings of a level, and their ETag."""
+    def read_configs(self, level: Level, name: str) -> tuple[ConfigsBody, str]:
+        """Return all settings of a topic, a broker or the cluster, and their ETag."""
 
     async def alter_configs(
         self, level: Level, name: str, changes: ConfigChanges
-    ) -> tuple[AlteredConfigs, str]:
-        """Set and remove settings of a level, all or none; return what changed, and the ETag."""
+    ) -> tuple[AlteredConfigsBody, str]:
+        """Set and remove settings, all or none; return the changes and the new ETag."""
 
 
-Answering = Annotated[ConfigAdministration, Depends(answering_administration)]
-
-_UNCERTAIN = (StaleVersion, StoreOutcomeUnknown, ConnectionLost)
+Controller = Annotated[ConfigAdministration, Depends(get_administration)]
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes of this area."""
-    _add_cluster(router)
-    _add_brokers(router)
+    """Add the routes of dynamic configuration."""
+    _add_cluster_and_brokers(router)
     _add_topics(router)
 
 
-def _reading(*errors: type[LeadlineError]) -> dict[str, Any]:
-    return {"tags": [TAG], "responses": error_responses(NoController, *errors)}
+def _change(name: str, *errors: type[LeadlineError]) -> dict[str, Any]:
+    """Document a change whose example sets `name`, a setting that exists at its level."""
+    example = {"application/json": {"example": {"set": {name: 86_400_000}, "remove": []}}}
+    return {
+        "tags": [TAG],
+        "responses": write_errors(PolicyViolation, *errors, StaleVersion),
+        "openapi_extra": {"requestBody": {"content": example}},
+    }
 
 
-def _changing(name: str, *errors: type[LeadlineError]) -> dict[str, Any]:
-    """Document a change whose example sets one setting that exists at its level."""
-    shown = {"application/json": {"example": {"set": {name: 86_400_000}, "remove": []}}}
-    documented = _reading(PolicyViolation, *errors, *_UNCERTAIN)
-    return documented | {"openapi_extra": {"requestBody": {"content": shown}}}
-
-
-def _tagged(response: Response, answer: tuple[_Body, str]) -> _Body:
+def _with_etag(response: Response, answer: tuple[_Body, str]) -> _Body:
     body, response.headers["ETag"] = answer
     return body
 
 
-def _add_cluster(router: APIRouter) -> None:
-    @router.get("/configs", summary="The settings of the cluster", **_reading())
-    async def read_cluster_configs(answering: Answering, response: Response) -> Configs:
-        """Read every setting of every service, with its value in force.
+def _add_cluster_and_brokers(router: APIRouter) -> None:
+    @router.get(
+        "/configs", tags=[TAG], summary="Get the cluster's settings", responses=read_errors()
+    )
+    async def read_cluster_configs(controller: Controller, response: Response) -> ConfigsBody:
+        """Return every setting of every service, with its value in force.
 
-        Where brokers were started with different values, the live one with the lowest id
-        speaks for all: ask each broker's own settings.
+        Where brokers were started with different values, this is the value of the live
+        broker with the lowest id; `GET /v1/brokers/{broker_id}/configs` gives the others.
         """
-        return _tagged(response, answering.read_configs("cluster", ""))
+        return _with_etag(response, controller.read_configs("cluster", ""))
 
     @router.patch(
-        "/configs", summary="Change settings of the cluster", **_changing("log.retention.ms")
+        "/configs", summary="Change the cluster's settings", **_change("log.retention.ms")
     )
     async def alter_cluster_configs(
-        answering: Answering, response: Response, body: ConfigChanges
-    ) -> AlteredConfigs:
-        """Set and remove settings for the whole cluster, all or none.
+        controller: Controller, response: Response, body: ConfigChanges
+    ) -> AlteredConfigsBody:
+        """Set and remove settings of the whole cluster, all or none.
 
-        They are in force within moments, without a restart, unless a broker or a topic
-        has its own.
+        Changes take effect within moments and without a restart. A value of a broker or a
+        topic overrides that of the cluster.
         """
-        return _tagged(response, await answering.alter_configs("cluster", "", body))
+        return _with_etag(response, await controller.alter_configs("cluster", "", body))
 
-
-def _add_brokers(router: APIRouter) -> None:
     @router.get(
-        "/brokers/{broker_id}/configs", summary="The settings of a broker", **_reading(NotFound)
+        "/brokers/{broker_id}/configs",
+        tags=[TAG],
+        summary="Get a broker's settings",
+        responses=read_errors(NotFound),
     )
     async def read_broker_configs(
-        answering: Answering, response: Response, broker_id: BrokerId
-    ) -> Configs:
-        """Read every setting that a broker goes by, with its value in force.
+        controller: Controller, response: Response, broker_id: BrokerId
+    ) -> ConfigsBody:
+        """Return every setting of a broker, with its value in force.
 
-        What it was started with is known while it is live.
+        The values that the broker was started with are known only while it is live.
         """
-        return _tagged(response, answering.read_configs("broker", str(broker_id)))
+        return _with_etag(response, controller.read_configs("broker", str(broker_id)))
 
     @router.patch(
         "/brokers/{broker_id}/configs",
-        summary="Change settings of a broker",
-        **_changing("log.retention.ms", NotFound),
+        summary="Change a broker's settings",
+        **_change("log.retention.ms", NotFound),
     )
     async def alter_broker_configs(
-        answering: Answering, response: Response, broker_id: BrokerId, body: ConfigChanges
-    ) -> AlteredConfigs:
-        """Set and remove settings for one broker, all or none; it may be down."""
-        return _tagged(response, await answering.alter_configs("broker", str(broker_id), body))
+        controller: Controller, response: Response, broker_id: BrokerId, body: ConfigChanges
+    ) -> AlteredConfigsBody:
+        """Set and remove settings of one broker, all or none; the broker may be down."""
+        return _with_etag(response, await controller.alter_configs("broker", str(broker_id), body))
 
 
 def _add_topics(router: APIRouter) -> None:
     @router.get(
-        "/topics/{topic}/configs", summary="The settings of a topic", **_reading(UnknownTopic)
+        "/topics/{topic}/configs",
+        tags=[TAG],
+        summary="Get a topic's settings",
+        responses=read_errors(UnknownTopic),
     )
     async def read_topic_configs(
-        answering: Answering, response: Response, topic: TopicName
-    ) -> Configs:
-        """Read every setting that a topic may have of its own, with its value in force."""
-        return _tagged(response, answering.read_configs("topic", topic))
+        controller: Controller, response: Response, topic: TopicName
+    ) -> ConfigsBody:
+        """Return every setting that a topic can have, with its value in force."""
+        return _with_etag(response, controller.read_configs("topic", topic))
 
     @router.patch(
         "/topics/{topic}/configs",
-        summary="Change settings of a topic",
-        **_changing("retention.ms", UnknownTopic),
+        summary="Change a topic's settings",
+        **_change("retention.ms", UnknownTopic),
     )
     async def alter_topic_configs(
-        answering: Answering, response: Response, topic: TopicName, body: ConfigChanges
-    ) -> AlteredConfigs:
-        """Set and remove settings for one topic, all or none.
+        controller: Controller, response: Response, topic: TopicName, body: ConfigChanges
+    ) -> AlteredConfigsBody:
+        """Set and remove settings of one topic, all or none.
 
-        Enabling unclean elections gives its leaderless partitions a leader at once.
+        Enabling unclean elections immediately elects leaders for its partitions without one.
         """
-        return _tagged(response, await answering.alter_configs("topic", topic, body))
+        return _with_etag(response, await controller.alter_configs("topic", topic, body))

@@ -1,10 +1,10 @@
-"""The change feed: what changes in the cluster, as server-sent events or as one answer."""
+"""The event stream: changes of the cluster, as server-sent events or as one response."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, Query
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
@@ -12,17 +12,16 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from leadline_client.errors import NoController
 from leadline_common.api.metadata import DURATION, MetadataBroker, milliseconds
 from leadline_common.api.models import example
-from leadline_common.api.routes import answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
 
 TAG = "events"
-TAGS = ({"name": TAG, "description": "What changes, as it changes."},)
+TAGS = ({"name": TAG, "description": "Changes of the cluster, as a stream."},)
 PING_MS = 15_000
-"""How long a silent stream stays silent."""
+"""The interval of keep-alive comments on an idle stream."""
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
 _CHANGED = {
@@ -36,111 +35,114 @@ _CHANGED = {
 _LINES = f"id: 1043\nevent: topic_changed\ndata: {json.dumps(_CHANGED)}\n\n"
 
 
-class Event(BaseModel):
-    """What is there now of what has changed; several changes may be one event.
+class EventBody(BaseModel):
+    """The current state of something that has changed; one event may cover several changes.
 
-    `brokers`: the live brokers. `topic`: a topic with its settings and all its
-    partitions. `topic_changed`: what differs from what this reader was told.
-    `topic_deleted`: it is gone, or on its way. Partitions are rows as in the metadata:
-    [partition, leader, leader epoch, ISR, replicas].
+    `brokers`: the live brokers. `topic`: a new topic with its settings and all partitions.
+    `topic_changed`: the differences since this reader's last event of the topic.
+    `topic_deleted`: the topic is deleted, or its deletion has started. Partitions are rows
+    as in the metadata: [partition, leader, leader epoch, ISR, replicas].
     """
 
     type: Literal["brokers", "topic", "topic_changed", "topic_deleted"]
     brokers: list[MetadataBroker] | None = None
     topic: str | None = None
     topic_id: str | None = None
-    configs: dict[str, str] | None = Field(default=None, description="null where unchanged")
+    configs: dict[str, str] | None = Field(default=None, description="null if unchanged")
     partitions: list[tuple[int, int, int, list[int], list[int]]] | None = None
-    removed: list[int] | None = Field(default=None, description="Partitions that are no more")
+    removed: list[int] | None = Field(default=None, description="Partitions that were removed")
 
 
-class Events(BaseModel):
-    """What has changed since a version, up to `version`: ask for what comes after it next."""
+class EventsBody(BaseModel):
+    """The changes up to `version`; the next request asks for those after it."""
 
     model_config = example({"version": 1043, "events": [_CHANGED]})
 
     version: int
-    events: list[Event]
+    events: list[EventBody]
 
 
 class Reader(Protocol):
-    """One reader's place in the feed."""
+    """One reader's position in the event stream."""
 
     @property
     def version(self) -> int:
-        """The version up to which the reader was told."""
+        """The metadata version that the reader has reached."""
 
-    async def read(self, wait_ms: int) -> list[Event] | None:
-        """Return what is new, once there is something, after `wait_ms` at most; None at the end."""
+    async def read(self, wait_ms: int) -> list[EventBody] | None:
+        """Wait at most `wait_ms` for events, and return them; None at the end of the stream."""
 
 
 class EventAdministration(Protocol):
-    """What a controller answers about changes."""
+    """What a controller answers about events."""
 
     def follow(self, after: int | None) -> Reader:
-        """Begin to follow from a version on, or from now on."""
+        """Return a reader of the events after a metadata version, or from now on."""
 
 
-Answering = Annotated[EventAdministration, Depends(answering_administration)]
+Controller = Annotated[EventAdministration, Depends(get_administration)]
 
-_BOTH: dict[int | str, dict[str, Any]] = {
+_BOTH_FORMATS: Responses = {
     200: {
-        "description": "What has changed, in the form that the request accepts",
+        "description": "The changes, in the format that the request accepts",
         "content": {EVENT_STREAM: {"schema": {"type": "string"}, "example": _LINES}},
     }
 }
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes of this area."""
+    """Add the route of the event stream."""
 
     @router.get(
         "/events",
         tags=[TAG],
-        summary="What changes",
-        response_model=Events,
-        responses=_BOTH | error_responses(NoController),
+        summary="Stream cluster events",
+        response_model=EventsBody,
+        responses=_BOTH_FORMATS | read_errors(),
     )
     async def read_events(
-        answering: Answering,
+        controller: Controller,
         request: Request,
         after: Annotated[
             int | None,
-            Query(ge=0, description="What changed after this version; without it, from now on"),
+            Query(ge=0, description="Only changes after this version; without it, from now on"),
         ] = None,
         wait: Annotated[
             str,
-            Query(pattern=DURATION, description="How long to wait for something; at most 60 s"),
+            Query(pattern=DURATION, description="How long to wait for a change; at most 60 s"),
         ] = "0s",
         last_event_id: Annotated[
             str | None,
-            Header(pattern=r"^\d{1,18}$", description="Where a broken stream goes on, as `after`"),
+            Header(
+                pattern=r"^\d{1,18}$",
+                description="The last event received, to resume a stream; as `after`",
+            ),
         ] = None,
     ) -> Response:
         """Follow changes of brokers, topics, leaders, in-sync replicas and settings.
 
-        A request that accepts `text/event-stream` gets events as they happen; the id of
-        each batch's last one is the version to resume from, which browsers do by
-        themselves, at any broker or controller. Any other request gets what there is, or,
-        with `wait`, what comes first. An event says what is there now, so nothing is
-        missed by coming late; what changed twice in between is told once.
+        A request that accepts `text/event-stream` receives events as they happen. The id of
+        the last event in each batch is the version to resume from, at any broker or
+        controller; browsers resume automatically. Any other request receives the changes so
+        far or, with `wait`, the next ones. An event holds the current state, so a late
+        reader misses nothing, and several changes may arrive as one event.
         """
-        reader = answering.follow(int(last_event_id) if last_event_id else after)
+        reader = controller.follow(int(last_event_id) if last_event_id else after)
         if EVENT_STREAM in request.headers.get("accept", ""):
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             return StreamingResponse(_stream(reader), media_type=EVENT_STREAM, headers=headers)
         found = await reader.read(milliseconds(wait)) or []
-        body = Events(version=reader.version, events=found)
+        body = EventsBody(version=reader.version, events=found)
         return JSONResponse(body.model_dump())
 
 
 async def _stream(reader: Reader) -> AsyncIterator[bytes]:
-    """Yield events; a reader learns where it stands at once, and that it is alive now and then."""
+    """Yield events, after the reader's version, with keep-alive comments in between."""
     yield format_sse_event(id=str(reader.version), comment="following")
     while (found := await reader.read(PING_MS)) is not None:
         last = len(found) - 1
         for index, event in enumerate(found):
-            # Whoever is cut off within a batch gets all of it again.
+            # Only the last event has an id: a reader that breaks off earlier gets the batch again.
             version = str(reader.version) if index == last else None
             data = event.model_dump_json(exclude_unset=True)
             yield format_sse_event(data_str=data, event=event.type, id=version)

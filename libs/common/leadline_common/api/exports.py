@@ -1,4 +1,4 @@
-"""The cluster as tables, for programs: Spark, spreadsheets, whatever reads lines of JSON."""
+"""Exports of the cluster as tables in lines of JSON, for Spark and other programs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
-from leadline_client.errors import HistoryUnavailable, NoController
+from leadline_client.errors import HistoryUnavailable
 from leadline_common.api.audit import EXPORTED, AfterId, Export, export_answer
 from leadline_common.api.models import example
-from leadline_common.api.routes import answering_administration
+from leadline_common.api.routes import get_administration, read_errors
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
-from leadline_common.http.errors import error_responses
-from leadline_common.http.ndjson import documented_lines, lines_answer
+from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT64_MAX
 
 TAG = "export"
@@ -24,18 +23,18 @@ TAGS = ({"name": TAG, "description": "The cluster as tables: one JSON object on 
 
 
 class AuditHead(BaseModel):
-    """How far the audit reaches; -1 and null where nothing is stored."""
+    """The range of stored audit entries; -1 and null if there are none."""
 
     model_config = example({"oldest": 0, "head": 5120, "head_time": 1767225600000})
 
-    oldest: int = Field(description="The oldest id that is stored: those before it are gone")
+    oldest: int = Field(description="The oldest id that is still stored")
     head: int = Field(description="The newest id")
-    head_time: int | None = Field(description="When that was written, in Unix ms")
+    head_time: int | None = Field(description="The time of the newest entry, in Unix ms")
 
 
 @dataclass(frozen=True, slots=True)
 class TableExport:
-    """A table under way: NDJSON bytes, and the metadata version that all rows are of."""
+    """A running export of a table: NDJSON bytes, and the metadata version of all rows."""
 
     lines: AsyncIterator[bytes]
     version: int
@@ -45,18 +44,18 @@ class ExportAdministration(Protocol):
     """What a controller exports."""
 
     async def audit_head(self) -> AuditHead:
-        """Tell how far the audit reaches."""
+        """Return the range of stored audit entries."""
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
     ) -> Export:
-        """Return the entries between two ids, at most so many of them, as lines."""
+        """Return at most `limit` entries between two ids, both exclusive, as lines."""
 
     def export_table(self, table: StateTable) -> TableExport:
-        """Return a table of the present."""
+        """Return a table of the current state."""
 
 
-Answering = Annotated[ExportAdministration, Depends(answering_administration)]
+Controller = Annotated[ExportAdministration, Depends(get_administration)]
 
 _PARTITION_LINE = (
     '{"metadata_version":8589934601,"topic":"orders","topic_id":"b1946ac92492d2347c6235b4d2611184"'
@@ -67,85 +66,85 @@ _PARTITION_LINE = (
 
 _VERSION = {
     VERSION_HEADER: {
-        "description": "The metadata version that the rows are of",
+        "description": "The metadata version of the rows",
         "schema": {"type": "integer"},
     }
 }
-_TABLE = documented_lines(_PARTITION_LINE, "One row on each line; no rows, no lines", _VERSION)
+_TABLE = ndjson_documentation(_PARTITION_LINE, "One row on each line", _VERSION)
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes of this area."""
+    """Add the routes of the exports."""
     _add_audit(router)
     _add_state(router)
 
 
 def _add_audit(router: APIRouter) -> None:
-    errors = error_responses(NoController, HistoryUnavailable)
+    errors = read_errors(HistoryUnavailable)
 
     @router.get(
-        "/export/audit/head", tags=[TAG], summary="How far the audit reaches", responses=errors
+        "/export/audit/head", tags=[TAG], summary="Get the range of the audit", responses=errors
     )
-    async def read_audit_head(answering: Answering) -> AuditHead:
-        """Tell the oldest and the newest id: everything written before the request is counted.
+    async def read_audit_head(controller: Controller) -> AuditHead:
+        """Return the oldest and the newest id, including everything written before the request.
 
-        Entries are only ever added, and deleted from the oldest on. So ids from `oldest`
-        to `head` are a snapshot that can be read in ranges, side by side; a reader that
-        stands before `oldest` has missed entries.
+        Entries are appended, and deleted from the oldest. So the ids from `oldest` to
+        `head` are a snapshot, of which ranges can be read in parallel. A reader whose
+        position is before `oldest` has missed entries.
         """
-        return await answering.audit_head()
+        return await controller.audit_head()
 
     @router.get(
         "/export/audit",
         tags=[TAG],
-        summary="A range of the audit",
+        summary="Export a range of the audit",
         response_class=StreamingResponse,
         responses=EXPORTED | errors,
     )
     async def export_audit_range(
         request: Request,
-        answering: Answering,
+        controller: Controller,
         after: AfterId = -1,
         before: Annotated[
             int | None,
-            Query(ge=0, le=INT64_MAX, description="Only entries before this id; null: to the head"),
+            Query(ge=0, le=INT64_MAX, description="Only entries before this id; null: up to head"),
         ] = None,
         limit: Annotated[
-            int, Query(ge=1, le=MAX_ENTRIES, description="How many entries, the oldest")
+            int, Query(ge=1, le=MAX_ENTRIES, description="Maximum number of entries")
         ] = MAX_ENTRIES,
     ) -> Response:
-        """Send entries with all their changes, ascending, as `GET /v1/audit/export` does.
+        """Stream audit entries with all their changes, ascending, as `GET /v1/audit/export`.
 
-        The next range goes on with `after` set to the last id received.
+        For the next range, set `after` to the last id received.
         """
-        return export_answer(request, await answering.export_audit(after, before, limit))
+        return export_answer(request, await controller.export_audit(after, before, limit))
 
 
 def _add_state(router: APIRouter) -> None:
     @router.get(
         "/export/{table}",
         tags=[TAG],
-        summary="A table of the present",
+        summary="Export a table of the cluster",
         response_class=StreamingResponse,
-        responses=_TABLE | error_responses(NoController),
+        responses=_TABLE | read_errors(),
     )
     async def export_table(
         request: Request,
-        answering: Answering,
+        controller: Controller,
         table: Annotated[
             StateTable,
             Path(
-                description="Which table; `groups` is to be had of the coordinator, which any "
-                "broker names (`POST /v1/consult`)",
+                description="The table. The coordinator exports the table `groups`; any broker "
+                "returns its address (`POST /v1/consult`)",
                 examples=["partitions"],
             ),
         ],
     ) -> Response:
-        """Send all rows of one snapshot, each with the `metadata_version` that it is of.
+        """Stream all rows of one snapshot, each with its `metadata_version`.
 
-        `partitions` shows the example's members, and `brokers` and `reassignments` show
-        those of `GET /v1/brokers` and `GET /v1/reassignments`; a broker's row also says
-        whether it is `draining` or `stopping`.
+        Rows of `partitions` have the members of the example, and rows of `brokers` and
+        `reassignments` those of `GET /v1/brokers` and `GET /v1/reassignments`. Rows of
+        `brokers` also have `draining` and `stopping`.
         """
-        export = answering.export_table(table)
-        return lines_answer(request, export.lines, {VERSION_HEADER: str(export.version)})
+        export = controller.export_table(table)
+        return ndjson_response(request, export.lines, {VERSION_HEADER: str(export.version)})

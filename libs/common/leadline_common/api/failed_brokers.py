@@ -1,4 +1,4 @@
-"""Brokers that are down, what is done about it, and the history of it all (KIP-46)."""
+"""Failed brokers, their self-healing, and the history of both (KIP-46)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Annotated, Literal, Protocol
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from leadline_client.errors import HistoryUnavailable, NoController
+from leadline_client.errors import HistoryUnavailable
 from leadline_common.api.models import example
-from leadline_common.api.routes import answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.routes import get_administration, read_errors
 from leadline_common.settings.fields import INT32_MAX
 
 TAG = "self-healing"
-TAGS = ({"name": TAG, "description": "Failed brokers, and their replicas made anew on others."},)
+TAGS = ({"name": TAG, "description": "Failed brokers, and the replacement of their replicas."},)
 
 _FAILED = {
     "id": 3,
@@ -47,32 +46,38 @@ _FAILURE = {
 Outcome = Literal["failed", "cancelled", "healing", "healed", "partly_healed"]
 
 
-class FailedBroker(BaseModel):
-    """A broker that is down; times in Unix ms."""
+class FailedBrokerBody(BaseModel):
+    """A failed broker; times in Unix ms."""
 
     model_config = example(_FAILED)
 
     id: int
-    failed_at: int | None = Field(description="The first news of it; null once all is queued")
-    due_at: int | None = Field(description="When healing begins; null while that is switched off")
+    failed_at: int | None = Field(
+        description="When a controller first saw the failure; null once its chunks are queued"
+    )
+    due_at: int | None = Field(
+        description="When healing starts; null while self-healing is disabled"
+    )
     incarnation: int | None
     detected_in_controller_epoch: int | None
-    partitions: int = Field(description="That have a replica on it")
-    chunks: list[str] = Field(description="Tasks that are not over, in order")
+    partitions: int = Field(description="Partitions with a replica on the broker")
+    chunks: list[str] = Field(description="Ids of unfinished tasks, in order")
 
 
-class FailedBrokers(BaseModel):
-    """All brokers that are down, and whether they are being healed."""
+class FailedBrokersBody(BaseModel):
+    """All failed brokers, and whether self-healing is suspended."""
 
     model_config = example({"suspended": False, "interval_ms": 600000, "brokers": [_FAILED]})
 
-    suspended: bool = Field(description="More are down than failed.broker.budget.percent allows")
-    interval_ms: int = Field(description="failed.broker.interval.ms; -1 switches healing off")
-    brokers: list[FailedBroker]
+    suspended: bool = Field(
+        description="True while more brokers have failed than failed.broker.budget.percent allows"
+    )
+    interval_ms: int = Field(description="failed.broker.interval.ms; -1 disables self-healing")
+    brokers: list[FailedBrokerBody]
 
 
 class BrokerFailure(BaseModel):
-    """One failure of a broker from the first news to the end; times in Unix ms."""
+    """One failure of a broker, from its detection to the end of healing; times in Unix ms."""
 
     model_config = example(_FAILURE)
 
@@ -82,8 +87,10 @@ class BrokerFailure(BaseModel):
     detected_by: str
     controller_epoch: int
     outcome: Outcome
-    queued_at: int | None = Field(description="When it counted as dead and its chunks were queued")
-    over_at: int | None = Field(description="When the last chunk was over")
+    queued_at: int | None = Field(
+        description="When the broker was declared dead and its chunks were queued"
+    )
+    over_at: int | None = Field(description="When the last chunk finished")
     returned_at: int | None
     chunks: int
     chunks_over: int
@@ -91,10 +98,12 @@ class BrokerFailure(BaseModel):
     partitions: int
     partitions_moved: int
     bytes_moved: int = Field(
-        description="As leaders told of it; replicas that were quick, and small, are not in it"
+        description="Bytes that leaders reported; small replicas that copied fast are not included"
     )
-    down_ms: int | None = Field(description="From the failure to the return")
-    healing_ms: int | None = Field(description="From the queueing to the end of the last chunk")
+    down_ms: int | None = Field(description="The time from the failure to the broker's return")
+    healing_ms: int | None = Field(
+        description="The time from the queueing to the end of the last chunk"
+    )
 
 
 class BrokerFailures(BaseModel):
@@ -106,43 +115,43 @@ class BrokerFailures(BaseModel):
 
 
 class HealingAdministration(Protocol):
-    """What a controller answers of failed brokers."""
+    """What a controller answers about failed brokers."""
 
-    def failed_brokers(self) -> FailedBrokers:
-        """Return the brokers that are down."""
+    def failed_brokers(self) -> FailedBrokersBody:
+        """Return the failed brokers."""
 
     async def broker_failures(self, broker: int | None, limit: int) -> BrokerFailures:
         """Return the failures of a broker, or of all."""
 
 
-Answering = Annotated[HealingAdministration, Depends(answering_administration)]
+Controller = Annotated[HealingAdministration, Depends(get_administration)]
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes of this area."""
+    """Add the routes of failed brokers."""
 
     @router.get(
         "/failed-brokers",
         tags=[TAG],
-        summary="Which brokers are down, and what is done about it?",
-        responses=error_responses(NoController),
+        summary="List failed brokers",
+        responses=read_errors(),
     )
-    async def list_failed_brokers(answering: Answering) -> FailedBrokers:
-        """List the brokers that are down or being healed, with the chunks that are not over."""
-        return answering.failed_brokers()
+    async def list_failed_brokers(controller: Controller) -> FailedBrokersBody:
+        """List the failed brokers and those being healed, with their unfinished chunks."""
+        return controller.failed_brokers()
 
     @router.get(
         "/failed-brokers/history",
         tags=[TAG],
-        summary="Every failure of a broker",
-        responses=error_responses(NoController, HistoryUnavailable),
+        summary="List broker failures",
+        responses=read_errors(HistoryUnavailable),
     )
     async def list_broker_failures(
-        answering: Answering,
+        controller: Controller,
         broker: Annotated[
-            int | None, Query(ge=0, le=INT32_MAX, description="Only of this broker")
+            int | None, Query(ge=0, le=INT32_MAX, description="Only failures of this broker")
         ] = None,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="How many, the newest")] = 100,
+        limit: Annotated[int, Query(ge=1, le=10_000, description="How many of the newest")] = 100,
     ) -> BrokerFailures:
-        """List failures, newest first: what was noticed when, by whom, and what became of it."""
-        return await answering.broker_failures(broker, limit)
+        """List failures, newest first, each with its detection, healing and outcome."""
+        return await controller.broker_failures(broker, limit)

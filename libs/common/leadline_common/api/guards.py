@@ -1,8 +1,8 @@
-"""What guards the changes of an operator: `If-Match`, and `Idempotency-Key`.
+"""The conditional and idempotent requests of the administration.
 
-Both are headers that every route of the administration treats alike, so they are
-declared once, over the routes: this module says which resource a route changes, and
-documents the headers. The controller heeds them, in one layer around its routes.
+Every route treats the headers `If-Match` and `Idempotency-Key` alike. This module maps
+routes to the resources that their ETags name, and documents the headers. The controller
+applies them, in one layer around its routes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from leadline_client.errors import (
     RequestUnderWay,
     StaleVersion,
 )
-from leadline_common.http.document import ERROR_SCHEMA
-from leadline_common.http.errors import error_responses, is_read_only
+from leadline_common.http.errors import (
+    Responses,
+    error_responses,
+    is_read_only,
+    merge_error_responses,
+)
 
 IF_MATCH: Final = "If-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -30,60 +34,60 @@ REPLAYED: Final = "Idempotency-Replayed"
 Kind = Literal["topic", "topic configs", "broker", "broker configs", "configs", "task", "cluster"]
 
 
-class Resource(NamedTuple):
-    """What an ETag names: the kind, and the parameter of the path that holds its name."""
+class GuardedResource(NamedTuple):
+    """A resource with an ETag: its kind, and the path parameter that holds its name."""
 
     kind: Kind
     parameter: str = ""
 
 
-_TOPIC = Resource("topic", "topic")
-_CLUSTER = Resource("cluster")
+_TOPIC = GuardedResource("topic", "topic")
+_CLUSTER = GuardedResource("cluster")
 _RESOURCES: Final = {
     "/v1/topics/{topic}": _TOPIC,
     "/v1/topics/{topic}/partitions": _TOPIC,
-    "/v1/topics/{topic}/configs": Resource("topic configs", "topic"),
+    "/v1/topics/{topic}/configs": GuardedResource("topic configs", "topic"),
     "/v1/reassignments/{topic}/{partition}": _TOPIC,
-    "/v1/brokers/{broker_id}": Resource("broker", "broker_id"),
-    "/v1/brokers/{broker_id}/drain": Resource("broker", "broker_id"),
-    "/v1/brokers/{broker_id}/configs": Resource("broker configs", "broker_id"),
-    "/v1/configs": Resource("configs"),
-    "/v1/tasks/{task_id}": Resource("task", "task_id"),
+    "/v1/brokers/{broker_id}": GuardedResource("broker", "broker_id"),
+    "/v1/brokers/{broker_id}/drain": GuardedResource("broker", "broker_id"),
+    "/v1/brokers/{broker_id}/configs": GuardedResource("broker configs", "broker_id"),
+    "/v1/configs": GuardedResource("configs"),
+    "/v1/tasks/{task_id}": GuardedResource("task", "task_id"),
     "/v1/elections": _CLUSTER,
     "/v1/reassignments": _CLUSTER,
 }
-"""Which resource's version guards a route. `cluster` is the metadata document."""
+"""The resource whose version guards a route. `cluster` is the metadata document."""
 
 _READS: Final = {path: found for path, found in _RESOURCES.items() if found is not _CLUSTER}
-_KEY_WORDS: Final = (
-    "A name of the caller's choice for this very request, so that it can be repeated when no "
-    "answer came: within idempotency.retention.ms the first answer is given again, with "
-    f"`{REPLAYED}: true`, and nothing is done twice. A refusal frees the key. 1 to 255 printable "
-    "ASCII characters."
+_KEY_DESCRIPTION: Final = (
+    "A unique key of the request, chosen by the caller. When a request is repeated with the same "
+    "key within idempotency.retention.ms, the server returns the first response again, with "
+    f"`{REPLAYED}: true`, and does not repeat the change. A refused request frees its key. 1 to "
+    "255 printable ASCII characters."
 )
-_ETAG_WORDS: Final = {
+_RESOURCE_DESCRIPTIONS: Final = {
     "cluster": "the metadata document (`GET /v1/metadata`)",
     "topic": "the topic (`GET /v1/topics/{topic}`): its id and replica assignment",
     "topic configs": "the topic's own settings",
     "broker": "the broker (`GET /v1/brokers/{broker_id}`): its incarnation",
     "broker configs": "the broker's own settings",
-    "configs": "what is set for the cluster",
+    "configs": "the cluster's own settings",
     "task": "the task (`GET /v1/tasks/{task_id}`)",
 }
 
 
 def changes_something(method: str, endpoint: Any) -> bool:
-    """Tell whether a route may change the cluster."""
+    """Return whether a route may change the cluster."""
     return method in ("POST", "PATCH", "PUT", "DELETE") and not is_read_only(endpoint)
 
 
-def resource_of(path: str, method: str) -> Resource | None:
-    """Return the resource whose ETag a route takes or gives, by the template of its path."""
+def resource_of(path: str, method: str) -> GuardedResource | None:
+    """Return the resource whose ETag a route accepts or returns, by its path template."""
     return (_READS if method == "GET" else _RESOURCES).get(path)
 
 
 def document_guards(router: APIRouter) -> None:
-    """Say in OpenAPI which headers the routes heed, and how they refuse."""
+    """Document the ETags and headers of the routes in OpenAPI, with their errors."""
     for route in router.routes:
         if not isinstance(route, APIRoute):
             continue
@@ -96,50 +100,40 @@ def document_guards(router: APIRouter) -> None:
             _document_change(route, resource)
 
 
-def _document_etag(route: APIRoute, resource: Resource) -> None:
-    words = f"The version of {_ETAG_WORDS[resource.kind]}, for `{IF_MATCH}`"
-    headers = {"ETag": {"description": words, "schema": {"type": "string"}}}
-    responses: dict[int | str, dict[str, Any]] = deepcopy(route.responses)
+def _document_etag(route: APIRoute, resource: GuardedResource) -> None:
+    description = f"The version of {_RESOURCE_DESCRIPTIONS[resource.kind]}, for `{IF_MATCH}`"
+    headers = {"ETag": {"description": description, "schema": {"type": "string"}}}
+    responses: Responses = deepcopy(route.responses)
     responses.setdefault(200, {}).setdefault("headers", {}).update(headers)
     route.responses = responses
 
 
-def _document_change(route: APIRoute, resource: Resource | None) -> None:
+def _document_change(route: APIRoute, resource: GuardedResource | None) -> None:
     errors: list[type[LeadlineError]] = [RequestUnderWay, RequestInDoubt, IdempotencyKeyReused]
-    parameters = [_parameter(IDEMPOTENCY_KEY, _KEY_WORDS)]
+    parameters = [_parameter(IDEMPOTENCY_KEY, _KEY_DESCRIPTION)]
     if resource is not None:
-        words = f"Refuse, unless this is still the ETag of {_ETAG_WORDS[resource.kind]}; `*` is any"
-        parameters.append(_parameter(IF_MATCH, words))
+        described = _RESOURCE_DESCRIPTIONS[resource.kind]
+        parameters.append(
+            _parameter(
+                IF_MATCH,
+                f"Refuse the change unless this is the ETag of {described}; `*` matches any",
+            )
+        )
         errors.append(StaleVersion)
     extra = dict(route.openapi_extra or {})
     extra["parameters"] = [*extra.get("parameters", []), *parameters]
     route.openapi_extra = extra
-    route.responses = _with_errors(deepcopy(route.responses), errors)
+    responses = deepcopy(route.responses)
+    merge_error_responses(responses, error_responses(*errors))
+    route.responses = responses
 
 
-def _parameter(name: str, words: str) -> dict[str, Any]:
-    # Without an example: a page that fills it in would send the same key with every request.
+def _parameter(name: str, description: str) -> dict[str, Any]:
+    # Without an example, because Swagger UI would send it with every request.
     return {
         "name": name,
         "in": "header",
         "required": False,
-        "description": words,
+        "description": description,
         "schema": {"type": "string"},
     }
-
-
-def _with_errors(
-    responses: dict[int | str, dict[str, Any]], errors: list[type[LeadlineError]]
-) -> dict[int | str, dict[str, Any]]:
-    """Add errors to the documented answers of a route, beside those of the same status."""
-    for status, more in error_responses(*errors).items():
-        known = responses.get(status)
-        if known is None:
-            del more["model"]
-            more["content"]["application/json"]["schema"] = ERROR_SCHEMA
-            responses[status] = more
-            continue
-        examples = known["content"]["application/json"]["examples"]
-        examples |= more["content"]["application/json"]["examples"]
-        known["description"] = ", ".join(examples)
-    return responses

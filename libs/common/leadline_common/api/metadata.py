@@ -1,9 +1,9 @@
-"""The metadata document: who leads what, the same from any broker and any controller."""
+"""The metadata document: brokers, topics and leaders, the same at any broker or controller."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict
@@ -12,17 +12,17 @@ from starlette.responses import Response
 from leadline_client.errors import LeadlineError
 from leadline_common.api.models import ControllerBody
 from leadline_common.http.caching import Document
-from leadline_common.http.errors import error_responses
+from leadline_common.http.errors import Responses, error_responses
 
 Read = Callable[[int | None, int, list[str] | None], Awaitable[Document]]
-"""Gives the document of some topics, or of all: (newer than, for at most ms, names)."""
+"""Returns the document: (newer than this version, after at most so many ms, topics or all)."""
 
 _MAX_WAIT_MS = 60_000
 DURATION = r"^\d{1,7}(ms|s)?$"
 
 
 class MetadataBroker(BaseModel):
-    """A live broker; `incarnation` rises with every start of it."""
+    """A live broker; `incarnation` rises with every start of the broker."""
 
     id: int
     url: str
@@ -31,17 +31,17 @@ class MetadataBroker(BaseModel):
 
 
 class MetadataTopic(BaseModel):
-    """A topic's id, and for each partition a row: [partition, leader, leader epoch, ISR, replicas].
+    """A topic's id, and its partitions as rows: [partition, leader, leader epoch, ISR, replicas].
 
-    The leader is -1 where there is none; the first replica is the preferred leader.
+    The leader is -1 if there is none; the first replica is the preferred leader.
     """
 
     topic_id: str
     partitions: list[tuple[int, int, int, list[int], list[int]]]
 
 
-class Metadata(BaseModel):
-    """One consistent snapshot of the cluster; `version` never goes backwards."""
+class MetadataBody(BaseModel):
+    """A consistent snapshot of the cluster; `version` never decreases."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -71,16 +71,16 @@ class Metadata(BaseModel):
 
 
 def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRouter:
-    """Return the route of the document that `read` gives; `errors` are those that it raises."""
+    """Return the route that serves the document of `read`, which may raise `errors`."""
     router = APIRouter(prefix="/v1", tags=[tag])
-    unchanged: dict[int | str, dict[str, Any]] = {
-        304: {"description": "The caller has this version already (`If-None-Match`)"}
+    unchanged: Responses = {
+        304: {"description": "Not modified: the caller has this version (`If-None-Match`)"}
     }
 
     @router.get(
         "/metadata",
-        summary="Who leads what",
-        response_model=Metadata,
+        summary="Get cluster metadata",
+        response_model=MetadataBody,
         responses=unchanged | error_responses(*errors),
     )
     async def read_metadata(
@@ -94,14 +94,16 @@ def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRo
         ] = None,
         wait: Annotated[
             str,
-            Query(pattern=DURATION, description="How long to wait: `30s`, `500ms`; at most 60 s"),
+            Query(
+                pattern=DURATION, description="How long to wait, as `30s` or `500ms`; at most 60 s"
+            ),
         ] = "0s",
     ) -> Response:
-        """Read one consistent snapshot, with a strong ETag.
+        """Return a consistent snapshot of the cluster, with a strong ETag.
 
-        With `after`, the answer waits for a newer version, at most `wait`, and then is
-        whatever is current. A topic that does not exist is absent. Any broker and any
-        controller serves the same document, though not at the same instant.
+        With `after`, wait up to `wait` for a newer version, then return the current one.
+        Topics that do not exist are left out. All brokers and controllers serve the same
+        document, though not at the same instant.
         """
         names = topics.split(",") if topics is not None else None
         return (await read(after, milliseconds(wait), names)).answer(request)
@@ -110,6 +112,6 @@ def metadata_routes(tag: str, read: Read, *errors: type[LeadlineError]) -> APIRo
 
 
 def milliseconds(duration: str) -> int:
-    """Return a duration in ms, as far as a request may wait."""
+    """Return a duration in ms, at most the longest wait of a request."""
     number = int(duration.rstrip("ms"))
     return min(number if duration.endswith("ms") else 1000 * number, _MAX_WAIT_MS)

@@ -1,4 +1,4 @@
-"""Bodies of the administration: what it takes and what it answers."""
+"""Request and response bodies of the administration: cluster, brokers, topics, elections."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _TOPIC = {
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
-    """Return a model configuration that refuses unknown members and shows an example."""
+    """Return a model configuration that refuses unknown members and documents an example."""
     return ConfigDict(extra="forbid", json_schema_extra={"example": value})
 
 
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the example that a model was given with `example`."""
+    """Return the example that a model documents."""
     shown: dict[str, Any] = model.model_json_schema()["example"]
     return shown
 
 
 class ControllerBody(BaseModel):
-    """The active controller; `epoch` rises by one at every take-over."""
+    """The active controller; `epoch` rises by one with every controller election."""
 
     id: int
     url: str
@@ -63,7 +63,7 @@ class ControllerBody(BaseModel):
 
 
 class ThisController(BaseModel):
-    """The controller that answers, and the one that rules."""
+    """The controller that answers, and the active one."""
 
     model_config = example(
         {
@@ -80,8 +80,8 @@ class ThisController(BaseModel):
     controller: ControllerBody | None
 
 
-class Cluster(BaseModel):
-    """The cluster in numbers."""
+class ClusterBody(BaseModel):
+    """A summary of the cluster."""
 
     model_config = example(
         {
@@ -97,7 +97,7 @@ class Cluster(BaseModel):
     )
 
     cluster_id: str
-    version: int = Field(description="The version of the metadata that these numbers are of")
+    version: int = Field(description="The metadata version of these numbers")
     controller: ControllerBody | None
     brokers: int = Field(description="Live brokers")
     topics: int
@@ -106,8 +106,8 @@ class Cluster(BaseModel):
     under_replicated_partitions: int = Field(description="Partitions whose ISR lacks a replica")
 
 
-class Broker(BaseModel):
-    """A live broker, and what it carries."""
+class BrokerBody(BaseModel):
+    """A live broker with its numbers of leaders and replicas."""
 
     model_config = example(_BROKER)
 
@@ -117,43 +117,43 @@ class Broker(BaseModel):
     port: int
     rack: str | None
     incarnation: int = Field(description="Rises with every start of the broker")
-    leaders: int = Field(description="Partitions that it leads")
-    replicas: int = Field(description="Partitions that it holds a replica of")
+    leaders: int = Field(description="Partitions that the broker leads")
+    replicas: int = Field(description="Partitions of which the broker has a replica")
 
 
-class Brokers(BaseModel):
+class BrokersBody(BaseModel):
     """The live brokers, by id."""
 
     model_config = example({"brokers": [_BROKER]})
 
-    brokers: list[Broker]
+    brokers: list[BrokerBody]
 
 
-class Partition(BaseModel):
-    """Who leads a partition and who follows."""
+class PartitionBody(BaseModel):
+    """The leader and the replicas of a partition."""
 
     model_config = example(_PARTITION)
 
     partition: int
-    leader: int = Field(description="-1 where there is none")
-    leader_epoch: int = Field(description="-1 where there never was a leader")
+    leader: int = Field(description="-1 if there is none")
+    leader_epoch: int = Field(description="-1 if there has never been a leader")
     isr: list[int]
     replicas: list[int] = Field(description="In order of preference")
     eligible: list[int] = Field(
-        description="Outside the ISR, but still holding every committed record"
+        description="Replicas outside the ISR that hold every committed record"
     )
 
 
-class Partitions(BaseModel):
+class PartitionsBody(BaseModel):
     """The partitions of a topic."""
 
     model_config = example({"partitions": [_PARTITION]})
 
-    partitions: list[Partition]
+    partitions: list[PartitionBody]
 
 
 class TopicSummary(BaseModel):
-    """A topic in numbers."""
+    """A summary of a topic."""
 
     model_config = example(_TOPIC)
 
@@ -165,7 +165,7 @@ class TopicSummary(BaseModel):
     under_replicated_partitions: int
 
 
-class Topics(BaseModel):
+class TopicsBody(BaseModel):
     """All topics, by name."""
 
     model_config = example({"topics": [_TOPIC]})
@@ -173,7 +173,7 @@ class Topics(BaseModel):
     topics: list[TopicSummary]
 
 
-class Topic(BaseModel):
+class TopicBody(BaseModel):
     """A topic with its settings and partitions."""
 
     model_config = example(
@@ -188,11 +188,11 @@ class Topic(BaseModel):
     name: str
     topic_id: str
     configs: dict[str, str]
-    partitions: list[Partition]
+    partitions: list[PartitionBody]
 
 
 class NewTopicBody(BaseModel):
-    """A topic to create: by counts, or by an explicit assignment; what is left out has defaults."""
+    """A topic to create, by counts or by an explicit assignment of replicas."""
 
     model_config = example({"name": "orders", "partitions": 6, "replication_factor": 3})
 
@@ -201,16 +201,16 @@ class NewTopicBody(BaseModel):
     replication_factor: Annotated[int, Field(ge=1, le=32_767, strict=True)] | None = None
     replica_assignment: dict[PartitionKey, Replicas] | None = Field(
         default=None,
-        description="Partition to replicas, preferred leader first; numbered from 0 without gaps",
+        description="Replicas by partition (0, 1, 2, … without gaps), preferred leader first",
     )
     configs: dict[str, str | int | bool] = Field(
         default_factory=dict, description="The topic's own settings, e.g. retention.ms"
     )
-    dry_run: bool = Field(default=False, description="Only check and place; create nothing")
+    dry_run: bool = Field(default=False, description="Validate and place, but create nothing")
 
 
 class CreatedTopic(BaseModel):
-    """A topic that was created (or, on a dry run, would be)."""
+    """A topic that was created, or that a dry run has placed."""
 
     model_config = example(
         {
@@ -232,7 +232,7 @@ class CreatedTopic(BaseModel):
 
 
 class DeletedTopic(BaseModel):
-    """A topic whose deletion is ordered; `complete` once nothing of it is left in the cluster."""
+    """The deletion of a topic; `complete` once the cluster holds nothing of it any more."""
 
     model_config = example({"name": "orders", "topic_id": _ID, "complete": True})
 
@@ -241,8 +241,8 @@ class DeletedTopic(BaseModel):
     complete: bool
 
 
-class PartitionName(BaseModel):
-    """A partition's name."""
+class TopicPartitionBody(BaseModel):
+    """The topic and number of a partition."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -251,19 +251,19 @@ class PartitionName(BaseModel):
 
 
 class ElectionBody(BaseModel):
-    """Leaders to elect; `partitions` null means every partition."""
+    """Partitions to elect leaders for; null means every partition."""
 
     model_config = example(
         {"type": "preferred", "partitions": [{"topic": "orders", "partition": 0}]}
     )
 
     type: Literal["preferred", "unclean"]
-    partitions: list[PartitionName] | None = None
-    dry_run: bool = Field(default=False, description="Only say what would be elected")
+    partitions: list[TopicPartitionBody] | None = None
+    dry_run: bool = Field(default=False, description="Return the elections, but change nothing")
 
 
 class ElectedPartition(BaseModel):
-    """What an election changed in one partition."""
+    """The election of one partition's leader."""
 
     topic: str
     partition: int
@@ -274,12 +274,12 @@ class ElectedPartition(BaseModel):
     previous_isr: list[int]
     reason: ElectionReason
     may_lose: list[int] = Field(
-        description="Committed records that only these brokers hold may be lost"
+        description="Brokers that may hold committed records which the new leader lacks"
     )
 
 
 class Elections(BaseModel):
-    """The partitions whose leader changed; all others stand as they were."""
+    """The partitions whose leader changed."""
 
     model_config = example(
         {

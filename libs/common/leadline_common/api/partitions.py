@@ -1,4 +1,4 @@
-"""The partitions of a topic that exists: adding and removing them (seed 1 H)."""
+"""Adding and removing partitions of a topic (Replication V3, section H)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,15 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from leadline_client.errors import (
-    ConnectionLost,
-    NoController,
     PartitionRemovalPending,
     PolicyViolation,
     RequestTimedOut,
     StaleVersion,
-    StoreOutcomeUnknown,
     UnknownPartition,
     UnknownTopic,
 )
 from leadline_common.api.models import Count, PartitionKey, Replicas, example
-from leadline_common.api.routes import TopicName, also, answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.routes import TopicName, get_administration, success_response, write_errors
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
 _ADDED = {
@@ -41,44 +37,44 @@ _REMOVED = {
 
 
 class MorePartitionsBody(BaseModel):
-    """How many partitions a topic is to have."""
+    """The number of partitions that a topic shall have."""
 
     model_config = example({"partitions": 8})
 
-    partitions: Count = Field(description="The new total, more than there are")
+    partitions: Count = Field(description="The new total, higher than the current one")
     replica_assignment: dict[PartitionKey, Replicas] | None = Field(
         default=None,
-        description="Replicas of exactly the new partitions, preferred leader first; "
-        "placed where left out",
+        description="Replicas of exactly the new partitions, preferred leader first; null to "
+        "place them automatically",
     )
-    dry_run: bool = Field(default=False, description="Only check and place; add nothing")
+    dry_run: bool = Field(default=False, description="Validate and place, but add nothing")
 
 
 class AddedPartitions(BaseModel):
-    """The partitions that were added (or, on a dry run, would be)."""
+    """The partitions that were added, or that a dry run has placed."""
 
     model_config = example(_ADDED)
 
     topic: str
     topic_id: str
-    partitions: int = Field(description="The total")
-    added: dict[str, list[int]] = Field(description="The new partitions' replicas")
+    partitions: int = Field(description="The new total")
+    added: dict[str, list[int]] = Field(description="Replicas by new partition")
     dry_run: bool
 
 
 class RemovalBody(BaseModel):
-    """Partitions to remove: the highest ones, so that the numbers stay without gaps."""
+    """Partitions to remove: the highest ones, so that no gaps appear in their numbers."""
 
     model_config = example({"partitions": [6, 7]})
 
     partitions: list[Annotated[int, Field(ge=0, strict=True)]] = Field(
         min_length=1, max_length=200_000
     )
-    dry_run: bool = Field(default=False, description="Only check; remove nothing")
+    dry_run: bool = Field(default=False, description="Validate, but remove nothing")
 
 
 class RemovedPartitions(BaseModel):
-    """The partitions whose removal is ordered; `complete` once nothing of them is left."""
+    """The removal of partitions; `complete` once the cluster holds nothing of them any more."""
 
     model_config = example(_REMOVED)
 
@@ -93,94 +89,78 @@ class PartitionAdministration(Protocol):
     """What a controller answers about adding and removing partitions."""
 
     async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
-        """Add partitions, or with `dry_run` say where they would be."""
+        """Add partitions; with `dry_run` only return their placement."""
 
     async def remove_partitions(
         self, topic: str, going: RemovalBody, wait_ms: int
     ) -> RemovedPartitions:
-        """Order the removal of partitions, and wait for it at most `wait_ms`."""
+        """Start the removal of partitions, and wait at most `wait_ms` for it to complete."""
 
 
-Answering = Annotated[PartitionAdministration, Depends(answering_administration)]
+Controller = Annotated[PartitionAdministration, Depends(get_administration)]
 
 _DRY_ADDED = AddedPartitions.model_validate(_ADDED | {"dry_run": True})
-_UNDER_WAY = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
-_ADD_ERRORS = error_responses(
-    NoController,
-    UnknownTopic,
-    PolicyViolation,
-    PartitionRemovalPending,
-    StaleVersion,
-    RequestTimedOut,
-    StoreOutcomeUnknown,
-    ConnectionLost,
+_RUNNING = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
+_WAIT = Query(ge=0, le=60_000, description="How long to wait for the removal to complete, in ms")
+_ADD_ERRORS = write_errors(
+    UnknownTopic, PolicyViolation, PartitionRemovalPending, StaleVersion, RequestTimedOut
 )
-_REMOVE_ERRORS = error_responses(
-    NoController,
-    UnknownTopic,
-    UnknownPartition,
-    PolicyViolation,
-    PartitionRemovalPending,
-    StoreOutcomeUnknown,
-    ConnectionLost,
+_REMOVE_ERRORS = write_errors(
+    UnknownTopic, UnknownPartition, PolicyViolation, PartitionRemovalPending
 )
-_WAIT = Query(ge=0, le=60_000, description="How long to wait for the removal to be complete, in ms")
 
 
 def add_routes(router: APIRouter, tag: str) -> None:
     """Add the routes under `tag`."""
-    _add_addition(router, tag)
-    _add_removal(router, tag)
 
-
-def _add_addition(router: APIRouter, tag: str) -> None:
     @router.post(
         "/topics/{topic}/partitions",
         tags=[tag],
         summary="Add partitions to a topic",
         status_code=201,
-        response_description="Every new partition has its state, and every live broker knows it",
-        responses=also(200, AddedPartitions, "What a dry run would add", _DRY_ADDED) | _ADD_ERRORS,
+        response_description="The partitions exist, and every live broker has their metadata",
+        responses=success_response(200, AddedPartitions, "The result of a dry run", _DRY_ADDED)
+        | _ADD_ERRORS,
     )
     async def add_partitions(
-        answering: Answering, topic: TopicName, body: MorePartitionsBody, response: Response
+        controller: Controller, topic: TopicName, body: MorePartitionsBody, response: Response
     ) -> AddedPartitions:
-        """Bring a topic to a higher number of partitions; records stay where they are.
+        """Increase the number of partitions of a topic.
 
-        Placement continues the topic's round robin over the live brokers and their
-        racks, or is as given. Keys may go to other partitions from then on, as they
-        are spread over more. Asking twice is refused, and changes nothing.
+        Placement continues the topic's rack-aware round robin over the live brokers, unless
+        the request assigns replicas. Existing records stay in their partitions, but keys
+        may map to other partitions afterwards. A repeated request is refused.
         """
-        added = await answering.add_partitions(topic, body)
+        added = await controller.add_partitions(topic, body)
         if added.dry_run:
             response.status_code = 200
         return added
 
-
-def _add_removal(router: APIRouter, tag: str) -> None:
     @router.delete(
         "/topics/{topic}/partitions",
         tags=[tag],
         summary="Remove partitions from a topic",
-        response_description="Complete, or only checked: see `dry_run`",
-        responses=also(202, RemovedPartitions, "Ordered, and not complete yet", _UNDER_WAY)
+        response_description="The partitions are removed, or were only checked (`dry_run`)",
+        responses=success_response(
+            202, RemovedPartitions, "The removal is accepted, and still running", _RUNNING
+        )
         | _REMOVE_ERRORS,
     )
     async def remove_partitions(
-        answering: Answering,
+        controller: Controller,
         topic: TopicName,
         body: RemovalBody,
         response: Response,
         wait_ms: Annotated[int, _WAIT] = 10_000,
     ) -> RemovedPartitions:
-        """Remove a topic's highest partitions with all their records; at least one stays.
+        """Remove the highest partitions of a topic with all their records; at least one stays.
 
-        The order is durable at once, and carried out whatever happens to this
-        controller. 200 means that nothing of them is left on live brokers and in
-        ZooKeeper, 202 that it is still under way. A partition that is added later
-        under the same number is another one: it begins empty, with later leader epochs.
+        The removal is durable once accepted: it completes even if this controller fails.
+        200 means that live brokers and ZooKeeper hold nothing of the partitions any more,
+        and 202 that the removal is still running. A partition that is added later under the
+        same number is a new one: it starts empty, with higher leader epochs.
         """
-        removed = await answering.remove_partitions(topic, body, wait_ms)
+        removed = await controller.remove_partitions(topic, body, wait_ms)
         if not (removed.complete or removed.dry_run):
             response.status_code = 202
         return removed

@@ -1,4 +1,4 @@
-"""What the audit amounts to: the cluster as it was, and every task so far."""
+"""Bodies of the past, rebuilt from the audit: the cluster at a time, and all tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import BaseModel, Field
 from leadline_common.api.models import example
 
 
-class PastTopic(BaseModel):
-    """A topic as it was; rows as in the metadata: [partition, leader, epoch, ISR, replicas]."""
+class PastTopicBody(BaseModel):
+    """A past topic; rows as in the metadata: [partition, leader, leader epoch, ISR, replicas]."""
 
     topic_id: str
     partitions: list[tuple[int, int, int, list[int], list[int]]]
 
 
-class PastCluster(BaseModel):
-    """The cluster as it was after the last transaction up to the time or version asked for."""
+class PastClusterBody(BaseModel):
+    """The cluster after the last transaction up to the requested time or version."""
 
     model_config = example(
         {
@@ -36,19 +36,19 @@ class PastCluster(BaseModel):
         }
     )
 
-    version: int = Field(description="The ZooKeeper transaction that the cluster is shown after")
-    time: int = Field(description="When that was, in Unix ms")
+    version: int = Field(description="The zxid of that ZooKeeper transaction")
+    time: int = Field(description="Its time, in Unix ms")
     audit_id: int
     controller: int | None
-    brokers: list[int] | None = Field(description="Live brokers; null where nothing tells of them")
-    topics: dict[str, PastTopic]
+    brokers: list[int] | None = Field(description="Live brokers; null if they are not known")
+    topics: dict[str, PastTopicBody]
     complete: bool = Field(
-        description="False where entries are lost (`history_gap`): what they changed is not seen"
+        description="False if audit entries are missing (`history_gap`), and with them changes"
     )
 
 
 class PastTask(BaseModel):
-    """A task as its latest audit entry has it; times in Unix ms."""
+    """A task according to its latest audit entry; times in Unix ms."""
 
     id: str
     kind: str
@@ -58,8 +58,8 @@ class PastTask(BaseModel):
     state: str
     created_at: int
     finished_at: int | None
-    total: int = Field(description="Partitions that it was about")
-    outcome: dict[str, int] = Field(description="What became of how many of them")
+    total: int = Field(description="Number of partitions")
+    outcome: dict[str, int] = Field(description="Numbers of partitions by their outcome")
     details: dict[str, Any]
 
 

@@ -1,4 +1,4 @@
-"""Plans: what it would take to balance, expand or drain; looked at first, applied by id."""
+"""Plans: proposed assignments of replicas to balance, expand or drain, and to apply by id."""
 
 from __future__ import annotations
 
@@ -9,24 +9,20 @@ from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
     ConnectionLost,
-    NoController,
     NotFound,
     PolicyViolation,
     ReassignmentInProgress,
     StalePlan,
-    StoreOutcomeUnknown,
     UnknownTopic,
 )
 from leadline_common.api import tasks
 from leadline_common.api.models import BrokerId, example
-from leadline_common.api.routes import answering_administration
-from leadline_common.http.errors import error_responses, read_only
+from leadline_common.api.routes import get_administration, read_errors, write_errors
+from leadline_common.http.errors import read_only
 from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
 
 TAG = "plans"
-TAGS = (
-    {"name": TAG, "description": "What it would take to balance, expand or drain the cluster."},
-)
+TAGS = ({"name": TAG, "description": "Plans to balance, expand or drain the cluster."},)
 
 _ID = "5b1f0c3a9f0e4d0e8f5a2f6f3c1d7e90"
 _FIGURES = {
@@ -65,36 +61,40 @@ PlanId = Annotated[
 
 
 class PlanBody(BaseModel):
-    """What to plan. Nothing is changed before the plan is applied."""
+    """What to plan. Nothing changes until the plan is applied."""
 
     model_config = example({"kind": "balance"})
 
     kind: PlanKind = Field(
-        description="`balance`: equally many replicas and leaders on all. `expand`: new brokers "
-        "get their share, others only give. `drain`: brokers give everything, others only take"
+        description="`balance`: equal numbers of replicas and leaders on all brokers. `expand`: "
+        "move a fair share of replicas to new brokers. `drain`: move all replicas off the brokers"
     )
     brokers: list[BrokerId] | None = Field(
         default=None,
         min_length=1,
-        description="Those to balance over, to expand to, or to drain. Left out: all live ones; "
-        "for `expand` the live ones without replicas. `drain` must name them; they may be down",
+        description="Brokers to balance over, to expand to, or to drain. Default: all live "
+        "brokers; for `expand` the live brokers without replicas. `drain` requires them; they may "
+        "be down",
     )
-    exclude: list[BrokerId] = Field(default_factory=list, description="Brokers that get nothing")
+    exclude: list[BrokerId] = Field(
+        default_factory=list, description="Brokers that receive no replicas"
+    )
     topics: list[str] | None = Field(
-        default=None, min_length=1, description="Only these; the others do not count"
+        default=None, min_length=1, description="Consider only these topics"
     )
 
 
-class PlanFigures(BaseModel):
-    """What a plan costs and brings. A spread is the most minus the least of any broker.
+class PlanStats(BaseModel):
+    """The cost and the effect of a plan.
 
-    Spreads are over the live brokers that may get replicas.
+    A spread is the highest minus the lowest number on any live broker that may receive
+    replicas.
     """
 
-    partitions: int = Field(description="Whose list of replicas changes")
+    partitions: int = Field(description="Partitions whose replicas change")
     moves: int = Field(description="Replicas that are copied to another broker")
-    least_moves: int = Field(description="No plan of this kind needs fewer")
-    leader_changes: int = Field(description="Partitions with another preferred leader")
+    least_moves: int = Field(description="The lower bound of moves for this kind of plan")
+    leader_changes: int = Field(description="Partitions whose preferred leader changes")
     replica_spread_before: int
     replica_spread_after: int
     leader_spread_before: int
@@ -112,7 +112,7 @@ class PlannedBroker(BaseModel):
 
 
 class PlannedPartition(BaseModel):
-    """A partition's replicas now, and by the plan; the first is to lead."""
+    """A partition's current and planned replicas, preferred leader first."""
 
     topic: str
     partition: int
@@ -120,113 +120,101 @@ class PlannedPartition(BaseModel):
     replicas: list[int]
 
 
-class Plan(BaseModel):
-    """A plan, and what it is based on."""
+class PlanResponse(BaseModel):
+    """A plan, with the metadata version on which it is based."""
 
     model_config = example(_PLAN)
 
     id: str
     kind: PlanKind
-    version: int = Field(description="The metadata version that it was made at")
+    version: int = Field(description="The metadata version on which the plan is based")
     created_at_ms: int
     stale: bool = Field(
-        description="Whether it can no longer be applied: it was already, or replicas of its "
-        "topics, or the live brokers, have changed since. Leaders and ISRs do not matter"
+        description="True if the plan can no longer be applied: it was applied, or replicas of "
+        "its topics or the live brokers have changed since. Changes of leaders and ISRs are ignored"
     )
-    tasks: list[str] = Field(description="The tasks that it was applied as")
-    figures: PlanFigures
+    tasks: list[str] = Field(description="The tasks that apply the plan")
+    figures: PlanStats
     brokers: list[PlannedBroker]
-    partitions: list[PlannedPartition] = Field(description="Those that change")
+    partitions: list[PlannedPartition] = Field(description="The partitions that change")
 
 
 class PlanApplication(BaseModel):
-    """How to carry a plan out."""
+    """How to apply a plan."""
 
     model_config = example({"algorithm": "incremental", "throttle_bytes_per_s": 50_000_000})
 
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
     throttle_bytes_per_s: tasks.Rate | None = Field(
         default=None,
-        description="What each broker may send, and receive, for moving replicas; null: no limit",
+        description="The rate at which each broker may send, and receive, moving replicas; null "
+        "for no limit",
     )
 
 
 class PlanAdministration(Protocol):
     """What a controller answers about plans."""
 
-    async def make_plan(self, wanted: PlanBody) -> Plan:
-        """Plan, and keep the plan for a while."""
+    async def make_plan(self, wanted: PlanBody) -> PlanResponse:
+        """Make a plan, and keep it for a while."""
 
-    def plan(self, plan_id: str) -> Plan:
+    def plan(self, plan_id: str) -> PlanResponse:
         """Return a plan."""
 
-    async def apply_plan(self, plan_id: str, how: PlanApplication) -> tasks.Task:
-        """Carry a plan out, if nothing that it is based on has changed."""
+    async def apply_plan(self, plan_id: str, how: PlanApplication) -> tasks.TaskBody:
+        """Apply a plan, unless it is stale."""
 
 
-Answering = Annotated[PlanAdministration, Depends(answering_administration)]
+Controller = Annotated[PlanAdministration, Depends(get_administration)]
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes."""
-    _add_making(router)
-    _add_applying(router)
+    """Add the routes of plans."""
 
-
-def _add_making(router: APIRouter) -> None:
     @router.post(
         "/plans",
         tags=[TAG],
-        summary="Plan a balance, an expansion or a drain",
+        summary="Create a plan",
         status_code=201,
-        response_description="The plan; nothing else is changed",
-        responses=error_responses(
-            NoController, PolicyViolation, UnknownTopic, ReassignmentInProgress, ConnectionLost
+        response_description="The plan; the cluster is not changed",
+        responses=read_errors(
+            PolicyViolation, UnknownTopic, ReassignmentInProgress, ConnectionLost
         ),
     )
     @read_only
-    async def make_plan(answering: Answering, body: PlanBody) -> Plan:
-        """Plan with the fewest moves, and never more of a partition on a rack than unavoidable.
+    async def make_plan(controller: Controller, body: PlanBody) -> PlanResponse:
+        """Plan a balance, an expansion or a drain with as few moves as possible.
 
-        The plan is kept by the active controller, among its latest eight. It is bound to
-        the replicas and the brokers that it was made for; see `stale`.
+        A plan spreads the replicas of each partition evenly over the racks. The active
+        controller keeps its latest eight plans. A plan becomes `stale` when replicas of its
+        topics or the live brokers change.
         """
-        return await answering.make_plan(body)
+        return await controller.make_plan(body)
 
     @router.get(
         "/plans/{plan_id}",
         tags=[TAG],
-        summary="One plan",
-        responses=error_responses(NoController, NotFound),
+        summary="Get a plan",
+        responses=read_errors(NotFound),
     )
-    async def read_plan(answering: Answering, plan_id: PlanId) -> Plan:
-        """Read a plan again, and whether it can still be applied."""
-        return answering.plan(plan_id)
+    async def read_plan(controller: Controller, plan_id: PlanId) -> PlanResponse:
+        """Return a plan, and whether it can still be applied."""
+        return controller.plan(plan_id)
 
-
-def _add_applying(router: APIRouter) -> None:
     @router.post(
         "/plans/{plan_id}/apply",
         tags=[TAG],
         summary="Apply a plan",
         status_code=202,
-        response_description="Durable: it is carried out, whatever happens to this controller",
-        responses=error_responses(
-            NoController,
-            NotFound,
-            PolicyViolation,
-            StalePlan,
-            ReassignmentInProgress,
-            StoreOutcomeUnknown,
-            ConnectionLost,
-        ),
+        response_description="Accepted, and durable: it continues even if this controller fails",
+        responses=write_errors(NotFound, PolicyViolation, StalePlan, ReassignmentInProgress),
     )
     async def apply_plan(
-        answering: Answering, plan_id: PlanId, body: PlanApplication
-    ) -> tasks.Task:
-        """Carry a plan out as a reassignment, if nothing that it is based on has changed.
+        controller: Controller, plan_id: PlanId, body: PlanApplication
+    ) -> tasks.TaskBody:
+        """Apply a plan as a reassignment, unless it is stale.
 
-        A very large plan becomes several tasks, of which the first is returned; the
-        plan names them all.
+        A very large plan becomes several tasks. The response is the first one, and the plan
+        lists all of them.
         """
-        return await answering.apply_plan(plan_id, body)
+        return await controller.apply_plan(plan_id, body)

@@ -1,31 +1,33 @@
-"""Reassignments: giving partitions other replicas while they are in use (KIP-435, KIP-455)."""
+"""Reassignments: changing the replicas of partitions while they are in use (KIP-435, KIP-455)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from leadline_client.errors import (
-    ConnectionLost,
-    NoController,
     NotFound,
     PolicyViolation,
     ReassignmentInProgress,
-    StoreOutcomeUnknown,
     UnknownPartition,
     UnknownTopic,
 )
 from leadline_common.api import tasks
 from leadline_common.api.models import Replicas, example
-from leadline_common.api.routes import TopicName, also, answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.routes import (
+    TopicName,
+    get_administration,
+    read_errors,
+    success_response,
+    write_errors,
+)
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase
 
 TAG = "reassignments"
-TAGS = ({"name": TAG, "description": "Giving partitions other replicas while they are in use."},)
+TAGS = ({"name": TAG, "description": "Changing replicas of partitions while they are in use."},)
 
 _ROW = {
     "topic": "orders",
@@ -60,20 +62,20 @@ _CANCELLED = {"topic": "orders", "partition": 0, "start": [0, 1, 2, 3, 4]}
 
 
 class TargetBody(BaseModel):
-    """Where the replicas of a partition are to be, as in Kafka's reassignment JSON."""
+    """The target replicas of a partition, as in Kafka's reassignment JSON."""
 
     model_config = ConfigDict(extra="forbid")
 
     topic: str
     partition: Annotated[int, Field(ge=0, le=200_000, strict=True)]
-    replicas: Replicas = Field(description="In order of preference: the first is to lead")
+    replicas: Replicas = Field(description="In order of preference, preferred leader first")
     log_dirs: list[str] | None = Field(
-        default=None, description="Kafka's; a broker has one directory here, so it says nothing"
+        default=None, description="Accepted for Kafka's format, and ignored"
     )
 
 
 class ReassignmentBody(BaseModel):
-    """Kafka's reassignment JSON, and how to go about it."""
+    """A reassignment in Kafka's JSON format, with options."""
 
     model_config = example(_REQUEST)
 
@@ -82,17 +84,18 @@ class ReassignmentBody(BaseModel):
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
     throttle_bytes_per_s: tasks.Rate | None = Field(
         default=None,
-        description="What each broker may send, and receive, for moving replicas; null: no limit",
+        description="The rate at which each broker may send, and receive, moving replicas; null "
+        "for no limit",
     )
     retarget: bool = Field(
         default=False,
-        description="Give partitions that are being reassigned already the new target; without "
-        "it they are refused. A cancellation still goes back to where the first one began",
+        description="Replace the targets of running reassignments, which are refused otherwise. "
+        "A cancellation still reverts to the replicas before the first reassignment",
     )
     allow_replication_factor_change: bool = Field(
-        default=True, description="Whether a target may have more or fewer replicas (KIP-860)"
+        default=True, description="Allow targets with more or fewer replicas (KIP-860)"
     )
-    dry_run: bool = Field(default=False, description="Only check; move nothing")
+    dry_run: bool = Field(default=False, description="Validate, but move nothing")
 
 
 class Reassignment(BaseModel):
@@ -102,35 +105,37 @@ class Reassignment(BaseModel):
 
     topic: str
     partition: int
-    task: str | None = Field(description="null where the intent was written into ZooKeeper")
+    task: str | None = Field(description="null if the intent was written directly into ZooKeeper")
     algorithm: ReassignmentAlgorithm
-    start: list[int] = Field(description="The replicas before it; a cancellation goes back to them")
-    current: list[int] = Field(description="The replicas without those that are still being added")
+    start: list[int] = Field(
+        description="The replicas before the reassignment, to which a cancellation reverts"
+    )
+    current: list[int] = Field(description="The replicas without those that are being added")
     target: list[int]
-    adding: list[int] = Field(description="What the step under way adds")
-    removing: list[int] = Field(description="What the step under way removes when it ends")
+    adding: list[int] = Field(description="Replicas that the current step adds")
+    removing: list[int] = Field(description="Replicas that the current step removes at its end")
     leader: int
     state: ReassignmentPhase
     reason: str | None = Field(
-        description="Why it does not go on by itself: `queued` (the limits on movements are "
-        "reached), `leader_limit`, `catching_up`, `target_offline`, `partition_offline`"
+        description="Why the reassignment waits: `queued` (the limits on movements are reached), "
+        "`leader_limit`, `catching_up`, `target_offline`, `partition_offline`"
     )
-    waiting_for: list[int] = Field(description="The brokers that are waited for")
-    bytes_left: int = Field(description="To be copied to the replicas that are being added")
-    cancelled: bool = Field(description="Whether it is on its way back")
+    waiting_for: list[int] = Field(description="The brokers for which it waits")
+    bytes_left: int = Field(description="Bytes still to be copied to the replicas being added")
+    cancelled: bool = Field(description="True if it is reverting to `start`")
 
 
 class BatchRow(BaseModel):
-    """A step under way: from which replicas to which."""
+    """A running step of one partition."""
 
     topic: str
     partition: int
     current: list[int]
-    target: list[int] = Field(description="When the step ends")
+    target: list[int] = Field(description="The replicas at the end of the step")
 
 
-class Limits(BaseModel):
-    """The limits on movements in force; null is none."""
+class LimitsBody(BaseModel):
+    """The limits on movements in force; null for no limit."""
 
     replica_movements: int | None
     partition_movements: int | None
@@ -138,17 +143,17 @@ class Limits(BaseModel):
 
 
 class Reassignments(BaseModel):
-    """All reassignments by topic and partition, and the steps under way."""
+    """All reassignments by topic and partition, and the running steps."""
 
     model_config = example({"reassignments": [_ROW], "current_batch": [_BATCH], "limits": _LIMITS})
 
     reassignments: list[Reassignment]
     current_batch: list[BatchRow]
-    limits: Limits
+    limits: LimitsBody
 
 
 class CancelledReassignment(BaseModel):
-    """A partition that goes back to where it was."""
+    """A partition that reverts to its replicas before the reassignment."""
 
     model_config = example(_CANCELLED)
 
@@ -161,96 +166,75 @@ class ReassignmentAdministration(Protocol):
     """What a controller answers about reassignments."""
 
     def reassignments(self, topic: str | None) -> Reassignments:
-        """Return the reassignments, all or of one topic."""
+        """Return the reassignments of one topic, or of all."""
 
-    async def reassign(self, wanted: ReassignmentBody) -> tasks.Task:
-        """Accept a reassignment, or with `dry_run` only check it."""
+    async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
+        """Start a reassignment; with `dry_run` only validate it."""
 
     async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
-        """Send one partition back."""
+        """Cancel the reassignment of one partition."""
 
 
-Answering = Annotated[ReassignmentAdministration, Depends(answering_administration)]
+Controller = Annotated[ReassignmentAdministration, Depends(get_administration)]
 Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
-OneTopic = Annotated[str | None, Query(description="Only those of this topic")]
+OneTopic = Annotated[str | None, Query(description="Only reassignments of this topic")]
 
-_DRY_RUN = tasks.Task.model_validate(
+_DRY_RUN = tasks.TaskBody.model_validate(
     tasks.EXAMPLE | {"id": None, "state": "accepted", "dry_run": True}
 )
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes."""
-    _add_reading(router)
-    _add_starting(router)
-    _add_cancelling(router)
+    """Add the routes of reassignments."""
 
-
-def _add_reading(router: APIRouter) -> None:
     @router.get(
         "/reassignments",
         tags=[TAG],
-        summary="The reassignments under way",
-        responses=error_responses(NoController),
+        summary="List reassignments",
+        responses=read_errors(),
     )
-    async def list_reassignments(answering: Answering, topic: OneTopic = None) -> Reassignments:
-        """List partitions that are on their way, and which of them are in a step right now."""
-        return answering.reassignments(topic)
-
-
-def _add_starting(router: APIRouter) -> None:
-    answers: dict[int | str, dict[str, Any]] = also(
-        200, tasks.Task, "What a dry run would begin", _DRY_RUN
-    )
+    async def list_reassignments(controller: Controller, topic: OneTopic = None) -> Reassignments:
+        """List the running reassignments of partitions, and the steps of the current batch."""
+        return controller.reassignments(topic)
 
     @router.post(
         "/reassignments",
         tags=[TAG],
-        summary="Reassign partitions",
+        summary="Start a reassignment",
         status_code=202,
-        response_description="Durable: it is carried out, whatever happens to this controller",
-        responses=answers
-        | error_responses(
-            NoController,
-            PolicyViolation,
-            UnknownTopic,
-            UnknownPartition,
-            ReassignmentInProgress,
-            StoreOutcomeUnknown,
-            ConnectionLost,
-        ),
+        response_description="Accepted, and durable: it continues even if this controller fails",
+        responses=success_response(200, tasks.TaskBody, "The result of a dry run", _DRY_RUN)
+        | write_errors(PolicyViolation, UnknownTopic, UnknownPartition, ReassignmentInProgress),
     )
     async def reassign(
-        answering: Answering, body: ReassignmentBody, response: Response
-    ) -> tasks.Task:
-        """Give partitions other replicas, a few at a time, without a pause for their clients.
+        controller: Controller, body: ReassignmentBody, response: Response
+    ) -> tasks.TaskBody:
+        """Change the replicas of partitions in steps, without interrupting their clients.
 
-        The whole request is accepted, or refused and nothing begins. `incremental`
-        adds and drops a few replicas per step, as the settings
-        `reassignment.max.concurrent.*.movements` say at each step; `legacy` adds all
-        and then drops all. A partition that is at its target already is done at once.
+        The request is accepted or refused as a whole. `incremental` adds and removes a few
+        replicas per step, up to the limits `reassignment.max.concurrent.*.movements` at
+        that time; `legacy` adds all of them, then removes all. A partition that already has
+        its target replicas is done at once.
         """
-        accepted = await answering.reassign(body)
+        accepted = await controller.reassign(body)
         if accepted.dry_run:
             response.status_code = 200
         return accepted
 
-
-def _add_cancelling(router: APIRouter) -> None:
     @router.delete(
         "/reassignments/{topic}/{partition}",
         tags=[TAG],
-        summary="Cancel one partition's reassignment",
+        summary="Cancel the reassignment of a partition",
         status_code=202,
-        response_description="Durable: the partition goes back to its start list",
-        responses=error_responses(NoController, NotFound, StoreOutcomeUnknown, ConnectionLost),
+        response_description="Accepted, and durable: the partition reverts to its start replicas",
+        responses=write_errors(NotFound),
     )
     async def cancel_reassignment(
-        answering: Answering, topic: TopicName, partition: Partition
+        controller: Controller, topic: TopicName, partition: Partition
     ) -> CancelledReassignment:
-        """Send a partition back to the replicas that it had before; its task goes on with others.
+        """Revert a partition to its replicas before the reassignment.
 
-        What is being added and not wanted then is dropped at once; what was dropped
-        is added again, step by step.
+        Replicas that are being added are removed at once; removed replicas are added again
+        in steps. The task continues with its other partitions.
         """
-        return await answering.cancel_reassignment(topic, partition)
+        return await controller.cancel_reassignment(topic, partition)

@@ -1,4 +1,4 @@
-"""Long work, as durable tasks: how far it is, how fast it may be, and how to stop it."""
+"""Tasks: durable long operations with their progress and throttle."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from typing import Annotated, Any, Protocol
 from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, Field
 
-from leadline_client.errors import (
-    ConnectionLost,
-    NoController,
-    NotFound,
-    StoreOutcomeUnknown,
-    TaskIsOver,
-)
+from leadline_client.errors import NotFound, TaskIsOver
 from leadline_common.api.models import example
-from leadline_common.api.routes import answering_administration
-from leadline_common.http.errors import error_responses
+from leadline_common.api.routes import get_administration, read_errors, write_errors
 from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_common.tasks import TaskState
 
 TAG = "tasks"
-TAGS = ({"name": TAG, "description": "Long work that survives the controller that began it."},)
+TAGS = ({"name": TAG, "description": "Long operations, which survive controller failures."},)
 
 EXAMPLE: dict[str, Any] = {
     "id": "0000000007",
@@ -51,33 +44,33 @@ Rate = Annotated[int, Field(ge=1, le=2**53, strict=True)]
 
 
 class TaskPartitions(BaseModel):
-    """A task's partitions by how far they are."""
+    """The numbers of a task's partitions by state."""
 
     total: int
-    done: int = Field(description="At their targets")
-    failed: int = Field(description="Cancelled, given another target later, or gone")
-    moving: int = Field(description="In a step right now")
-    waiting: int = Field(description="To be done, and not in a step")
+    done: int = Field(description="Partitions that have reached their targets")
+    failed: int = Field(description="Partitions that were cancelled, retargeted or deleted")
+    moving: int = Field(description="Partitions in a running step")
+    waiting: int = Field(description="Partitions that wait for their next step")
 
 
-class Task(BaseModel):
-    """Long work that somebody asked for. Sizes are of the replicas that move right now."""
+class TaskBody(BaseModel):
+    """A long operation. Its byte counts cover the replicas that are moving now."""
 
     model_config = example(EXAMPLE)
 
     id: str | None = Field(description="null on a dry run")
-    kind: str = Field(description="`reassign`, or what else the work is part of")
+    kind: str = Field(description="`reassign`, `drain`, …")
     state: TaskState
     algorithm: ReassignmentAlgorithm
     throttle_bytes_per_s: int | None = Field(
-        description="What each broker may send, and receive, for moving replicas"
+        description="The rate at which each broker may send, and receive, moving replicas"
     )
     partitions: TaskPartitions
     bytes_left: int
     bytes_total: int
-    rate_bytes_per_s: int = Field(description="Over the last ten seconds")
-    eta_ms: int | None = Field(description="An estimate; null while there is nothing to go by")
-    is_auto_generated: bool = Field(description="Whether a controller asked for it by itself")
+    rate_bytes_per_s: int = Field(description="The mean of the last ten seconds")
+    eta_ms: int | None = Field(description="The estimated time left; null while unknown")
+    is_auto_generated: bool = Field(description="True if a controller created the task itself")
     actor: str
     cause: str
     reason: str
@@ -87,94 +80,86 @@ class Task(BaseModel):
     dry_run: bool = False
 
 
-class Tasks(BaseModel):
-    """Tasks in the order of their requests; of those that are over, the latest."""
+class TasksBody(BaseModel):
+    """Running tasks and the latest finished ones, in the order of their requests."""
 
     model_config = example({"tasks": [EXAMPLE]})
 
-    tasks: list[Task]
+    tasks: list[TaskBody]
 
 
 class TaskChange(BaseModel):
-    """What is to change of a task."""
+    """A change of a task."""
 
     model_config = example({"throttle_bytes_per_s": 20_000_000})
 
-    throttle_bytes_per_s: Rate | None = Field(description="null lifts the throttle")
+    throttle_bytes_per_s: Rate | None = Field(description="null removes the throttle")
 
 
 class TaskAdministration(Protocol):
     """What a controller answers about tasks."""
 
-    def tasks(self) -> Tasks:
+    def tasks(self) -> TasksBody:
         """Return all tasks."""
 
-    def task(self, task_id: str) -> Task:
+    def task(self, task_id: str) -> TaskBody:
         """Return one task."""
 
-    async def change_task(self, task_id: str, change: TaskChange) -> Task:
+    async def change_task(self, task_id: str, change: TaskChange) -> TaskBody:
         """Change a task's throttle."""
 
-    async def cancel_task(self, task_id: str) -> Task:
-        """Send back what a task has moved, and begin nothing more of it."""
+    async def cancel_task(self, task_id: str) -> TaskBody:
+        """Cancel a task: revert unfinished moves, and start no more of them."""
 
 
-Answering = Annotated[TaskAdministration, Depends(answering_administration)]
-_CHANGE_ERRORS = error_responses(
-    NoController, NotFound, TaskIsOver, StoreOutcomeUnknown, ConnectionLost
-)
+Controller = Annotated[TaskAdministration, Depends(get_administration)]
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes."""
-    _add_reading(router)
-    _add_changing(router)
+    """Add the routes of tasks."""
 
-
-def _add_reading(router: APIRouter) -> None:
-    @router.get("/tasks", tags=[TAG], summary="All tasks", responses=error_responses(NoController))
-    async def list_tasks(answering: Answering) -> Tasks:
-        """List the tasks that are under way, and the latest of those that are over."""
-        return answering.tasks()
+    @router.get("/tasks", tags=[TAG], summary="List tasks", responses=read_errors())
+    async def list_tasks(controller: Controller) -> TasksBody:
+        """List the running tasks and the latest finished ones."""
+        return controller.tasks()
 
     @router.get(
         "/tasks/{task_id}",
         tags=[TAG],
-        summary="One task",
-        responses=error_responses(NoController, NotFound),
+        summary="Get a task",
+        responses=read_errors(NotFound),
     )
-    async def read_task(answering: Answering, task_id: TaskId) -> Task:
-        """Read how far a task is: partitions, bytes, rate, and when it should be over."""
-        return answering.task(task_id)
+    async def read_task(controller: Controller, task_id: TaskId) -> TaskBody:
+        """Return the progress of a task: partitions, bytes, rate, and estimated time left."""
+        return controller.task(task_id)
 
-
-def _add_changing(router: APIRouter) -> None:
     @router.patch(
         "/tasks/{task_id}",
         tags=[TAG],
         summary="Change a task's throttle",
-        responses=_CHANGE_ERRORS,
+        responses=write_errors(NotFound, TaskIsOver),
     )
-    async def change_task(answering: Answering, task_id: TaskId, body: TaskChange) -> Task:
-        """Set or lift the throttle while the task runs.
+    async def change_task(controller: Controller, task_id: TaskId, body: TaskChange) -> TaskBody:
+        """Set or remove the throttle of a running task.
 
-        Each broker hears of it with the answer to its next heartbeat. Where several
-        tasks run, the lowest throttle holds for all. It goes with the task, however that
-        ends, and whichever controller then rules.
+        Each broker receives it with the response to its next heartbeat. If several tasks
+        run, the lowest throttle applies to all of them. The throttle ends with the task,
+        also after a controller failover.
         """
-        return await answering.change_task(task_id, body)
+        return await controller.change_task(task_id, body)
 
     @router.delete(
         "/tasks/{task_id}",
         tags=[TAG],
         summary="Cancel a task",
         status_code=202,
-        response_description="Durable: what is half-way goes back, nothing more begins",
-        responses=_CHANGE_ERRORS,
+        response_description="Accepted, and durable: unfinished moves are reverted",
+        responses=write_errors(NotFound, TaskIsOver),
     )
-    async def cancel_task(answering: Answering, task_id: TaskId) -> Task:
-        """Cancel what is left of a task.
+    async def cancel_task(controller: Controller, task_id: TaskId) -> TaskBody:
+        """Cancel the rest of a task.
 
-        Partitions on their way go back to their start lists; those that have arrived stay.
+        Partitions that are being reassigned revert to their start replicas; those that have
+        reached their targets keep them.
         """
-        return await answering.cancel_task(task_id)
+        return await controller.cancel_task(task_id)

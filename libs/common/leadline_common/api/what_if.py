@@ -1,4 +1,4 @@
-"""What-if: the functions that a controller decides with, asked without any effect."""
+"""What-if: simulations of the controller's decisions, from the request alone."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Annotated, Protocol
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
-from leadline_client.errors import ConnectionLost, NoController, PolicyViolation
+from leadline_client.errors import ConnectionLost, PolicyViolation
 from leadline_common.api.models import BrokerId, Replicas, example
-from leadline_common.api.routes import answering_administration
+from leadline_common.api.routes import get_administration, read_errors
 from leadline_common.elections import ElectionKind, ElectionReason
-from leadline_common.http.errors import error_responses, read_only
+from leadline_common.http.errors import read_only
 from leadline_common.reassignments import ReassignmentAlgorithm
 
 TAG = "what-if"
 TAGS = (
     {
         "name": TAG,
-        "description": "The functions that a controller decides with, without any effect.",
+        "description": "Simulations of the controller's decisions, which change nothing.",
     },
 )
 MAX_BATCH = 500
-"""How many partitions one question may be about: it is answered within the event loop."""
+"""Maximum partitions of one request, because it is answered within the event loop."""
 MAX_REPLICAS = 50
 
 Movements = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
@@ -31,7 +31,7 @@ ReplicaList = Annotated[Replicas, Field(min_length=1, max_length=MAX_REPLICAS)]
 
 
 class WhatIfElection(BaseModel):
-    """A partition, and what happens to it."""
+    """An election to simulate."""
 
     model_config = example(
         {
@@ -48,18 +48,19 @@ class WhatIfElection(BaseModel):
     assignment: Replicas = Field(min_length=1, description="In order of preference")
     isr: Replicas = Field(default_factory=list)
     live: Replicas
-    unclean: bool = Field(default=False, description="May a replica outside the ISR lead?")
+    unclean: bool = Field(default=False, description="Allow a leader from outside the ISR")
     shutting_down: Replicas = Field(default_factory=list)
     eligible: Replicas = Field(
-        default_factory=list, description="Preferred among replicas outside the ISR"
+        default_factory=list,
+        description="Replicas that an unclean election prefers among those outside the ISR",
     )
     leader: Leader = Field(
-        default=-1, description="The present leader; it stays where nothing needs to change"
+        default=-1, description="The current leader, which stays unless it has to change"
     )
 
 
 class WhatIfElected(BaseModel):
-    """What the election would decide; `leader` -1 where nobody may lead."""
+    """The result of the election; `leader` is -1 if no replica may lead."""
 
     model_config = example({"leader": 2, "isr": [2], "reason": "isr"})
 
@@ -69,7 +70,7 @@ class WhatIfElected(BaseModel):
 
 
 class WhatIfBroker(BaseModel):
-    """A broker to place replicas on."""
+    """A broker on which replicas can be placed."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -78,7 +79,7 @@ class WhatIfBroker(BaseModel):
 
 
 class WhatIfPlacement(BaseModel):
-    """Partitions to place, with the start that a service would draw by chance."""
+    """A placement to simulate, with the start indexes that a controller draws at random."""
 
     model_config = example(
         {
@@ -95,13 +96,13 @@ class WhatIfPlacement(BaseModel):
     replication_factor: Annotated[int, Field(ge=1, le=32_767)]
     start_index: Annotated[int, Field(ge=0)] = 0
     shift: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Distance of the second replicas; start_index where left out"
+        default=None, description="Shift of the second replicas; `start_index` by default"
     )
     start_partition: Annotated[int, Field(ge=0)] = 0
 
 
 class WhatIfPlaced(BaseModel):
-    """Where the replicas would be, preferred leader first."""
+    """The placed replicas by partition, preferred leader first."""
 
     model_config = example({"assignment": {"0": [0, 1], "1": [1, 2], "2": [2, 0]}})
 
@@ -109,43 +110,43 @@ class WhatIfPlaced(BaseModel):
 
 
 class MovementLimits(BaseModel):
-    """`reassignment.max.concurrent.….movements`; what is left out has no limit."""
+    """`reassignment.max.concurrent.….movements`; null for no limit."""
 
     model_config = ConfigDict(extra="forbid")
 
-    replica_movements: Movements | None = Field(default=None, description="Per partition and step")
+    replica_movements: Movements | None = Field(
+        default=None, description="Maximum moving replicas per partition and step"
+    )
     partition_movements: Movements | None = Field(
-        default=None, description="Partitions with a step under way"
+        default=None, description="Maximum partitions with a running step"
     )
     leader_movements: Movements | None = Field(
-        default=None, description="Those of them whose step moves the leader"
+        default=None, description="Maximum partitions whose running step moves the leader"
     )
 
 
 class PartitionCircumstances(BaseModel):
-    """What a reassignment depends on beside its start and target."""
+    """The state on which a reassignment depends besides its start and target."""
 
     model_config = ConfigDict(extra="forbid")
 
     min_insync_replicas: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        default=None, description="1 where it is given nowhere"
+        default=None, description="1 by default"
     )
     online: Replicas | None = Field(
-        default=None, description="The live brokers; everybody, where it is given nowhere"
+        default=None, description="The live brokers; all brokers by default"
     )
     algorithm: ReassignmentAlgorithm | None = Field(
-        default=None, description="`incremental` where it is given nowhere"
+        default=None, description="`incremental` by default"
     )
-    isr: Replicas | None = Field(
-        default=None, description="The live members of `start`, where it is left out"
-    )
+    isr: Replicas | None = Field(default=None, description="The live members of `start` by default")
     leader: Leader | None = Field(
-        default=None, description="The first live in-sync replica, where it is left out"
+        default=None, description="The first live in-sync replica by default"
     )
 
 
 class WhatIfPartition(PartitionCircumstances):
-    """One partition of many; what it leaves out is as the question has it for all."""
+    """One partition of a batch; what it leaves out is taken from the request as a whole."""
 
     topic: Annotated[str, Field(min_length=1, max_length=249)]
     partition: Annotated[int, Field(ge=0, strict=True)]
@@ -154,7 +155,7 @@ class WhatIfPartition(PartitionCircumstances):
 
 
 class WhatIfReassignment(PartitionCircumstances):
-    """One partition (`start` and `target`), or many that share the limits (`batch`)."""
+    """A reassignment to simulate: one partition (`start` and `target`), or several (`batch`)."""
 
     model_config = example(
         {
@@ -174,7 +175,7 @@ class WhatIfReassignment(PartitionCircumstances):
 
 
 class WhatIfStep(BaseModel):
-    """One step as it ends; `leader` -1 where nobody may lead."""
+    """The state at the end of one step; `leader` is -1 if no replica may lead."""
 
     assignment: list[int]
     added: list[int]
@@ -190,7 +191,7 @@ class WhatIfBatchStep(WhatIfStep):
 
 
 class WhatIfWaiting(BaseModel):
-    """A partition that does not get to its target, and the brokers that it waits for."""
+    """A partition that cannot reach its target, and the brokers for which it waits."""
 
     topic: str
     partition: int
@@ -198,10 +199,10 @@ class WhatIfWaiting(BaseModel):
 
 
 class WhatIfReassigned(BaseModel):
-    """The steps of one partition, or the batches of many, if nothing came between.
+    """The steps of one partition, or the batches of several, if nothing else changes.
 
-    Of a batch each step begins when all steps of the batch before have ended; in a
-    running cluster a place is free as soon as one step has.
+    A batch starts when all steps of the previous batch have ended. In a running cluster the
+    next step starts as soon as any step has ended.
     """
 
     model_config = example(
@@ -216,79 +217,75 @@ class WhatIfReassigned(BaseModel):
         }
     )
 
-    steps: list[WhatIfStep] | None = Field(default=None, description="Of one partition, in order")
+    steps: list[WhatIfStep] | None = Field(
+        default=None, description="For one partition: its steps, in order"
+    )
     batches: list[list[WhatIfBatchStep]] | None = Field(
-        default=None, description="Of many: which steps run together, in order"
+        default=None, description="For several partitions: the steps of each batch, in order"
     )
     waiting_for: list[int] = Field(
         description="The brokers without which a target cannot be reached"
     )
     waiting: list[WhatIfWaiting] | None = Field(
-        default=None, description="Of many: the partitions that do not reach their targets"
+        default=None, description="For several partitions: those that cannot reach their targets"
     )
 
 
 class WhatIfAdministration(Protocol):
-    """What a controller decides from a question alone; nothing is read or changed."""
+    """What a controller decides from the request alone, without reading or changing anything."""
 
     def what_if_election(self, question: WhatIfElection) -> WhatIfElected:
-        """Decide an election."""
+        """Simulate an election."""
 
     def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
-        """Place replicas."""
+        """Simulate a placement of replicas."""
 
     def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
-        """Calculate the steps of a reassignment, or the batches of many."""
+        """Simulate the steps of a reassignment, or the batches of several."""
 
 
-Answering = Annotated[WhatIfAdministration, Depends(answering_administration)]
+Controller = Annotated[WhatIfAdministration, Depends(get_administration)]
 
 
 def add_routes(router: APIRouter) -> None:
-    """Add the routes of this area."""
-    _add_elections(router)
-    _add_reassignment(router)
+    """Add the routes of the simulations."""
 
-
-def _add_elections(router: APIRouter) -> None:
     @router.post(
         "/what-if/election",
         tags=[TAG],
-        summary="Who would lead?",
-        responses=error_responses(NoController, ConnectionLost),
+        summary="Simulate an election",
+        responses=read_errors(ConnectionLost),
     )
     @read_only
-    async def what_if_election(answering: Answering, body: WhatIfElection) -> WhatIfElected:
-        """Decide an election from the request alone; nothing is read or changed."""
-        return answering.what_if_election(body)
+    async def what_if_election(controller: Controller, body: WhatIfElection) -> WhatIfElected:
+        """Simulate an election from the request alone, without reading or changing anything."""
+        return controller.what_if_election(body)
 
     @router.post(
         "/what-if/placement",
         tags=[TAG],
-        summary="Where would replicas be placed?",
-        responses=error_responses(PolicyViolation, NoController, ConnectionLost),
+        summary="Simulate a placement",
+        responses=read_errors(PolicyViolation, ConnectionLost),
     )
     @read_only
-    async def what_if_placement(answering: Answering, body: WhatIfPlacement) -> WhatIfPlaced:
-        """Place replicas from the request alone: Kafka's rack-aware round robin."""
-        return answering.what_if_placement(body)
+    async def what_if_placement(controller: Controller, body: WhatIfPlacement) -> WhatIfPlaced:
+        """Simulate Kafka's rack-aware round robin placement, from the request alone."""
+        return controller.what_if_placement(body)
 
-
-def _add_reassignment(router: APIRouter) -> None:
     @router.post(
         "/what-if/reassignment",
         tags=[TAG],
-        summary="Which steps would a reassignment take?",
-        responses=error_responses(NoController, ConnectionLost),
+        summary="Simulate a reassignment",
+        responses=read_errors(ConnectionLost),
         response_model_exclude_none=True,
     )
     @read_only
     async def what_if_reassignment(
-        answering: Answering, body: WhatIfReassignment
+        controller: Controller, body: WhatIfReassignment
     ) -> WhatIfReassigned:
-        """Calculate the steps of one partition, or the batches of many, from the request alone.
+        """Simulate the steps of one partition, or the batches of several.
 
-        Replicas that a step adds get in sync; whoever is not online never does. Where a
-        target cannot be reached, the answer names the brokers that it would wait for.
+        Added replicas join the ISR if their brokers are online. If a target cannot be
+        reached, the response names the brokers for which the reassignment would wait.
         """
-        return answering.what_if_reassignment(body)
+        return controller.what_if_reassignment(body)

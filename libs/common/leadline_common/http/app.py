@@ -1,7 +1,7 @@
-"""The application that every service starts from, in the house style.
+"""The application that every service starts from.
 
-It brings the error bodies, cause ids, body limits, request metrics, health,
-the documentation pages, and a document of all routes in OpenAPI 3.1.
+It provides Leadline's error format, cause ids, body limits, request metrics, health routes,
+the documentation pages, and the OpenAPI 3.1 document of all routes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Scope
 
 from leadline_common.http import errors
 from leadline_common.http.docs import add_docs
-from leadline_common.http.document import add_any_other_error, in_house_style
+from leadline_common.http.document import apply_error_format, share_error_responses
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
-from leadline_common.http.middleware import Edge
+from leadline_common.http.middleware import RequestMiddleware
 from leadline_common.http.operation import INTERNAL, Operation, add_operation
 from leadline_common.metrics import Metrics
 
@@ -34,8 +34,7 @@ Lifespan = Callable[["ServiceApp"], AbstractAsyncContextManager[None]]
 class ServiceApp(FastAPI):
     """A FastAPI application that also documents routes which FastAPI does not parse.
 
-    `metrics` are the service's own; `forwarder` passes requests on to another
-    service.
+    `metrics` are the service's own; `forwarder` forwards requests to another service.
     """
 
     metrics: Metrics
@@ -51,17 +50,17 @@ class ServiceApp(FastAPI):
     def add_asgi_route(self, operation: Operation, endpoint: ASGIApp) -> None:
         """Serve `operation` by a plain ASGI endpoint, and document it.
 
-        The endpoint is spared the framework's parsing, but not its error
-        handling. It must be a callable object, not a function: the framework
-        takes a function to expect a parsed request.
+        The framework handles the endpoint's errors, but does not parse its requests. The
+        endpoint must be a callable object, not a function: the framework would call a
+        function with a parsed request.
         """
-        # Before the framework's own: these are the busy ones, and routes are tried in order.
+        # First, because routes are tried in order and these are the busy ones.
         route = Route(operation.path, endpoint, methods=[operation.method])
         self.router.routes.insert(0, route)
         self.document(operation)
 
     def document(self, operation: Operation) -> None:
-        """Document a route that was added by other means."""
+        """Document a route that was added elsewhere."""
         self._operations.append(operation)
         self._parsed = None
 
@@ -70,16 +69,16 @@ class ServiceApp(FastAPI):
         parsed = super().openapi()
         if self._parsed is not parsed:
             document = deepcopy(parsed)
-            in_house_style(document)
+            apply_error_format(document)
             for operation in self._operations:
                 add_operation(document, operation)
-            add_any_other_error(document)
+            share_error_responses(document)
             document["paths"] = dict(sorted(document["paths"].items()))
             self._parsed, self._document = parsed, document
         return self._document
 
     def route_of(self, scope: Scope) -> str:
-        """Return the path template that served a request, for metrics."""
+        """Return the path template of the route that served a request, for metrics."""
         endpoint = scope.get("endpoint")
         if endpoint is None:
             return _UNMATCHED
@@ -105,12 +104,11 @@ def create_app(
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     lifespan: Lifespan | None = None,
 ) -> ServiceApp:
-    """Return an application without routes of its own yet.
+    """Return an application with health, metrics and documentation routes; does no IO.
 
-    `checks` say whether the service is ready (see `leadline_common.http.health`);
-    `tags` group the operations in the documentation ({"name", "description"});
-    `max_body_bytes` bounds request bodies unless a route says otherwise
-    (`limit_body`). Building it does no IO.
+    `checks` decide whether the service is ready (see `leadline_common.http.health`).
+    `tags` ({"name", "description"}) group the operations in the documentation.
+    `max_body_bytes` limits request bodies, unless a route sets its own limit (`limit_body`).
     """
     app = ServiceApp(
         title=title,
@@ -127,7 +125,7 @@ def create_app(
     app.metrics = metrics or Metrics()
     app.forwarder = Forwarder()
     app.add_middleware(
-        Edge, metrics=app.metrics, max_body_bytes=max_body_bytes, route_of=app.route_of
+        RequestMiddleware, metrics=app.metrics, max_body_bytes=max_body_bytes, route_of=app.route_of
     )
     app.include_router(health_routes(checks, app.metrics))
     add_docs(app)
@@ -136,7 +134,7 @@ def create_app(
 
 _TAGS = (
     {"name": OPERATIONS, "description": "Health, readiness and metrics of this process."},
-    {"name": INTERNAL, "description": "What services say to one another; not for clients."},
+    {"name": INTERNAL, "description": "Requests between services; not for clients."},
 )
 
 

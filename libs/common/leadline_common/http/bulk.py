@@ -1,7 +1,7 @@
 """Bulk RPC between services: msgspec structs through thin ASGI endpoints.
 
-A request of ten thousand partitions is decoded and checked in milliseconds this
-way, twenty times faster than through models; it shows in OpenAPI like the rest.
+msgspec decodes and validates a request of ten thousand partitions in milliseconds, twenty
+times faster than pydantic models. OpenAPI documents these routes like all others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Encoding = Literal["json", "msgpack"]
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 Handler = Callable[..., Awaitable[ResponseT | bytes]]
-"""Does the work: gets the request, and parameters of the path by name; may answer encoded bytes."""
+"""Handles a request, with path parameters by name; returns a struct or encoded bytes."""
 
 DEFAULT_MAX_BULK_BYTES = 64 * 1024 * 1024
 
@@ -47,11 +47,11 @@ def bulk_route(
     response_example: ResponseT | None = None,
     changes_nothing: bool = False,
 ) -> None:
-    """Serve POST `path`: decode a `request_type`, await `handler`, encode its answer.
+    """Serve POST `path`: decode a `request_type`, await `handler`, encode its result.
 
-    Raises nothing itself; a body that does not decode is answered 400 / 40050
-    and reaches no handler. `name` is the operation id in OpenAPI. Where it
-    `changes_nothing`, a fault is a refusal.
+    A body that does not decode is answered with 400 / 40050 and does not reach the handler.
+    `name` is the operation id in OpenAPI. With `changes_nothing`, an internal error has the
+    outcome `refused` instead of `unknown`.
     """
     media_type = JSON if encoding == "json" else MSGPACK
     operation = Operation(
@@ -99,8 +99,8 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
         await send_body(send, body, self._media_type)
 
     def _check_media_type(self, scope: Scope) -> None:
-        # Also a missing one is refused: with any, a browser asks the server before it lets a
-        # foreign page send such a request, and is told no.
+        # A missing content type is refused, too. With these types a browser sends a preflight
+        # request before a page of another origin can use the route, and the server refuses it.
         stated = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
         if stated.partition(b";")[0].strip().lower() != self._media_type:
             raise UnsupportedFormat(f"the body must be {self._media_type.decode()}")
@@ -109,9 +109,9 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
         try:
             return self._decode(body)
         except msgspec.DecodeError as problem:
-            # The message ends in a path such as `$.topics[0]`: that is the field.
-            message, _, place = str(problem).partition(" - at `$")
-            field = "body" + place.rstrip("`").replace("[", ".").replace("]", "")
+            # The message ends in the path of the field, such as `$.topics[0]`.
+            message, _, path = str(problem).partition(" - at `$")
+            field = "body" + path.rstrip("`").replace("[", ".").replace("]", "")
             problems = [{"field": field, "message": message}]
             raise InvalidRequest(f"{field}: {message}", fields=problems) from None
         except RecursionError:
@@ -119,7 +119,7 @@ class _BulkEndpoint(Generic[RequestT, ResponseT]):
 
 
 async def read_body(receive: Receive) -> bytes:
-    """Return the whole body of a request; raises HTTPException 413 past its limit."""
+    """Return the whole body of a request; raises HTTPException 413 above its limit."""
     message: Message = await receive()
     if not message.get("more_body"):
         return bytes(message.get("body", b""))
@@ -137,7 +137,7 @@ async def send_body(
     headers: Sequence[tuple[bytes, bytes]] = (),
     status: int = 200,
 ) -> None:
-    """Answer with a body that is ready as it is."""
+    """Send a response with an encoded body."""
     length = (b"content-length", str(len(body)).encode())
     head = [(b"content-type", media_type), length, *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})

@@ -1,25 +1,31 @@
-"""Documents that many ask for and that seldom change: strong ETags, 304, compression."""
+"""Documents that change rarely and are read often: strong ETags, 304, compression.
+
+The headers are parsed here, because werkzeug's parser also accepts unquoted ETags, which must
+not match, and Starlette compares ETags for static files only.
+"""
 
 from __future__ import annotations
 
 import gzip
+import re
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from leadline_common.rpc import JSON
 
-_WORTH_COMPRESSING = 1024
-# The fastest: 10,000 partitions take 1.3 ms; higher levels cost more than they save.
+_MIN_COMPRESSED_BYTES = 1024
+# The fastest level: 10,000 partitions take 1.3 ms, and higher levels cost more than they save.
 _LEVEL = 1
+_QUALITY_ZERO = re.compile(r"q=0(\.0{0,3})?", re.IGNORECASE)
 
 
 class Document:
     """A prebuilt JSON document of one version.
 
-    `version` must differ whenever the bytes differ; it makes the strong ETag.
-    The compressed form is made at the first request for it, and has an ETag of
-    its own, as it is another sequence of bytes.
+    `version` must differ whenever the bytes differ: it is the strong ETag. The compressed
+    form is built at the first request for it and has an ETag of its own, because its bytes
+    are different.
     """
 
     __slots__ = ("_gzipped", "body", "version")
@@ -30,8 +36,8 @@ class Document:
         self._gzipped: bytes | None = None
 
     def answer(self, request: Request) -> Response:
-        """Answer the document: 304 where the caller has it, compressed where accepted."""
-        compressed = len(self.body) >= _WORTH_COMPRESSING and accepts_gzip(request)
+        """Return the document, compressed if the caller accepts that, or 304 if it is known."""
+        compressed = len(self.body) >= _MIN_COMPRESSED_BYTES and accepts_gzip(request)
         headers = {"ETag": self.etag(compressed=compressed), "Vary": "Accept-Encoding"}
         if self._is_known(request):
             return Response(status_code=304, headers=headers)
@@ -47,7 +53,7 @@ class Document:
         return f'"{self.version}-gzip"' if compressed else f'"{self.version}"'
 
     def _is_known(self, request: Request) -> bool:
-        # Either form will do: who has the compressed bytes of this version has the document.
+        # Either form proves that the caller has this version of the document.
         known = {self.etag(), self.etag(compressed=True)}
         for stated in request.headers.get("if-none-match", "").split(","):
             if stated.strip() == "*" or stated.strip().removeprefix("W/") in known:
@@ -56,9 +62,10 @@ class Document:
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Tell whether the caller takes compressed answers."""
+    """Return whether the caller accepts gzip; `gzip` takes precedence over `*` (RFC 9110)."""
+    accepted = {}
     for offered in request.headers.get("accept-encoding", "").split(","):
-        coding, _, parameters = offered.strip().partition(";")
-        if coding.strip().lower() in ("gzip", "*"):
-            return parameters.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
-    return False
+        coding, _, parameters = offered.partition(";")
+        quality = parameters.replace(" ", "")
+        accepted[coding.strip().lower()] = not _QUALITY_ZERO.fullmatch(quality)
+    return accepted.get("gzip", accepted.get("*", False))

@@ -1,9 +1,8 @@
-"""Swagger UI at /docs (and from /) and ReDoc at /redoc, with every asset served from here.
+"""Swagger UI at /docs and ReDoc at /redoc, with all assets served by the service itself.
 
-The assets come with the package fastapi-offline (Swagger UI 5, which OpenAPI
-3.1 needs, and ReDoc). ReDoc's script names one image on a CDN, which is replaced
-as it is served. The pages also carry a content security policy that forbids any
-other origin, so that nothing is ever fetched from elsewhere.
+The assets come with the package fastapi-offline (Swagger UI 5, which OpenAPI 3.1 needs, and
+ReDoc). ReDoc's script refers to one image on a CDN, which is replaced when the script is
+served. The pages have a content security policy that forbids any other origin.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _POLICY = (
 )
 
 _SWAGGER = {
-    "validatorUrl": None,  # It would send the document to a server elsewhere.
+    "validatorUrl": None,  # The default sends the document to another server.
     "displayRequestDuration": True,
-    "defaultModelsExpandDepth": 0,  # The list of schemas is longer than all operations: fold it.
+    "defaultModelsExpandDepth": 0,  # Folded, because it is longer than the list of operations.
 }
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add both pages and their assets to an application; its address alone leads to the first."""
+    """Add both pages and their assets to an application; / redirects to Swagger UI."""
 
     async def swagger(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
@@ -65,11 +64,11 @@ def add_docs(app: FastAPI) -> None:
         page.headers["Content-Security-Policy"] = _POLICY
         return page
 
-    async def front_door(request: Request) -> Response:
+    async def redirect(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
         return RedirectResponse(f"{root}/docs")
 
-    app.add_route("/", front_door, include_in_schema=False)
+    app.add_route("/", redirect, include_in_schema=False)
     app.add_route("/docs", swagger, include_in_schema=False)
     app.add_route("/redoc", redoc, include_in_schema=False)
     app.add_route(_REDOC_SCRIPT, _redoc_script, include_in_schema=False)
@@ -83,6 +82,6 @@ async def _redoc_script(request: Request) -> Response:
 
 @cache
 def _redoc_code() -> bytes:
-    # Read at the first request only: few processes are ever asked.
+    # Read at the first request, because most processes never serve the page.
     code = (_ASSETS / "redoc.standalone.js").read_bytes()
     return code.replace(_REMOTE_LOGO, f"{ASSETS_PATH}/favicon.png".encode())

@@ -1,78 +1,119 @@
-"""The OpenAPI document that the framework writes, put into the house style.
+"""The OpenAPI document: from what the framework writes to what Leadline publishes.
 
-Refusals have the house body, and parameters show as a person would fill them in.
+Errors have Leadline's format, each error response and its examples appear once among the
+components, and parameters show an example that a reader can send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from copy import deepcopy
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from leadline_client.errors import BodyTooLarge, InvalidRequest, UnsupportedFormat
-from leadline_common.http.errors import ErrorBody, error_responses
+from leadline_common.http.errors import (
+    ERROR_SCHEMA,
+    ErrorBody,
+    error_responses,
+    merge_error_responses,
+)
 
-ERROR_SCHEMA: Final = {"$ref": "#/components/schemas/ErrorBody"}
-_REFUSALS = (InvalidRequest,)
-_BODY_REFUSALS = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
+SCHEMA_REF: Final = "#/components/schemas/{model}"
+_INVALID = (InvalidRequest,)
+_INVALID_BODY = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
 _NULL = {"type": "null"}
+_OTHER_ERROR = "OtherError"
+_JSON = "application/json"
 
 
-def in_house_style(document: dict[str, Any]) -> None:
-    """Change a document of the framework's own routes, in place."""
+def apply_error_format(document: dict[str, Any]) -> None:
+    """Document Leadline's errors where the framework documents its own, in place."""
     for operation in _operations_of(document):
-        _refuse_as_the_house_does(operation)
+        _replace_validation_errors(operation)
         for parameter in operation.get("parameters", []):
-            _show_as_filled_in(parameter)
+            _simplify_parameter(parameter)
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    definitions = ErrorBody.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(definitions.pop("$defs"))
-    schemas["ErrorBody"] = definitions
+    error_body = ErrorBody.model_json_schema(ref_template=SCHEMA_REF)
+    schemas.update(error_body.pop("$defs"))
+    schemas["ErrorBody"] = error_body
 
 
-def add_any_other_error(document: dict[str, Any]) -> None:
-    """Say of every operation that whatever else fails has the house body too."""
-    other = {
-        "description": "Any other error of the table",
-        "content": {"application/json": {"schema": ERROR_SCHEMA}},
-    }
+def share_error_responses(document: dict[str, Any]) -> None:
+    """Move each error response and example to the components, and refer to them, in place.
+
+    Every operation also gets a `default` response, for all errors that it does not list.
+
+    Raises:
+        ValueError: two examples or two responses of one name differ.
+
+    """
     for operation in _operations_of(document):
-        operation["responses"].setdefault("default", deepcopy(other))
+        responses = operation["responses"]
+        responses.setdefault("default", _other_error())
+        for status, response in responses.items():
+            if response.get("content", {}).get(_JSON, {}).get("schema") == ERROR_SCHEMA:
+                responses[status] = _shared_response(document, response)
 
 
-def _refuse_as_the_house_does(operation: dict[str, Any]) -> None:
-    """Put the house's refusals where the framework documents its own."""
-    answers = operation["responses"]
-    unprocessable = answers.pop("422", None)
+def add_components(document: dict[str, Any], kind: str, found: Mapping[str, Any]) -> None:
+    """Add components of one kind, such as `schemas`, sorted by name.
+
+    Raises:
+        ValueError: the document has another component of the same name.
+
+    """
+    components = document.setdefault("components", {})
+    known = components.setdefault(kind, {})
+    for name, component in found.items():
+        if known.setdefault(name, component) != component:
+            raise ValueError(f"two {kind} are named {name}")
+    components[kind] = dict(sorted(known.items()))
+
+
+def _shared_response(document: dict[str, Any], response: dict[str, Any]) -> dict[str, str]:
+    content = response["content"][_JSON]
+    # By code, so that operations which list the same errors in another order share a response.
+    examples = dict(
+        sorted(
+            content.get("examples", {}).items(),
+            key=lambda example: (example[1]["value"]["error_code"], example[0]),
+        )
+    )
+    add_components(document, "examples", examples)
+    body: dict[str, Any] = {"schema": ERROR_SCHEMA}
+    if examples:
+        body["examples"] = {name: {"$ref": f"#/components/examples/{name}"} for name in examples}
+    description = ", ".join(examples) or response["description"]
+    shared = {**response, "description": description, "content": {_JSON: body}}
+    name = "Or".join(examples) or _OTHER_ERROR
+    add_components(document, "responses", {name: shared})
+    return {"$ref": f"#/components/responses/{name}"}
+
+
+def _other_error() -> dict[str, Any]:
+    content = {_JSON: {"schema": ERROR_SCHEMA}}
+    return {"description": "Any other error; see the table of error codes", "content": content}
+
+
+def _replace_validation_errors(operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    unprocessable = responses.pop("422", None)
     if unprocessable is None:
         return
-    if "examples" in unprocessable["content"]["application/json"]:  # the house has stated it
-        answers["422"] = unprocessable
-    refusals = _BODY_REFUSALS if "requestBody" in operation else _REFUSALS
-    for status, refused in error_responses(*refusals).items():
-        del refused["model"]
-        refused["content"]["application/json"]["schema"] = ERROR_SCHEMA
-        answers[str(status)] = _joined(refused, answers.get(str(status)))
-    operation["responses"] = dict(sorted(answers.items()))
+    if "examples" in unprocessable["content"][_JSON]:  # Leadline's own, not the framework's
+        responses["422"] = unprocessable
+    errors = _INVALID_BODY if "requestBody" in operation else _INVALID
+    invalid = {str(status): found for status, found in error_responses(*errors).items()}
+    merge_error_responses(responses, invalid)
+    operation["responses"] = dict(sorted(responses.items()))
 
 
-def _joined(answer: dict[str, Any], stated: dict[str, Any] | None) -> dict[str, Any]:
-    """Return one answer with the examples of both; the stated ones come first."""
-    if stated is None:
-        return answer
-    shown = stated["content"]["application/json"].get("examples", {})
-    examples = shown | answer["content"]["application/json"]["examples"]
-    content = {"application/json": {"schema": ERROR_SCHEMA, "examples": examples}}
-    return {**stated, "description": ", ".join(examples), "content": content}
+def _simplify_parameter(parameter: dict[str, Any]) -> None:
+    """Give a required parameter an example, and an optional one a type without null.
 
-
-def _show_as_filled_in(parameter: dict[str, Any]) -> None:
-    """Offer a required parameter's example, and forget that an optional one may be null.
-
-    Swagger UI fills in an example of the parameter, not one of its schema; and
-    nothing in a path or a query can be null: it is left out.
+    Swagger UI fills in the example of a parameter, not one of its schema. A parameter of
+    a path or query cannot be null: it is left out.
     """
     schema = parameter["schema"]
     if parameter.get("required") and "examples" in schema:

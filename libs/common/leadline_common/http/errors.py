@@ -1,16 +1,16 @@
-"""Errors on the wire: every failure of every service has one body and one table of codes.
+"""Leadline's error format: one body and one table of codes for every failure of every service.
 
     {"error_code": 42150, "message": "...", "outcome": "refused", "retriable": true, ...details}
 
-The codes are the error tree of `leadline_client.errors`; this module is the one
-place that turns exceptions into answers.
+The codes come from the error tree of `leadline_client.errors`. Only this module turns
+exceptions into responses.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Literal, TypeVar
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
@@ -37,7 +37,9 @@ from leadline_client.errors import (
 )
 
 RETRY_AFTER_S = 1
-"""What `Retry-After` says on a refusal that is worth repeating."""
+"""The value of `Retry-After` on a retriable 503."""
+
+ERROR_SCHEMA: Final = {"$ref": "#/components/schemas/ErrorBody"}
 
 _BY_STATUS: dict[int, type[LeadlineError]] = {
     400: InvalidRequest,
@@ -51,11 +53,14 @@ _BY_STATUS: dict[int, type[LeadlineError]] = {
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _READ_ONLY = "__leadline_read_only__"
 
+Responses = dict[int | str, dict[str, Any]]
+"""The documented `responses` of a route, by status."""
+
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
 class LeaderBody(BaseModel):
-    """Where the leader is, as far as the refusing server knows; id -1 when there is none."""
+    """The leader that the refusing server knows; its id is -1 if there is none."""
 
     id: int
     url: str
@@ -65,41 +70,44 @@ class LeaderBody(BaseModel):
 class FieldProblem(BaseModel):
     """One field that was refused."""
 
-    field: str = Field(description="Where: `body.`, `query.` or `path.`, then the names on the way")
+    field: str = Field(description="`body.`, `query.` or `path.`, and the path of the field")
     message: str
 
 
 class ErrorBody(BaseModel):
-    """The body of every refusal and failure."""
+    """The body of every error response."""
 
     model_config = ConfigDict(
         extra="allow",
         json_schema_extra={"example": InternalError("internal error").body()},
     )
 
-    error_code: int = Field(description="Stable code; its first three digits are the HTTP status")
+    error_code: int = Field(description="A stable code; its first three digits are the HTTP status")
     message: str
     outcome: Literal["refused", "unknown"] = Field(
-        description="`refused`: nothing was or will be changed. `unknown`: it may have been"
+        description="`refused`: nothing was or will be changed. `unknown`: the change may or may "
+        "not have been made"
     )
-    retriable: bool = Field(description="Whether the same request may succeed a little later")
-    leader: LeaderBody | None = Field(default=None, description="Whom to ask instead")
-    fields: list[FieldProblem] | None = Field(default=None, description="Which fields were refused")
+    retriable: bool = Field(description="True if the same request may succeed later")
+    leader: LeaderBody | None = Field(
+        default=None, description="The leader, which accepts the request"
+    )
+    fields: list[FieldProblem] | None = Field(default=None, description="The refused fields")
 
 
 def read_only(endpoint: Endpoint) -> Endpoint:
-    """Declare that a POST endpoint changes nothing, so that its faults are refusals."""
+    """Declare that a POST endpoint changes nothing: its internal errors are refusals."""
     setattr(endpoint, _READ_ONLY, True)
     return endpoint
 
 
 def is_read_only(endpoint: Callable[..., Any] | None) -> bool:
-    """Tell whether an endpoint was declared to change nothing."""
+    """Return whether an endpoint was declared to change nothing."""
     return getattr(endpoint, _READ_ONLY, False)
 
 
 def error_response(error: LeadlineError, headers: dict[str, str] | None = None) -> Response:
-    """Return the answer that carries an error."""
+    """Return the response for an error."""
     answer = Response(
         json.dumps(error.body(), ensure_ascii=False).encode(),
         status_code=error.status,
@@ -111,27 +119,26 @@ def error_response(error: LeadlineError, headers: dict[str, str] | None = None) 
     return answer
 
 
-def fault(scope: Scope, what: str) -> LeadlineError:
-    """Return the error for a fault of this server, with nothing of its insides.
+def unexpected_error(scope: Scope, message: str) -> LeadlineError:
+    """Return the error for an unexpected failure, without internal details.
 
-    A read has no effect, so its fault is a refusal. A write may have come any
-    distance before the fault: its outcome is unknown, and saying anything else
-    could make a client repeat or drop what was done.
+    A failed read is a refusal, as it has no effect. A failed write may have taken effect, so
+    its outcome is unknown: any other outcome could make a client repeat or drop the change.
     """
     safe = scope["method"] in _SAFE_METHODS or is_read_only(scope.get("endpoint"))
     if safe:
-        return InternalError(what)
-    return StoreOutcomeUnknown(f"{what}; the request may or may not have taken effect")
+        return InternalError(message)
+    return StoreOutcomeUnknown(f"{message}; the request may or may not have taken effect")
 
 
 async def on_leadline_error(request: Request, error: LeadlineError) -> Response:
-    """Answer an error of the tree."""
+    """Return the response for an error of the tree."""
     del request
     return error_response(error)
 
 
 async def on_validation_error(request: Request, error: RequestValidationError) -> Response:
-    """Answer 400 with each refused field, or 415 where the body was not even meant as JSON."""
+    """Return 400 with each refused field, or 415 if the body has another type than JSON."""
     problems = [_problem(problem) for problem in error.errors()]
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type and "json" not in media_type and any(p["field"] == "body" for p in problems):
@@ -143,15 +150,15 @@ async def on_validation_error(request: Request, error: RequestValidationError) -
 
 
 def _problem(problem: dict[str, Any]) -> dict[str, str]:
-    place = problem["loc"]
+    location = problem["loc"]
     if problem["type"] == "json_invalid":
-        place = place[:1]  # The rest is a position in the text, not a field.
-        return {"field": str(place[0]), "message": f"not JSON: {problem['ctx']['error']}"}
-    return {"field": ".".join(str(part) for part in place), "message": problem["msg"]}
+        # The rest of the location is a position in the text, not a field.
+        return {"field": str(location[0]), "message": f"not JSON: {problem['ctx']['error']}"}
+    return {"field": ".".join(map(str, location)), "message": problem["msg"]}
 
 
 async def on_http_exception(request: Request, error: HTTPException) -> Response:
-    """Answer what the framework itself refuses: no such route, wrong method, body too large."""
+    """Return the response for an error of the framework, such as an unknown route or method."""
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = ", ".join(allowed_methods(request))
@@ -163,14 +170,14 @@ async def on_http_exception(request: Request, error: HTTPException) -> Response:
 
 def _message(request: Request, error: HTTPException) -> str:
     if error.status_code == 404:
-        return f"there is no {request.url.path}; see /docs for what there is"
+        return f"there is no {request.url.path}; /docs lists all routes"
     if error.status_code == 405:
-        return f"{request.url.path} does not take {request.method}"
+        return f"{request.url.path} does not support {request.method}"
     return str(error.detail)
 
 
 def allowed_methods(request: Request) -> list[str]:
-    """Return the methods that some route takes at the path of the request."""
+    """Return the methods that the routes at the request's path support."""
     scope = request.scope
     found = []
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
@@ -185,40 +192,52 @@ _DETAILS: dict[type[LeadlineError], dict[str, Any]] = {
     NotLeader: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
     FencedLeaderEpoch: {"leader": LeaderHint(2, "http://127.0.0.1:9092", 5)},
 }
-"""What the examples of some errors carry besides."""
+"""Further members of the examples of some errors."""
 
 
-def error_responses(*errors: type[LeadlineError]) -> dict[int | str, dict[str, Any]]:
+def error_responses(*errors: type[LeadlineError]) -> Responses:
     """Return the `responses` of a route that may answer with these errors.
 
-    Each error shows as an example with its code and its meaning, under its
-    HTTP status.
+    Each error is an example, with its code and its meaning, under its HTTP status.
     """
-    responses: dict[int | str, dict[str, Any]] = {}
+    responses: Responses = {}
     for error in errors:
         status = error("").status
-        entry = responses.setdefault(status, _documented(status))
-        meaning = (error.__doc__ or "").strip().partition("\n")[0].replace("`", "")
-        example = {"summary": meaning, "value": error(meaning, **_DETAILS.get(error, {})).body()}
-        entry["content"]["application/json"]["examples"][error.__name__] = example
-        names = entry["content"]["application/json"]["examples"]
-        entry["description"] = ", ".join(names)
+        merge_error_responses(responses, {status: _documented(error, status)})
     return responses
 
 
-def _documented(status: int) -> dict[str, Any]:
-    headers = {}
-    if status == 503:
-        headers["Retry-After"] = {
-            "description": "Seconds to wait before the same request may succeed",
-            "schema": {"type": "integer"},
-        }
-    return {
-        "model": ErrorBody,
-        "description": "",
-        "content": {"application/json": {"examples": {}}},
-        **({"headers": headers} if headers else {}),
+def merge_error_responses(known: dict[Any, Any], more: Mapping[Any, Any]) -> None:
+    """Add documented errors to the responses of a route, in place.
+
+    Errors of one status become examples of one response.
+    """
+    for status, response in more.items():
+        if status not in known:
+            known[status] = response
+            continue
+        examples = known[status]["content"]["application/json"]["examples"]
+        examples |= response["content"]["application/json"]["examples"]
+        known[status]["description"] = ", ".join(examples)
+
+
+def _documented(error: type[LeadlineError], status: int) -> dict[str, Any]:
+    meaning = (error.__doc__ or "").strip().partition("\n")[0].replace("`", "")
+    example = {"summary": meaning, "value": error(meaning, **_DETAILS.get(error, {})).body()}
+    response: dict[str, Any] = {
+        "description": error.__name__,
+        "content": {
+            "application/json": {"schema": ERROR_SCHEMA, "examples": {error.__name__: example}}
+        },
     }
+    if status == 503:
+        response["headers"] = {
+            "Retry-After": {
+                "description": "Seconds to wait before the same request may succeed",
+                "schema": {"type": "integer"},
+            }
+        }
+    return response
 
 
 HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
@@ -226,4 +245,4 @@ HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, An
     RequestValidationError: on_validation_error,
     HTTPException: on_http_exception,
 }
-"""What turns each kind of exception into an answer; anything else is a fault (`Edge`)."""
+"""The handler of each kind of exception; the request middleware handles all others."""

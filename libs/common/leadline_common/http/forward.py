@@ -1,7 +1,7 @@
-"""Passing a request on to the service that can answer it.
+"""Forwarding requests to the service that can answer them.
 
-A standby controller answers what it knows and forwards the rest to the active
-one, because a redirect would name an address that the caller may not reach.
+Standbys forward to the active service instead of redirecting, because the caller may not be
+able to reach its address.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from leadline_client.errors import ConnectionLost, LeadlineError, NoController
 from leadline_common import cause
 
 FORWARDED = "X-Leadline-Forwarded"
-"""Marks a forwarded request: it is never forwarded again, so requests cannot run in circles."""
+"""Marks a forwarded request, which is never forwarded again: that would allow loops."""
 
 EVENT_STREAM = "text/event-stream"
-"""What is passed on as it comes, instead of whole."""
+"""The media type of responses that are forwarded as a stream."""
 
 _CONNECT_TIMEOUT_S = 2.0
 _HOP_BY_HOP = frozenset(
@@ -41,66 +41,66 @@ _HOP_BY_HOP = frozenset(
     }
 )
 
-_LEFT_TO_THE_CALLER = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""What the HTTP library would add: an answer is compressed for the caller, or not at all."""
+_NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""Headers that aiohttp would add: only those of the caller are forwarded."""
 
 
 class Forwarder:
-    """Forwards requests over one HTTP session, made at the first use.
+    """Forwards requests over one HTTP session, which opens at the first use.
 
-    `whom` is forwarded to, and `unavailable` raised where that is not to be had.
+    `target` names the service in error messages; `unavailable` is raised if it cannot answer.
     """
 
     def __init__(
         self,
-        whom: str = "the active controller",
+        target: str = "the active controller",
         unavailable: type[LeadlineError] = NoController,
     ) -> None:
-        self._whom = whom
+        self._target = target
         self._unavailable = unavailable
         self._session: aiohttp.ClientSession | None = None
 
     async def forward(self, request: Request, target_url: str, *, timeout_s: float) -> Response:
-        """Return the answer of the same request at `target_url` (scheme, host and port).
+        """Send a request to `target_url` (scheme, host and port), and return its response.
 
-        Raises `unavailable` when the request was forwarded before, when the
-        target cannot be reached, or when a read gets no answer; ConnectionLost,
-        an unknown outcome, when a write was sent and no answer came.
+        Raises `unavailable` if the request was forwarded before, if the target cannot be
+        reached, or if a read gets no response. Raises ConnectionLost, an unknown outcome, if
+        a write was sent and got no response.
         """
         if FORWARDED in request.headers:
-            raise self._unavailable(f"{self._whom} is changing")
+            raise self._unavailable(f"{self._target} is changing")
         body = await request.body()
         try:
             answer = await self._started().request(
                 request.method,
-                _target(request, target_url),
-                headers=_onward(request),
+                _url_at(target_url, request),
+                headers=_request_headers(request),
                 data=body or None,
                 allow_redirects=False,
-                middlewares=(_Once(),),
+                middlewares=(_NoRetry(),),
                 timeout=aiohttp.ClientTimeout(sock_read=timeout_s, sock_connect=_CONNECT_TIMEOUT_S),
             )
             if answer.content_type == EVENT_STREAM:
-                return StreamingResponse(_events(answer), answer.status, _backward(answer))
+                return StreamingResponse(_stream(answer), answer.status, _response_headers(answer))
             async with answer:
                 content = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise self._unavailable(f"{self._whom} cannot be reached") from problem
+            raise self._unavailable(f"{self._target} cannot be reached") from problem
         except (aiohttp.ClientError, TimeoutError) as problem:
             if request.method in ("GET", "HEAD"):
-                raise self._unavailable(f"{self._whom} did not answer") from problem
+                raise self._unavailable(f"{self._target} did not answer") from problem
             raise ConnectionLost(
-                f"{self._whom} did not answer; the request may have taken effect"
+                f"{self._target} did not answer; the request may have taken effect"
             ) from problem
-        return Response(content, answer.status, _backward(answer))
+        return Response(content, answer.status, _response_headers(answer))
 
     def _started(self) -> aiohttp.ClientSession:
         if self._session is None:
-            # A fresh connection each time: what dies on a stale one has an unknown outcome.
+            # A new connection each time: a write that fails on a stale one has an unknown outcome.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(force_close=True),
                 auto_decompress=False,
-                skip_auto_headers=_LEFT_TO_THE_CALLER,
+                skip_auto_headers=_NO_AUTO_HEADERS,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
@@ -112,8 +112,8 @@ class Forwarder:
             self._session = None
 
 
-class _Once:
-    """Keeps the HTTP library from repeating a PUT or DELETE whose outcome it does not know."""
+class _NoRetry:
+    """Stops aiohttp from repeating a PUT or DELETE with an unknown outcome."""
 
     def __init__(self) -> None:
         self._sent = False
@@ -127,27 +127,28 @@ class _Once:
         return await handler(request)
 
 
-async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Pass events on as they come, until either side ends."""
+async def _stream(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """Forward events as they arrive, until either side closes."""
     async with answer:
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the reader comes again
+        # A reader reconnects after the end of its stream, whatever ended it.
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
             async for chunk in answer.content.iter_any():
                 yield chunk
 
 
-def _target(request: Request, target_url: str) -> URL:
-    # As it came, byte for byte: decoding and encoding again would not always give the same.
+def _url_at(target_url: str, request: Request) -> URL:
+    # The raw bytes, because decoding and encoding again may change them.
     path = request.scope["raw_path"].decode()
     query = request.scope["query_string"].decode()
     return URL(target_url.rstrip("/") + path + (f"?{query}" if query else ""), encoded=True)
 
 
-def _onward(request: Request) -> list[tuple[str, str]]:
+def _request_headers(request: Request) -> list[tuple[str, str]]:
     dropped = _HOP_BY_HOP | {cause.HEADER.lower()}
     kept = [(name, value) for name, value in request.headers.items() if name not in dropped]
     return [*kept, (cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
 
 
-def _backward(answer: aiohttp.ClientResponse) -> dict[str, str]:
+def _response_headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
     dropped = _HOP_BY_HOP | {cause.HEADER.lower()}
     return {name: value for name, value in answer.headers.items() if name.lower() not in dropped}

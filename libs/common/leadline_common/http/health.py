@@ -1,8 +1,7 @@
-"""Health, readiness with reasons, and metrics: the routes that operators probe.
+"""Liveness, readiness with reasons, and metrics.
 
-`/healthz` says that the process serves requests at all. `/readyz` says whether
-it does its job, and if not, why not: each service brings checks that name what
-is amiss, so that "not ready" never has to be guessed at.
+`/healthz` shows that the process serves requests. `/readyz` shows whether the service works
+and lists the problems that the service's checks find.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
+from leadline_common.http.errors import Responses
 from leadline_common.metrics import CONTENT_TYPE, Metrics
 
 OPERATIONS = "operations"
@@ -23,14 +23,14 @@ OPERATIONS = "operations"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something amiss: `serving` tells whether the service does its job in spite of it."""
+    """A problem of the service; with `serving`, the service works in spite of it."""
 
     reason: str
     serving: bool = False
 
 
 Check = Callable[[], Iterable[Problem]]
-"""Looks at the service, without waiting, and returns what is amiss."""
+"""Returns the problems of the service, without waiting."""
 
 
 class Alive(BaseModel):
@@ -40,7 +40,7 @@ class Alive(BaseModel):
 
 
 class Ready(BaseModel):
-    """Whether the service does its job; `degraded` is ready with something amiss."""
+    """Whether the service works; `degraded` means ready in spite of problems."""
 
     ready: bool
     state: Literal["ready", "degraded", "not_ready"]
@@ -48,7 +48,7 @@ class Ready(BaseModel):
 
 
 def assess(checks: Sequence[Check]) -> Ready:
-    """Return the readiness that follows from what the checks find."""
+    """Return the readiness that follows from the problems of all checks."""
     problems = [problem for check in checks for problem in check()]
     ready = all(problem.serving for problem in problems)
     state: Literal["ready", "degraded", "not_ready"] = "ready" if ready else "not_ready"
@@ -61,40 +61,40 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     """Return the routes `/healthz`, `/readyz` and `/metrics`."""
     router = APIRouter(tags=[OPERATIONS])
 
-    @router.get("/healthz", summary="Is the process alive?", responses=_example({"alive": True}))
+    @router.get("/healthz", summary="Check liveness", responses=_example({"alive": True}))
     async def healthz() -> Alive:
-        """Answer as soon as the process serves requests; says nothing of its work."""
+        """Return 200 once the process serves requests, whether the service is ready or not."""
         return Alive(alive=True)
 
     @router.get(
         "/readyz",
-        summary="Does the service do its job?",
+        summary="Check readiness",
         response_model=Ready,
         responses=_example({"ready": True, "state": "ready", "reasons": []}) | _NOT_READY,
     )
     async def readyz() -> Response:
-        """Answer 200 when ready or degraded and 503 when not, with the reasons."""
+        """Return 200 if the service is ready or degraded, else 503, with the reasons."""
         found = assess(checks)
         return JSONResponse(found.model_dump(), status_code=200 if found.ready else 503)
 
     @router.get(
         "/metrics",
-        summary="Metrics in Prometheus's text format",
+        summary="Get metrics",
         response_class=Response,
         responses={200: {"content": {CONTENT_TYPE: {"example": _METRICS_EXAMPLE}}}},
     )
     async def read_metrics() -> Response:
-        """Answer every metric of this process."""
+        """Return all metrics of this process in Prometheus's text format."""
         return Response(metrics.render(), media_type=CONTENT_TYPE)
 
     return router
 
 
-def _example(value: Any) -> dict[int | str, dict[str, Any]]:
+def _example(value: Any) -> Responses:
     return {200: {"content": {"application/json": {"example": value}}}}
 
 
-_NOT_READY: dict[int | str, dict[str, Any]] = {
+_NOT_READY: Responses = {
     503: {
         "model": Ready,
         "description": "Not ready",

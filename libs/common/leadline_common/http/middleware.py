@@ -1,9 +1,8 @@
-"""The edge of a service: what happens to every request before and after its route.
+"""The middleware around all routes of a service.
 
-One plain ASGI layer gives each request a cause id, bounds its body, counts and
-times it, answers HEAD as GET without the body, and turns an unforeseen
-exception into an answer that tells nothing of the insides. It costs a few
-microseconds, which bulk routes can afford.
+One plain ASGI layer gives each request a cause id, limits its body, counts and times it,
+answers HEAD like GET without the body, and turns an unexpected exception into an error
+response without internal details. It costs a few microseconds per request.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leadline_common import cause
-from leadline_common.http.errors import error_response, fault
+from leadline_common.http.errors import error_response, unexpected_error
 from leadline_common.metrics import Metrics
 
 BODY_KEY = "leadline.body"
@@ -29,10 +28,10 @@ logger = structlog.get_logger(__name__)
 
 
 class BoundedBody:
-    """The receiving end of one request, which refuses to pass on more than `limit` bytes.
+    """The `receive` of one request, which limits its body to `limit` bytes.
 
-    A route may set another `limit` before it reads. A stated length is refused
-    before any of the body is read; a chunked body as soon as it exceeds.
+    A route may set another `limit` before it reads. A declared length above the limit is
+    refused before any of the body is read, a chunked body as soon as it exceeds the limit.
     """
 
     __slots__ = ("_receive", "_seen", "_stated", "limit")
@@ -45,7 +44,7 @@ class BoundedBody:
         self.limit = limit
 
     async def receive(self) -> Message:
-        """Return the next message of the request; raises HTTPException 413 past the limit."""
+        """Return the next message of the request; raises HTTPException 413 above the limit."""
         if self._stated > self.limit:
             raise self._too_large()
         message = await self._receive()
@@ -56,7 +55,7 @@ class BoundedBody:
         return message
 
     def _too_large(self) -> HTTPException:
-        # Not a LeadlineError: the framework lets only its own exceptions out of body parsing.
+        # Not a LeadlineError: the framework passes only its own exceptions out of body parsing.
         return HTTPException(413, f"the body is larger than {self.limit} bytes")
 
 
@@ -65,8 +64,8 @@ def limit_body(scope: Scope, max_bytes: int) -> None:
     scope[BODY_KEY].limit = max_bytes
 
 
-class Answer:
-    """The sending end of one request: adds the cause id, notes the status, drops HEAD's body."""
+class ResponseSender:
+    """The `send` of one request: adds the cause id, keeps the status, drops the body of HEAD."""
 
     __slots__ = ("_cause", "_head", "_send", "status")
 
@@ -77,7 +76,7 @@ class Answer:
         self.status = 0
 
     async def send(self, message: Message) -> None:
-        """Pass on one message of the answer."""
+        """Send one message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), self._cause]}
@@ -86,8 +85,8 @@ class Answer:
         await self._send(message)
 
 
-class Edge:
-    """The ASGI layer around all routes of one service."""
+class RequestMiddleware:
+    """The ASGI middleware around all routes of one service."""
 
     def __init__(
         self,
@@ -104,11 +103,11 @@ class Edge:
             "http_requests", "Requests answered.", ("method", "route", "status")
         )
         self._under_way: Gauge = metrics.gauge(
-            "http_in_progress_requests", "Requests being served now; long polls count."
+            "http_in_progress_requests", "Requests being served now, including long polls."
         )
         self._seconds: Histogram = metrics.histogram(
             "http_request_seconds",
-            "Time from the request's head to the end of its answer; long polls wait on purpose.",
+            "Time from a request's headers to the end of its response, including long polls.",
             ("method", "route"),
         )
         self._measured: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
@@ -123,7 +122,7 @@ class Edge:
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
         with cause.cause_scope(cause.accept_cause(_stated_cause(scope))) as cause_id:
-            answer = Answer(send, cause_id, head=method == "HEAD")
+            answer = ResponseSender(send, cause_id, head=method == "HEAD")
             self._under_way.inc()
             try:
                 await self._serve(scope, receive, answer)
@@ -142,7 +141,7 @@ class Edge:
         count.inc()
         distribution.observe(seconds)
 
-    async def _serve(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, answer: ResponseSender) -> None:
         body = BoundedBody(scope, receive, self._max_body_bytes)
         scope[BODY_KEY] = body
         try:
@@ -150,14 +149,14 @@ class Edge:
         except Exception:
             logger.exception("request failed", method=scope["method"], path=scope["path"])
             if answer.status:
-                raise  # Half an answer is out: only breaking the connection says so.
-            response = error_response(fault(scope, "internal error"))
+                raise  # The response has started: only a broken connection shows the failure.
+            response = error_response(unexpected_error(scope, "internal error"))
             await response(scope, receive, answer.send)
         except asyncio.CancelledError:
             # The server is stopping and will not wait any longer for this request.
             if answer.status:
                 raise
-            response = error_response(fault(scope, "the server is stopping"))
+            response = error_response(unexpected_error(scope, "the server is stopping"))
             await response(scope, receive, answer.send)
 
 

@@ -1,8 +1,8 @@
 """OpenAPI for routes that the web framework does not parse: bulk RPC and raw record batches.
 
-Such a route states its `Operation`, and the application merges it into the
-document of all the others. Bodies are msgspec structs, dataclasses or pydantic
-models (documented by schema), or octets (documented in words).
+Such a route declares its `Operation`, and the application adds it to the document. Bodies
+are msgspec structs, dataclasses or pydantic models, which have schemas, or octets, which
+have a description only.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import msgspec
 from pydantic import BaseModel
 
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_common.http.errors import ErrorBody, error_responses
+from leadline_common.http.document import SCHEMA_REF, add_components
+from leadline_common.http.errors import error_responses
 
 OCTETS = "application/octet-stream"
 INTERNAL = "internal"
 """The tag of operations that only services call."""
 REF = "#/components/schemas/{name}"
-_PYDANTIC_REF = "#/components/schemas/{model}"
 
 Schemas = dict[str, Any]
 
@@ -31,7 +31,7 @@ Schemas = dict[str, Any]
 class Body:
     """A request or response body in one media type.
 
-    `type` is None for octets. `example` is the body as JSON would show it.
+    `type` is None for octets. `example` is an example of the body, which JSON can represent.
     """
 
     media_type: str
@@ -42,7 +42,7 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the path or the query, or a header of the answer."""
+    """A parameter of the path or the query, or a header of the response."""
 
     name: str
     description: str
@@ -54,10 +54,10 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What OpenAPI says of one method of one path.
+    """The documentation of one method of one path.
 
-    `requests` and `responses` list one body per media type; `errors` are those
-    that the route raises besides InvalidRequest, which every route may.
+    `requests` and `responses` list one body per media type. `errors` are those of the route
+    besides InvalidRequest, which every route may raise.
     """
 
     method: str
@@ -90,16 +90,7 @@ def add_operation(document: dict[str, Any], operation: Operation) -> None:
         described["requestBody"] = {"required": True, "content": content}
     described["responses"] = _responses(operation, schemas)
     document["paths"].setdefault(operation.path, {})[operation.method.lower()] = described
-    add_schemas(document, schemas)
-
-
-def add_schemas(document: dict[str, Any], schemas: Schemas) -> None:
-    """Add schemas to the document; raises ValueError when one name means two things."""
-    known = document.setdefault("components", {}).setdefault("schemas", {})
-    for name, schema in schemas.items():
-        if known.setdefault(name, schema) != schema:
-            raise ValueError(f"two schemas are named {name}")
-    document["components"]["schemas"] = dict(sorted(known.items()))
+    add_components(document, "schemas", schemas)
 
 
 def _parameter(parameter: Parameter) -> dict[str, Any]:
@@ -124,17 +115,16 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             for one in operation.answer_headers
         }
     answers: dict[str, Any] = {str(operation.status): success}
-    for status, refused in error_responses(InvalidRequest, *operation.errors).items():
-        del refused["model"]
-        refused["content"]["application/json"]["schema"] = _schema(ErrorBody, schemas)
-        answers[str(status)] = refused
+    for status, error in error_responses(InvalidRequest, *operation.errors).items():
+        answers[str(status)] = error
     return answers
 
 
 def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
     content = {}
     for body in bodies:
-        # In OpenAPI 3.1 octets have a media type and no schema; the words go into an empty one.
+        # In OpenAPI 3.1 octets have a media type and no schema, so an otherwise empty schema
+        # holds the description.
         described = {"description": body.description}
         schema = described if body.type is None else _schema(body.type, schemas)
         content[body.media_type] = {"schema": schema}
@@ -145,7 +135,7 @@ def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
 
 def _schema(kind: Any, schemas: Schemas) -> dict[str, Any]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        schema = kind.model_json_schema(ref_template=_PYDANTIC_REF)
+        schema = kind.model_json_schema(ref_template=SCHEMA_REF)
         schemas.update(schema.pop("$defs", {}))
         schemas[kind.__name__] = schema
         return {"$ref": REF.format(name=kind.__name__)}

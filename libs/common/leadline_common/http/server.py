@@ -1,9 +1,8 @@
-"""Running an application: uvicorn on uvloop and httptools, on a socket that is bound beforehand.
+"""Running an application: uvicorn on uvloop and httptools, on a socket that is already bound.
 
-The port is known before anything starts, so a service can publish its address
-first. SIGTERM and SIGINT stop it cleanly, and requests that still wait (long
-polls) hold that up for two seconds at most. What a service has to hand over
-first, it does while it still serves; a second signal cuts that short.
+The port is known before the server starts, so that a service can publish its address first.
+SIGTERM and SIGINT shut it down. The service first hands over its work while it still serves
+requests; a second signal cuts that short. Then long polls may take two more seconds.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from leadline_common.ports import CannotListen, UnsafeListener
+from leadline_common.tcp_ports import CannotListen, UnsafeListener
 
 GRACE_S: Final = 2
-"""How long a stopping server waits for requests under way."""
+"""How long a stopping server waits for requests in progress."""
 
 _BACKLOG: Final = 2048
-# Longer than any client of ours keeps an idle connection, so that it is the client who closes it
-# and no request is ever sent into a connection that the server is just closing.
+# Longer than our clients keep idle connections. So the client closes them, and never sends a
+# request on a connection that the server is closing.
 _KEEP_ALIVE_S: Final = 75
 
 logger = structlog.get_logger(__name__)
@@ -37,7 +36,7 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A bound socket, and the URL at which it will answer."""
+    """A bound socket with its URL."""
 
     socket: socket.socket
     host: str
@@ -45,7 +44,7 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """`http://host:port`, with the port that was really bound."""
+        """`http://host:port`, with the actual port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -67,8 +66,8 @@ def bind(host: str, port: int) -> Listener:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
         bound.bind((host, port))
-        # Listening at once, so that a taken port is found here, and whoever learns the address
-        # early waits for the server instead of being turned away.
+        # Listening at once reveals a port in use, and lets early clients wait for the server
+        # instead of refusing them.
         bound.listen(_BACKLOG)
     except OSError as problem:
         bound.close()
@@ -99,13 +98,12 @@ async def serve(
 ) -> None:
     """Serve `app` until SIGTERM or SIGINT, then finish within about `grace_s` seconds.
 
-    WebSockets are served where `max_message_bytes` bounds their messages; they are not
-    compressed, and whether the other end is alive is the application's to ask.
+    A `max_message_bytes` above 0 enables WebSockets, without compression. The application
+    itself must check whether their other end is alive.
 
-    `hand_over` is awaited at the signal, with requests served as before; a second
-    signal cancels it. Then `stopping` is called, before anything else: the place to
-    wake long polls so that they answer what they have. Returns after the last answer
-    and the lifespan's end; the caller then closes what is its own.
+    At the signal `hand_over` is awaited while requests are still served; a second signal
+    cancels it. Then `stopping` is called, for instance to complete long polls. Returns after
+    the last response and the end of the lifespan.
     """
     config = uvicorn.Config(
         app,
@@ -132,8 +130,8 @@ async def serve(
 class _Server(uvicorn.Server):
     """uvicorn, with signals handled by the event loop.
 
-    uvicorn raises a signal anew once it has stopped, which would end the process
-    before the service has closed its logs and its session.
+    uvicorn raises a signal again once it has stopped, which would end the process before the
+    service has closed its logs and its session.
     """
 
     def __init__(
@@ -168,9 +166,9 @@ class _Server(uvicorn.Server):
             self._handing_over.add_done_callback(self._handed_over)
 
     def _handed_over(self, task: asyncio.Task[None]) -> None:
-        """Stop, however it went."""
+        """Stop, whether the hand-over succeeded or not."""
         if not task.cancelled() and task.exception() is not None:
-            logger.error("not handed over", exc_info=task.exception())
+            logger.error("hand-over failed", exc_info=task.exception())
         self._stop()
 
     def _stop(self) -> None:
@@ -180,6 +178,6 @@ class _Server(uvicorn.Server):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run the main coroutine of a service on uvloop, to its end."""
+    """Run the main coroutine of a service on uvloop."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main)

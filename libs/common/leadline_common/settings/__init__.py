@@ -1,23 +1,23 @@
-"""The settings of every service: one documented table, from which all readers work.
+"""The settings of all services and topics, defined in one table.
 
-A setting has Kafka's dotted name (`zookeeper.session.timeout.ms`). Values are
-taken, first match first, from
+Settings have Kafka's dotted names (`zookeeper.session.timeout.ms`). The value of a setting is the
+first of
 
-1. a topic's own settings,
-2. what is set for one broker,
-3. what is set for the cluster (these three while services run: `dynamic`),
-4. what a service was started with: flags, environment, TOML file (`load`),
+1. the dynamic setting of a topic,
+2. the dynamic setting of one broker,
+3. the dynamic setting of the cluster,
+4. the static setting: flags, environment, TOML file (`load`),
 5. the default.
 
-An unknown name is an error that offers the nearest known one. A name that
-belongs to another service is passed over, so that one file, one environment or
-one set of flags serves a whole cluster. `docs/settings.md` is generated from
-the table.
+An unknown name is an error that suggests the nearest known one. A setting of another service is
+ignored, so that one file, one environment or one set of flags serves a whole cluster.
+`docs/settings.md` is generated from the table.
 """
 
-from leadline_common.settings.broker import BrokerSettings
+from leadline_common.settings.broker import BrokerSettings, TopicConfigs
 from leadline_common.settings.controller import ControllerSettings
 from leadline_common.settings.coordinator import CoordinatorSettings
+from leadline_common.settings.fields import ServiceSettings
 from leadline_common.settings.levels import (
     Accepted,
     Level,
@@ -40,9 +40,7 @@ from leadline_common.settings.resolution import (
     resolve,
     stated,
 )
-from leadline_common.settings.service import ServiceSettings
 from leadline_common.settings.table import Setting, settings_table
-from leadline_common.settings.topic import TopicConfigs
 
 __all__ = [
     "Accepted",

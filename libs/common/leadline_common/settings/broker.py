@@ -1,19 +1,27 @@
-"""The settings of a broker."""
+"""The settings of a broker, and those of a topic, which override some of them."""
 
 from __future__ import annotations
 
-from leadline_common.settings.fields import KIB, MIB, required, setting
-from leadline_common.settings.service import ServiceSettings
+from pydantic import BaseModel, ConfigDict
+
+from leadline_common.settings.fields import (
+    KIB,
+    MIB,
+    ServiceSettings,
+    required,
+    setting,
+    topic_setting,
+)
 
 
 class BrokerSettings(ServiceSettings):
-    """What a broker is told."""
+    """The settings of a broker."""
 
-    broker_id: int = required("The number of this broker, unique among brokers.", ge=0)
+    broker_id: int = required("The id of this broker, unique among brokers.", ge=0)
     broker_rack: str | None = setting(
         None, "The rack, zone or power feed of this broker; replicas are spread over racks."
     )
-    log_dir: str = required("Directory of the replica logs; never shared between brokers.")
+    log_dir: str = required("Directory of the replica logs; brokers must not share one.")
     log_segment_bytes: int = setting(
         64 * MIB,
         "Size at which a log segment is closed.",
@@ -36,7 +44,7 @@ class BrokerSettings(ServiceSettings):
         ge=-1,
     )
     log_retention_check_interval_ms: int = setting(
-        300_000, "How often to look for segments past their retention.", unit="ms", ge=100
+        300_000, "How often to check for segments past their retention.", unit="ms", ge=100
     )
     replica_lag_time_max_ms: int = setting(
         30_000,
@@ -46,81 +54,97 @@ class BrokerSettings(ServiceSettings):
         ge=100,
     )
     replica_fetch_wait_max_ms: int = setting(
-        500, "How long a follower's fetch waits for data at the leader.", unit="ms", ge=1
+        500, "How long a follower's fetch waits at the leader for data.", unit="ms", ge=1
     )
     replica_fetch_min_bytes: int = setting(
         1, "Bytes that end a follower's wait early.", unit="bytes", ge=1
     )
     replica_fetch_max_bytes: int = setting(
-        10 * MIB, "Largest answer to a follower's fetch.", unit="bytes", ge=KIB
+        10 * MIB, "Largest response to a follower's fetch.", unit="bytes", ge=KIB
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        5_000, "How often the high watermarks are written to disk.", unit="ms", ge=100
+        5_000, "How often high watermarks are written to disk.", unit="ms", ge=100
     )
     num_replica_fetchers: int = setting(
-        1, "Fetchers, each its own connection, per leader that this broker follows.", ge=1, le=16
+        1,
+        "Fetchers, each with its own connection, per leader that it follows.",
+        ge=1,
+        le=16,
     )
     message_max_bytes: int = setting(
-        MIB, "Largest record batch that is appended.", unit="bytes", scope="cluster-wide", ge=KIB
+        MIB, "Largest accepted record batch.", unit="bytes", scope="cluster-wide", ge=KIB
     )
     stray_grace_ms: int = setting(
         24 * 3_600_000,
-        "How long a replica that the controller does not know is kept aside before it is deleted.",
+        "How long a stray replica, unknown to the controller, is kept before it is deleted.",
         unit="ms",
         ge=0,
     )
     producer_id_expiration_ms: int = setting(
         24 * 3_600_000,
-        "How long the sequence of a silent idempotent producer is remembered.",
+        "How long the sequence numbers of an inactive idempotent producer are kept.",
         unit="ms",
         ge=1_000,
     )
     publish_app_retention_ms: int = setting(
         7 * 24 * 3_600_000,
-        "How long the latest batch of an application that publishes nothing more is remembered.",
+        "How long the latest batch of an inactive publishing application is kept.",
         unit="ms",
         ge=1_000,
     )
     staging_ttl_ms: int = setting(
         3_600_000,
-        "How long staged batches are kept that nobody publishes.",
+        "How long staged batches are kept without being published.",
         unit="ms",
         scope="cluster-wide",
         ge=1_000,
     )
     staging_max_bytes: int = setting(
         3_072 * MIB,
-        "How much may be staged on a broker at a time, copies for other leaders included.",
+        "Most bytes staged on a broker at a time, copies for other leaders included.",
         unit="bytes",
         scope="cluster-wide",
         ge=KIB,
     )
     load_window_ms: int = setting(
         60_000,
-        "The time over which the load of partitions is told.",
+        "The time over which the load of partitions is measured.",
         unit="ms",
         scope="cluster-wide",
         ge=100,
     )
     heartbeat_interval_ms: int = setting(
-        500, "How often the controller is told what this broker has applied.", unit="ms", ge=10
+        500, "How often this broker reports its applied state to the controller.", unit="ms", ge=10
     )
     controlled_shutdown_enable: bool = setting(
         True,
-        "Whether a broker that is told to stop lets others lead its partitions first.",
+        "Whether a stopping broker first moves leadership of its partitions to others.",
         scope="cluster-wide",
     )
     controlled_shutdown_timeout_ms: int = setting(
         10_000,
-        "How long a broker that is told to stop may take to be relieved of what it leads; a "
-        "second signal ends the wait.",
+        "How long a stopping broker waits until others lead its partitions; a second signal ends "
+        "the wait.",
         unit="ms",
         scope="cluster-wide",
         ge=0,
     )
     open_files_max: int = setting(
         1_024,
-        "Log files held open; the least recently used is closed first.",
+        "Most open log files; the least recently used is closed first.",
         scope="per-broker",
         ge=16,
     )
+
+
+class TopicConfigs(BaseModel):
+    """The settings of one topic; None means the value of the broker or controller."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    retention_ms: int | None = topic_setting("log.retention.ms", unit="ms", ge=-1)
+    retention_bytes: int | None = topic_setting("log.retention.bytes", unit="bytes", ge=-1)
+    segment_bytes: int | None = topic_setting("log.segment.bytes", unit="bytes", ge=KIB)
+    min_insync_replicas: int | None = topic_setting("min.insync.replicas", ge=1)
+    unclean_leader_election_enable: bool | None = topic_setting("unclean.leader.election.enable")
+    max_message_bytes: int | None = topic_setting("message.max.bytes", unit="bytes", ge=KIB)

@@ -1,10 +1,10 @@
-"""How a setting is declared: default, meaning, unit, limits, and where it may be changed."""
+"""How a setting is declared, and the settings that every service has."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 KIB: Final = 1024
@@ -13,12 +13,11 @@ INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
 Scope = Literal["read-only", "cluster-wide", "per-broker", "topic"]
-"""Kafka's update modes (KIP-226), and that of a topic's own settings.
+"""Kafka's update modes (KIP-226), and the scope of a topic's own settings.
 
-`read-only` settings are given at the start of a service. `cluster-wide` ones may
-be changed while it runs, for the whole cluster, and where only brokers go by
-them also for one broker. `per-broker` ones depend on the machine, so that they
-may be changed for one broker only.
+`read-only` settings are set at the start of a service. `cluster-wide` ones can be changed at
+run time for the whole cluster and, if only brokers use them, also for one broker. `per-broker`
+ones depend on the machine, and can be changed only for one broker.
 """
 
 
@@ -33,32 +32,76 @@ def setting(
     ge: int | None = None,
     le: int | None = None,
 ) -> Any:
-    """Declare a setting of a service. `ge` and `le` are its least and its greatest value.
+    """Declare a setting of a service; `ge` and `le` are its minimum and maximum.
 
-    `aliases` are further names under which it is accepted. The value of a
-    `sensitive` one is never shown.
+    `aliases` are other accepted names. The value of a `sensitive` setting is never shown.
     """
-    facts = _facts(unit, scope) | {"aliases": list(aliases), "sensitive": sensitive}
-    return Field(default, description=meaning, ge=ge, le=_bound(ge, le), json_schema_extra=facts)
+    schema = _schema(unit, scope) | {"aliases": list(aliases), "sensitive": sensitive}
+    return Field(default, description=meaning, ge=ge, le=_bound(ge, le), json_schema_extra=schema)
 
 
 def required(meaning: str, *, ge: int | None = None) -> Any:
-    """Declare a setting of a service that has no default."""
-    facts = _facts("", "read-only")
-    return Field(description=meaning, ge=ge, le=_bound(ge, None), json_schema_extra=facts)
+    """Declare a required setting of a service."""
+    schema = _schema("", "read-only")
+    return Field(description=meaning, ge=ge, le=_bound(ge, None), json_schema_extra=schema)
 
 
 def topic_setting(follows: str, *, unit: str = "", ge: int | None = None) -> Any:
-    """Declare a topic's own setting; what it does not set follows the service's `follows`."""
-    facts = _facts(unit, "topic") | {"follows": follows}
+    """Declare a topic's own setting; by default it has the value of the setting `follows`."""
+    schema = _schema(unit, "topic") | {"follows": follows}
     meaning = f"As `{follows}`, for one topic."
-    return Field(None, description=meaning, ge=ge, le=_bound(ge, None), json_schema_extra=facts)
+    return Field(None, description=meaning, ge=ge, le=_bound(ge, None), json_schema_extra=schema)
 
 
-def _facts(unit: str, scope: Scope) -> JsonDict:
+def _schema(unit: str, scope: Scope) -> JsonDict:
     return {"unit": unit, "scope": scope}
 
 
 def _bound(ge: int | None, le: int | None) -> int | None:
-    """Keep numbers within what others can hold, where nothing closer is said."""
+    """Limit numbers without a maximum to 64 bits."""
     return INT64_MAX if le is None and ge is not None else le
+
+
+class ServiceSettings(BaseModel):
+    """The settings of every service."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    zookeeper_connect: str = setting(
+        "127.0.0.1:2181", "ZooKeeper's addresses: `host:port[,host:port…][/chroot]`."
+    )
+    zookeeper_session_timeout_ms: int = setting(
+        6_000,
+        "How long ZooKeeper keeps the session of a silent service, and thus how long the failure "
+        "of a leader can remain undetected.",
+        unit="ms",
+        ge=500,
+    )
+    listen_host: str = setting(
+        "127.0.0.1",
+        "Address to listen on. Only loopback is allowed while requests are not authenticated.",
+    )
+    listen_port: int = setting(0, "Port to listen on; 0 selects a free one.", ge=0, le=65_535)
+    advertised_url: str = setting(
+        "",
+        "URL of this service as published in ZooKeeper. Empty: the address it listens on.",
+    )
+    min_insync_replicas: int = setting(
+        2,
+        "In-sync replicas below which acks=all is refused and the high watermark does not advance; "
+        "at most the number of the partition's replicas.",
+        scope="cluster-wide",
+        ge=1,
+    )
+    request_max_bytes: int = setting(
+        16 * MIB,
+        "Largest accepted request body; a larger one gets status 413.",
+        unit="bytes",
+        ge=KIB,
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = setting(
+        "info", "The lowest severity of log lines to write."
+    )
+    log_format: Literal["json", "console"] = setting(
+        "json", "One JSON object per log line, or text for people."
+    )

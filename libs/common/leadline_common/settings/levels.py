@@ -1,9 +1,7 @@
-"""What may be set while services run, at which level, and in which spelling it is stored.
+"""Validates dynamic settings, which a topic, one broker and the cluster can have.
 
-Three levels have dynamic settings: a topic, one broker, the cluster. A request is
-checked whole (`check_configs`); what a person wrote into ZooKeeper by hand is
-accepted value by value (`accept_configs`), so that a slip there costs nothing but
-a complaint.
+A request is validated as a whole (`check_configs`). Values that an operator wrote directly into
+ZooKeeper are accepted one by one (`accept_configs`), so that one mistake only causes a warning.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from pydantic import ValidationError
 
 from leadline_client.errors import PolicyViolation
 from leadline_common import znodes
+from leadline_common.settings.broker import TopicConfigs
 from leadline_common.settings.table import (
     Setting,
     attribute_of,
@@ -24,7 +23,6 @@ from leadline_common.settings.table import (
     nearest,
     text_of,
 )
-from leadline_common.settings.topic import TopicConfigs
 
 Level = Literal["topic", "broker", "cluster"]
 """Where a dynamic setting is set."""
@@ -32,35 +30,34 @@ Level = Literal["topic", "broker", "cluster"]
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What is good of a node's settings: `values`, and why the rest is not, by name."""
+    """The valid settings of a node, and the problems of the others by name."""
 
     values: Mapping[str, str]
     problems: Mapping[str, str]
 
 
 def check_configs(level: Level, configs: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as they are stored at a level: their own names, values in one spelling.
+    """Return settings in the form that is stored at a level: own names and canonical values.
 
-    Raises PolicyViolation, naming the setting in `config`, for an unknown name, a
-    bad value, a setting that cannot be changed at this level, or one given twice.
+    Raises PolicyViolation, with the setting in `config`, for an unknown name, an invalid value, a
+    setting that cannot be changed at this level, or one that is given twice.
     """
     checked: dict[str, str] = {}
     for name, value in configs.items():
         row = settable(level, name)
         if row.name in checked:
             raise PolicyViolation(f"{row.name} is given twice, by an alias", config=row.name)
-        checked[row.name] = _spelled(row, value)
+        checked[row.name] = _canonical(row, value)
     return checked
 
 
 def alter_configs(
     level: Level, found: Mapping[str, str], configs: Mapping[str, Any], remove: Iterable[str]
 ) -> dict[str, str]:
-    """Return what a level's node will hold, which holds `found`, by name.
+    """Return the new settings of a level's node, which contains `found`, by name.
 
-    `configs` are set and `remove` taken away; what else a person wrote there stays,
-    even where it is wrong. Whatever is there may be removed, by the name it is there
-    under. Raises PolicyViolation as `check_configs` does.
+    `configs` are set and `remove` are removed. Other values that an operator wrote are kept, even
+    invalid ones. Any name in `found` can be removed. Raises PolicyViolation like `check_configs`.
     """
     checked = check_configs(level, configs)
     gone = {name if name in found else settable(level, name).name for name in remove}
@@ -78,11 +75,11 @@ def alter_configs(
 def accept_configs(
     level: Level, found: Mapping[str, Any], previous: Mapping[str, str] | None = None
 ) -> Accepted:
-    """Sort what was found in ZooKeeper at a level: what holds, and what cannot.
+    """Separate the valid from the invalid settings that a level has in ZooKeeper.
 
-    A setting whose value is refused keeps its `previous` value where it had one:
-    a typing error must not undo what was in force. A later controller or broker,
-    which knows no previous value, lets the next weaker level hold.
+    A setting with an invalid value keeps its `previous` value, so that a typing error does not
+    change it. A controller or broker that starts later has no previous value, and uses that of the
+    next lower level.
     """
     values: dict[str, str] = {}
     problems: dict[str, str] = {}
@@ -99,10 +96,9 @@ def accept_configs(
 def accept_node(
     level: Level, data: bytes | None, previous: Mapping[str, str] | None = None
 ) -> Accepted:
-    """Sort the value of a level's node in ZooKeeper, as `accept_configs` does; None is no node.
+    """Decode a level's node in ZooKeeper and apply `accept_configs`; None means no node.
 
-    Of a value that cannot be read at all, the previous one holds whole; the
-    problem then has no name.
+    If the node cannot be decoded, all previous values are kept, and the problem's name is empty.
     """
     if not data:
         return Accepted({}, {})
@@ -114,10 +110,9 @@ def accept_node(
 
 
 def settable(level: Level, name: str) -> Setting:
-    """Return the setting of this name or alias, if it may be set at a level.
+    """Return the setting of a name or alias that can be set at a level.
 
-    Raises PolicyViolation, naming it in `config`, and saying where it may be set
-    otherwise.
+    Raises PolicyViolation with the name in `config`; the message says where it can be set instead.
     """
     known = known_settings(topics=level == "topic")
     row = known.get(name)
@@ -128,12 +123,12 @@ def settable(level: Level, name: str) -> Setting:
 
 
 def may_be_set(level: Level, row: Setting) -> bool:
-    """Tell whether a setting of this level's table may be set at it."""
+    """Tell whether a setting can be set at this level."""
     return not _misplaced(level, row)
 
 
 def _unknown(level: Level, name: str) -> str:
-    """Say what may have been meant by a name that a level does not have."""
+    """Return the error for a name that a level does not have, with a suggestion."""
     if level == "topic":
         of_topics = [r.name for r in known_settings(topics=True).values() if r.follows == name]
         offer = f"; a topic's own is {of_topics[0]}" if of_topics else None
@@ -146,10 +141,10 @@ def _unknown(level: Level, name: str) -> str:
 
 
 def _misplaced(level: Level, row: Setting) -> str:
-    """Say why a setting cannot be set at a level; empty where it can."""
+    """Return why a setting cannot be set at a level; empty if it can."""
     if row.scope == "read-only":
         return (
-            f"{row.name} is read-only: it is given at the start of a service, by flag, "
+            f"{row.name} is read-only: it is set at the start of a service, by flag, "
             "environment or file"
         )
     if level == "cluster" and row.scope == "per-broker":
@@ -159,7 +154,7 @@ def _misplaced(level: Level, row: Setting) -> str:
     return ""
 
 
-def _spelled(row: Setting, value: Any) -> str:
+def _canonical(row: Setting, value: Any) -> str:
     try:
         return text_of(row.parser.validate_python(text_of(value)))
     except ValidationError as problem:
@@ -168,17 +163,17 @@ def _spelled(row: Setting, value: Any) -> str:
 
 
 def parse_topic_configs(configs: Mapping[str, Any]) -> TopicConfigs:
-    """Return a topic's configs with their types.
+    """Return a topic's configs as typed values.
 
-    Raises PolicyViolation, naming the config, for an unknown name or a bad value.
+    Raises PolicyViolation, with the config's name, for an unknown name or an invalid value.
     """
     checked = check_configs("topic", configs)
     return TopicConfigs.model_validate({attribute_of(name): v for name, v in checked.items()})
 
 
 def validate_topic_configs(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Return a topic's configs as they are stored: strings in one spelling.
+    """Return a topic's configs in their stored form: canonical strings.
 
-    Raises PolicyViolation, naming the config, for an unknown name or a bad value.
+    Raises PolicyViolation, with the config's name, for an unknown name or an invalid value.
     """
     return check_configs("topic", configs)

@@ -1,4 +1,4 @@
-"""Reading settings from flags, environment and file."""
+"""Loads the static settings of a service from flags, environment and a TOML file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from leadline_common.settings.service import ServiceSettings
+from leadline_common.settings.fields import ServiceSettings
 from leadline_common.settings.table import attribute_of, dotted, known_settings, nearest
 
 Settings = TypeVar("Settings", bound=ServiceSettings)
@@ -19,12 +19,12 @@ ENV_PREFIX: Final = "LEADLINE_"
 CONFIG_VARIABLE: Final = "LEADLINE_CONFIG"
 
 _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LEADLINE_BOOTSTRAP", "LEADLINE_DATA_DIR"})
-# Kubernetes sets such variables for every Service, and a Service may well be named leadline-...
+# Kubernetes sets such variables for each Service, whose name may start with leadline-.
 _SERVICE_LINK: Final = re.compile(r".*_(SERVICE_HOST|(SERVICE_)?PORT(_.*)?)")
 
 
 class SettingsError(ValueError):
-    """A setting is unknown, missing, or of the wrong type or range; the message names it."""
+    """A setting is unknown, missing or invalid; the message names it."""
 
 
 def load_settings(
@@ -36,8 +36,12 @@ def load_settings(
 ) -> Settings:
     """Return the settings of one service from all sources.
 
-    `flags` are the `--set` pairs by dotted name; `config` is the TOML file of
-    `--config`, and `LEADLINE_CONFIG` names one otherwise. Raises SettingsError.
+    Flags override the environment, which overrides the file. `flags` are the `--set` pairs by
+    dotted name. `config` is the TOML file of `--config`; without it, `LEADLINE_CONFIG` names one.
+
+    Raises:
+        SettingsError: a setting is unknown, missing or invalid, or the file cannot be read.
+
     """
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
@@ -65,7 +69,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    # TOML reads a dotted key as nested tables; [zookeeper.session] is as good a way to write it.
+    # TOML parses a dotted key as nested tables, like [zookeeper.session].
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")
@@ -85,7 +89,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _by_own_names(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of one source with aliases replaced by the names that they stand for."""
+    """Return the values of one source with aliases replaced by the settings' own names."""
     known = known_settings(topics=False)
     values: dict[str, Any] = {}
     for name, value in layer.items():
@@ -93,7 +97,7 @@ def _by_own_names(layer: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingsError(f"unknown setting {name}{nearest(name, known)}")
         own = known[name].name
         if own in values:
-            raise SettingsError(f"{own} is given twice: it has {name} for an alias")
+            raise SettingsError(f"{own} is given twice: {name} is an alias of it")
         values[own] = value
     return values
 

@@ -1,8 +1,7 @@
-"""Which value of a setting is in force, and where it comes from: pure functions.
+"""Resolves the effective value of a setting, and its source. Pure.
 
-The field's precedence: topic > broker > cluster > static (what a service was
-started with) > default. A topic's setting goes on, where the topic has none, with
-the service's setting that it `follows`.
+The precedence is Kafka's: topic > broker > cluster > static (flags, environment, file) > default.
+A topic without a value of its own has that of the service's setting that it `follows`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
 
+from leadline_common.settings.fields import ServiceSettings
 from leadline_common.settings.levels import Level
-from leadline_common.settings.service import ServiceSettings
 from leadline_common.settings.table import (
     Setting,
     attribute_of,
@@ -27,7 +26,7 @@ Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
 class Source(StrEnum):
-    """Where a value comes from, strongest first."""
+    """The source of a value, in the order of precedence."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -38,10 +37,10 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What is set at each level: own names, values as text, as `check_configs` returns them.
+    """The settings of each level by own name, as `check_configs` returns them.
 
-    `static` is what a service was started with (`stated`). A level that has no
-    say in a question is left empty.
+    `static` are the explicit settings of a service's start (`stated`). Levels that do not apply
+    are empty.
     """
 
     topic: Mapping[str, str] = field(default_factory=dict)
@@ -52,7 +51,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One value that a setting would have, if no stronger one were set."""
+    """One value that is set for a setting, and its source (Kafka's ConfigSynonym)."""
 
     name: str
     value: str
@@ -61,11 +60,10 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A setting with its value in force.
+    """A setting with its effective value.
 
-    `synonyms` are all values that are set for it, strongest first, and the
-    default last; the first one is in force. A setting without a default that is
-    not known here has no value and no synonyms.
+    `synonyms` are all values that are set for it in the order of precedence, the default last; the
+    first is effective. A required setting whose value is unknown here has no synonyms.
     """
 
     setting: Setting
@@ -73,23 +71,23 @@ class Resolved:
 
     @property
     def value(self) -> str | None:
-        """The value in force, as text; None where nothing says."""
+        """The effective value as text; None if it is unknown."""
         return self.synonyms[0].value if self.synonyms else None
 
     @property
     def default(self) -> str | None:
-        """The default, as text; None for a setting that must be given."""
+        """The default as text; None for a required setting."""
         last = self.synonyms[-1] if self.synonyms else None
         return last.value if last is not None and last.source is Source.DEFAULT else None
 
     @property
     def source(self) -> Source:
-        """Where the value in force comes from."""
+        """The source of the effective value."""
         return self.synonyms[0].source if self.synonyms else Source.DEFAULT
 
 
 def resolve(setting: Setting, layers: Layers) -> Resolved:
-    """Return a setting's value in force, with all that it was chosen from."""
+    """Return a setting's effective value and its synonyms."""
     found = []
     service = setting
     if setting.owner == "topic":
@@ -109,30 +107,27 @@ def resolve(setting: Setting, layers: Layers) -> Resolved:
 
 
 def describe(level: Level, layers: Layers) -> list[Resolved]:
-    """Return every setting that has a meaning at a level, by name, each resolved.
+    """Return every setting that applies to a level, resolved and sorted by name.
 
-    A topic has its own; a broker those that it goes by; the cluster those of all
-    services.
+    A topic has its own settings, a broker those of brokers, and the cluster those of all services.
     """
-    rows = [row for row in settings_table() if _concerns(level, row)]
+    rows = [row for row in settings_table() if _applies_to(level, row)]
     return [resolve(row, layers) for row in sorted(rows, key=lambda row: row.name)]
 
 
-def _concerns(level: Level, row: Setting) -> bool:
+def _applies_to(level: Level, row: Setting) -> bool:
     if level == "broker":
         return row.owner in ("every service", "broker")
     return (row.owner == "topic") is (level == "topic")
 
 
 def in_force(static: Settings, *dynamic: Mapping[str, str]) -> Settings:
-    """Return a service's settings with the dynamic levels over what it was started with.
+    """Return a service's effective settings: its static ones, overridden by the dynamic levels.
 
-    `dynamic` are the levels, strongest first: for a broker `(broker, cluster)`, for
-    a controller `(cluster,)`. Each must have passed `accept_configs` or
-    `check_configs`; what another service goes by is passed over. The result is a
-    new object, equal to `static` where nothing is set; attributes that cannot be
-    changed while a service runs are never touched. A topic's own settings come over
-    it (`parse_topic_configs`).
+    `dynamic` are the levels in the order of precedence: for a broker `(broker, cluster)`, for a
+    controller `(cluster,)`. Each must come from `accept_configs` or `check_configs`. Settings of
+    other services are ignored, and read-only settings never change. The result is a new object. A
+    topic's own settings override it (`parse_topic_configs`).
     """
     chosen: dict[str, str] = {}
     for level in reversed(dynamic):
@@ -147,9 +142,9 @@ def in_force(static: Settings, *dynamic: Mapping[str, str]) -> Settings:
 
 
 def stated(static: ServiceSettings) -> dict[str, str]:
-    """Return what a service was told at its start, by name.
+    """Return the explicit static settings of a service, by name.
 
-    Defaults are left out, and so is what is sensitive: others are shown it.
+    Defaults and sensitive settings are left out, because other services show the result.
     """
     known = known_settings(topics=False)
     values = {dotted(name): getattr(static, name) for name in sorted(static.model_fields_set)}

@@ -1,4 +1,4 @@
-"""The settings as a table: names, types, defaults, units, limits, scopes."""
+"""The table of all settings: names, types, defaults, units, limits, scopes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from leadline_common.settings.broker import BrokerSettings
+from leadline_common.settings.broker import BrokerSettings, TopicConfigs
 from leadline_common.settings.controller import ControllerSettings
 from leadline_common.settings.coordinator import CoordinatorSettings
-from leadline_common.settings.fields import INT64_MAX, Scope
-from leadline_common.settings.service import ServiceSettings
-from leadline_common.settings.topic import TopicConfigs
+from leadline_common.settings.fields import INT64_MAX, Scope, ServiceSettings
 
 Owner = Literal["every service", "controller", "broker", "coordinator", "topic"]
-"""Who goes by a setting."""
+"""The kind of service (or topic) that has a setting."""
 
 _MODELS: Final[dict[Owner, type[BaseModel]]] = {
     "every service": ServiceSettings,
@@ -34,12 +32,11 @@ _TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table: what `docs/settings.md` and `leadline` show of a setting.
+    """One row of the table.
 
-    `required` settings have no default. `scope` says at which levels it may be
-    changed while services run. `follows` is the service's setting that holds
-    where a topic has none of its own. `aliases` are accepted in place of the name.
-    The value of a `sensitive` one is never shown.
+    `required` settings have no default. `scope` is where the setting can be changed at run time.
+    `follows` is the service's setting that provides the default of a topic's. `aliases` are other
+    accepted names. The value of a `sensitive` setting is never shown.
     """
 
     name: str
@@ -59,7 +56,7 @@ class Setting:
 
     @property
     def dynamic(self) -> bool:
-        """Whether it may be changed without a restart."""
+        """Whether it can be changed without a restart."""
         return self.scope != "read-only"
 
 
@@ -81,22 +78,22 @@ def _rows(model: type[BaseModel], owner: Owner) -> Iterator[Setting]:
 
 
 def _row(attribute: str, field: FieldInfo, owner: Owner) -> Setting:
-    facts: Any = field.json_schema_extra
+    schema: Any = field.json_schema_extra
     maximum = _limit(field, "le")
     return Setting(
         name=dotted(attribute),
         type=_type_name(field.annotation),
         default="" if field.is_required() or field.default is None else text_of(field.default),
         required=field.is_required(),
-        unit=facts["unit"],
+        unit=schema["unit"],
         owner=owner,
-        scope=facts["scope"],
+        scope=schema["scope"],
         meaning=field.description or "",
         minimum=_limit(field, "ge"),
         maximum=None if maximum == INT64_MAX else maximum,
-        aliases=tuple(facts.get("aliases", ())),
-        follows=facts.get("follows", ""),
-        sensitive=facts.get("sensitive", False),
+        aliases=tuple(schema.get("aliases", ())),
+        follows=schema.get("follows", ""),
+        sensitive=schema.get("sensitive", False),
         parser=_parser(field),
     )
 
@@ -120,7 +117,7 @@ def _type_name(annotation: Any) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as settings are written: `true`, `1000`, `json`."""
+    """Return the text form of a value: `true`, `1000`, `json`."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -136,12 +133,12 @@ def attribute_of(name: str) -> str:
 
 @cache
 def known_settings(*, topics: bool) -> Mapping[str, Setting]:
-    """Return the settings of topics, or of services, under their names and their aliases."""
+    """Return the settings of topics, or of services, by name and by alias."""
     rows = [row for row in settings_table() if (row.owner == "topic") is topics]
     return {name: row for row in rows for name in (row.name, *row.aliases)}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return an offer of the nearest known name, to end a refusal with; empty without one."""
+    """Return a suggestion of the nearest known name for an error message; empty without one."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
     return f"; did you mean {found[0]}?" if found else ""

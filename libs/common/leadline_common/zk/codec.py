@@ -1,13 +1,12 @@
-"""ZooKeeper's wire format for the requests that we make: pure, tight, both ways.
+"""ZooKeeper's wire format: encodes requests and decodes replies. Pure.
 
-A request is one `bytes`: its opcode and its body (kazoo adds length and xid). A
-decoder gets the answer's buffer and the offset after the reply header. The bulk
-paths matter: a controller writes and reads tens of thousands of small nodes, and
-this codec does it at 2-3 times the speed of kazoo's objects (multi, opcode 14)
-or does what kazoo cannot (multiRead, opcode 22; ZooKeeper 3.6+).
+A request is one `bytes`: its opcode and its body (kazoo adds length and xid). A decoder gets the
+buffer of the reply and the offset after its header. A controller writes and reads tens of
+thousands of small nodes: for multi (opcode 14) this codec is 2-3 times as fast as kazoo's objects,
+and kazoo has no multiRead (opcode 22; ZooKeeper 3.6+).
 
-Layouts are those of zookeeper.jute: big-endian, strings and buffers led by a
-32-bit length, -1 for null.
+The layouts are those of zookeeper.jute: big-endian, strings and buffers with a 32-bit length in
+front, -1 for null.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MULTI_READ: Final = 22
 _ERROR: Final = -1
 _ROLLED_BACK: Final = 0
 _NOT_TRIED: Final = -2
-"""ZooKeeper's RuntimeInconsistency: an operation after the one that failed."""
+"""ZooKeeper's RuntimeInconsistency: the code of an operation after the failed one."""
 
 _INT = Struct("!i")
 _HEADER = Struct("!iBi")
@@ -43,7 +42,7 @@ _unpack_int = _INT.unpack_from
 _unpack_stat = _STAT.unpack_from
 _unpack_zxid = Struct("!q").unpack_from
 _ZXID_BEFORE_BODY: Final = 12
-"""A reply header is xid (32 bits), zxid (64), error (32); a decoder is given what follows it."""
+"""A reply header is xid (32 bits), zxid (64), error (32); decoders start after it."""
 
 _NO_WATCH: Final = b"\0"
 _END: Final = _HEADER.pack(-1, 1, -1)
@@ -100,13 +99,13 @@ def create_tail(op: CreateOp) -> bytes:
 
 
 def encode_op(op: Op, root: str) -> bytes:
-    """Encode one operation as a request of its own (the header's opcode leads the body)."""
+    """Encode one operation as a single request: the opcode of its header, then its body."""
     header, *body = _op_parts(op, absolute(root, op.path).encode())
     return header[:4] + b"".join(body)
 
 
 def encode_multi(ops: Iterable[Op], root: str) -> bytes:
-    """Encode a multi; `root` is put before every path."""
+    """Encode a multi; `root` is prepended to every path."""
     parts = [_pack_int(MULTI)]
     for op in ops:
         parts.extend(_op_parts(op, absolute(root, op.path).encode()))
@@ -115,7 +114,7 @@ def encode_multi(ops: Iterable[Op], root: str) -> bytes:
 
 
 def encode_path(opcode: int, path: str) -> bytes:
-    """Encode a request whose body is a path alone (sync)."""
+    """Encode a request whose body is only a path (sync)."""
     return _pack_int(opcode) + _string(path)
 
 
@@ -136,25 +135,25 @@ def encode_multi_read(opcode: int, paths: Iterable[str], root: str) -> bytes:
 
 
 def decode_stat(buffer: bytes, offset: int) -> Stat:
-    """Decode the answer of exists or set."""
+    """Decode the reply to exists or set."""
     return Stat(*_unpack_stat(buffer, offset))
 
 
 def decode_string(buffer: bytes, offset: int) -> str:
-    """Decode the answer of create or sync: a path."""
+    """Decode the reply to create or sync: a path."""
     start = offset + 4
     return buffer[start : start + _unpack_int(buffer, offset)[0]].decode()
 
 
 def decode_node(buffer: bytes, offset: int) -> tuple[bytes, Stat]:
-    """Decode the answer of get; a node without data reads as empty."""
+    """Decode the reply to get; the data of a node without data is empty."""
     size = max(_unpack_int(buffer, offset)[0], 0)
     start = offset + 4
     return buffer[start : start + size], Stat(*_unpack_stat(buffer, start + size))
 
 
 def decode_children(buffer: bytes, offset: int) -> list[str]:
-    """Decode the answer of get children, in the server's order."""
+    """Decode the reply to get children, in the server's order."""
     return _children(buffer, offset)[0]
 
 
@@ -170,10 +169,10 @@ def _children(buffer: bytes, offset: int) -> tuple[list[str], int]:
 
 
 def decode_multi(buffer: bytes, offset: int, ops: Sequence[Op], root: str) -> MultiResults:
-    """Decode the answer to the multi of `ops`, examining every result.
+    """Decode the reply to the multi of `ops`, checking every result.
 
     Raises:
-        MultiFailed: one operation was refused, so that none was applied.
+        MultiFailed: one operation was refused, so none was applied.
 
     """
     if _unpack_int(buffer, offset)[0] == _ERROR:
@@ -193,23 +192,23 @@ def decode_multi(buffer: bytes, offset: int, ops: Sequence[Op], root: str) -> Mu
 
 
 def _multi_failure(buffer: bytes, offset: int, ops: Sequence[Op]) -> MultiFailed:
-    """Name the operation that failed: the others say rolled back, or not tried."""
+    """Find the operation that failed: the others have the code rolled back, or not tried."""
     codes = [
         _unpack_int(buffer, offset + index * (_HEADER_SIZE + 4) + _HEADER_SIZE)[0]
         for index in range(len(ops))
     ]
-    culprits = (i for i, code in enumerate(codes) if code not in (_ROLLED_BACK, _NOT_TRIED))
-    index = next(culprits, 0)
+    failed = (i for i, code in enumerate(codes) if code not in (_ROLLED_BACK, _NOT_TRIED))
+    index = next(failed, 0)
     return MultiFailed(index, node_error(codes[index], ops[index].path))
 
 
 def decode_nodes(
     buffer: bytes, offset: int, paths: Sequence[str]
 ) -> list[tuple[bytes, Stat] | None]:
-    """Decode a multiRead of data: one entry for each path, None for a missing node.
+    """Decode a multiRead of data: one entry per path, None for a missing node.
 
     Raises:
-        NodeError: a node could not be read for another reason than its absence.
+        NodeError: a node exists and could not be read.
 
     """
     results: list[tuple[bytes, Stat] | None] = []
@@ -231,10 +230,10 @@ def decode_nodes(
 def decode_children_lists(
     buffer: bytes, offset: int, paths: Sequence[str]
 ) -> list[list[str] | None]:
-    """Decode a multiRead of children: one list for each path, None for a missing node.
+    """Decode a multiRead of children: one list per path, None for a missing node.
 
     Raises:
-        NodeError: a node could not be read for another reason than its absence.
+        NodeError: a node exists and could not be read.
 
     """
     results: list[list[str] | None] = []

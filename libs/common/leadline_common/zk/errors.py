@@ -1,17 +1,17 @@
-"""What can go wrong between a service and ZooKeeper, in one tree of our own.
+"""The errors of ZooKeeper operations, as one tree.
 
-    ZkError
-    |- NodeError                 the server refused; nothing was changed
-    |  |- NoNode
-    |  |- NodeExists
-    |  |- BadVersion
-    |  |- NotEmpty
-    |  `- Refused                any other refusal, with ZooKeeper's code
-    |- MultiFailed               one operation was refused; none was applied
-    |- RequestTooLarge           refused here; nothing was sent
-    |- ConnectionLoss            outcome unknown (rule R7: re-read, then decide)
-    |  `- NotConnected           refused here; nothing was sent
-    `- SessionExpired            the session is over; its ephemerals are gone
+ZkError
+|- NodeError                 the server refused; nothing was changed
+|  |- NoNode
+|  |- NodeExists
+|  |- BadVersion
+|  |- NotEmpty
+|  `- OtherNodeError         any other refusal, with ZooKeeper's code
+|- MultiFailed               one operation was refused; none was applied
+|- RequestTooLarge           refused by this client; nothing was sent
+|- ConnectionLoss            outcome unknown (rule R7: re-read, then decide)
+|  `- NotConnected           refused by this client; nothing was sent
+`- SessionExpired            the session is over; its ephemeral nodes are deleted
 
 Callers never see an exception of kazoo.
 """
@@ -36,19 +36,19 @@ class NoNode(NodeError):
 
 
 class NodeExists(NodeError):
-    """A node to create exists already."""
+    """The node to create exists already."""
 
 
 class BadVersion(NodeError):
-    """The node's data version is not the one that the caller named."""
+    """The node's data version is not the expected one."""
 
 
 class NotEmpty(NodeError):
-    """A node to delete has children."""
+    """The node to delete has children."""
 
 
-class Refused(NodeError):
-    """A refusal without a class of its own; `code` is ZooKeeper's (KeeperException.Code)."""
+class OtherNodeError(NodeError):
+    """Any other refusal; `code` is ZooKeeper's (KeeperException.Code)."""
 
     def __init__(self, path: str, code: int) -> None:
         super().__init__(path)
@@ -68,7 +68,7 @@ class MultiFailed(ZkError):
 
 
 class RequestTooLarge(ZkError):
-    """A request that the server would answer by closing the connection; it was not sent."""
+    """The request is so large that the server would close the connection; it was not sent."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(f"request of {size} bytes; at most {limit} are sent")
@@ -77,15 +77,15 @@ class RequestTooLarge(ZkError):
 
 
 class ConnectionLoss(ZkError):
-    """The connection broke before the answer: the operation may or may not have happened."""
+    """The connection broke before the reply: the operation may or may not have been applied."""
 
 
 class NotConnected(ConnectionLoss):
-    """There is no connection now; the operation was not sent and did not happen."""
+    """There is no connection; the operation was not sent."""
 
 
 class SessionExpired(ZkError):
-    """The session is over (expired, closed or refused); this object will not start another."""
+    """The session is over (expired, closed or refused); a ZkSession never starts another."""
 
 
 _BY_CODE: dict[int, type[NodeError]] = {
@@ -97,6 +97,6 @@ _BY_CODE: dict[int, type[NodeError]] = {
 
 
 def node_error(code: int, path: str) -> NodeError:
-    """Return the refusal that ZooKeeper's error `code` means for `path`."""
+    """Return the error for ZooKeeper's error `code` on `path`."""
     known = _BY_CODE.get(code)
-    return known(path) if known else Refused(path, code)
+    return known(path) if known else OtherNodeError(path, code)

@@ -1,8 +1,7 @@
-"""The operations of a multi, and what ZooKeeper says about a node.
+"""The operations of a multi, and the Stat of a node.
 
-A write names the data version that it replaces. There is no default: version 0
-is an ordinary version, and overwriting whatever is there must be asked for as
-`ANY_VERSION`.
+A write names the data version that it replaces. There is no default: version 0 is an ordinary
+version, and an unconditional write must say `ANY_VERSION`.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 ANY_VERSION: Final = -1
-"""Write or delete whatever the version is."""
+"""Write or delete unconditionally."""
 
 
 class Stat(msgspec.Struct, frozen=True, gc=False):
-    """ZooKeeper's own record of a node, in the order of the wire.
+    """ZooKeeper's metadata of a node, in wire order.
 
     `czxid` and `mzxid` are the transactions that created and last wrote it,
     `version` counts data writes, `cversion` changes of the child list;
@@ -38,7 +37,7 @@ class Stat(msgspec.Struct, frozen=True, gc=False):
 
 
 class CreateOp(msgspec.Struct, frozen=True, gc=False):
-    """Create `path`; its result is the created path (a sequence node has a suffix)."""
+    """Create `path`; the result is the created path (a sequence node has a suffix)."""
 
     path: str
     data: bytes = b""
@@ -47,7 +46,7 @@ class CreateOp(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetOp(msgspec.Struct, frozen=True, gc=False):
-    """Replace the data of `path` when its version is `version`; its result is the new Stat."""
+    """Replace the data of `path` when its version is `version`; the result is the new Stat."""
 
     path: str
     data: bytes
@@ -55,14 +54,14 @@ class SetOp(msgspec.Struct, frozen=True, gc=False):
 
 
 class DeleteOp(msgspec.Struct, frozen=True, gc=False):
-    """Delete `path` when its version is `version`; its result is None."""
+    """Delete `path` when its version is `version`; the result is None."""
 
     path: str
     version: int
 
 
 class CheckOp(msgspec.Struct, frozen=True, gc=False):
-    """Fail the multi unless the version of `path` is `version`; its result is None."""
+    """Fail the multi unless the version of `path` is `version`; the result is None."""
 
     path: str
     version: int
@@ -74,7 +73,7 @@ OpResult: TypeAlias = str | Stat | None
 
 
 class MultiResults(list[OpResult]):
-    """A result for each operation of a multi; `zxid` is the transaction that they made up."""
+    """One result per operation of a multi; `zxid` is the id of its transaction."""
 
     __slots__ = ("zxid",)
 

@@ -1,10 +1,9 @@
-"""Requests in the shape that kazoo's connection takes, answering with raw bytes.
+"""Requests in the form that kazoo's connection expects, with undecoded replies.
 
-kazoo asks a request for `type`, `serialize()` and `deserialize(buffer, offset)`.
-A request here that sets no watch has no type (its opcode is the start of its
-body), which also keeps kazoo from post-processing what looks like one of its
-own transactions. Reads with a watch must be kazoo's own classes, because kazoo
-files watchers by class.
+kazoo uses a request's `type`, `serialize()` and `deserialize(buffer, offset)`. A request that sets
+no watch has no type here (its body starts with its opcode), so that kazoo does not post-process it
+as one of its own transactions. Reads with a watch are subclasses of kazoo's requests, because
+kazoo registers watchers by class.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import TypeAlias
 from kazoo.protocol.serialization import Exists, GetChildren, GetData
 from kazoo.protocol.states import WatchedEvent
 
-Answer: TypeAlias = tuple[bytes, int]
-"""The whole answer and the offset after its reply header."""
+Reply: TypeAlias = tuple[bytes, int]
+"""The whole reply, and the offset after its header."""
 Watcher: TypeAlias = Callable[[WatchedEvent], None]
 
 
 class EncodedRequest:
-    """A request whose opcode and body are encoded already."""
+    """A request that is encoded already."""
 
     __slots__ = ("_encoded",)
 
@@ -35,17 +34,17 @@ class EncodedRequest:
         """Return opcode and body."""
         return self._encoded
 
-    def deserialize(self, buffer: bytes, offset: int) -> Answer:
-        """Return the answer as it is."""
+    def deserialize(self, buffer: bytes, offset: int) -> Reply:
+        """Return the reply undecoded."""
         return buffer, offset
 
 
 class ExistsWatch(Exists):
-    """exists with a watch; kazoo answers None for a missing node."""
+    """exists with a watch; kazoo returns None for a missing node."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Answer:
-        """Return the answer as it is."""
+    def deserialize(cls, buffer: bytes, offset: int) -> Reply:
+        """Return the reply undecoded."""
         return buffer, offset
 
 
@@ -53,8 +52,8 @@ class GetDataWatch(GetData):
     """get with a watch."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Answer:
-        """Return the answer as it is."""
+    def deserialize(cls, buffer: bytes, offset: int) -> Reply:
+        """Return the reply undecoded."""
         return buffer, offset
 
 
@@ -62,8 +61,8 @@ class GetChildrenWatch(GetChildren):
     """get children with a watch."""
 
     @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Answer:
-        """Return the answer as it is."""
+    def deserialize(cls, buffer: bytes, offset: int) -> Reply:
+        """Return the reply undecoded."""
         return buffer, offset
 
 

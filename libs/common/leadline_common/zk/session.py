@@ -1,19 +1,17 @@
 """One ZooKeeper session for one owner (a controller, a broker) on one event loop.
 
-Rules that callers live by:
+Rules for callers:
 
-- A session is used until it is lost, and never replaced behind the owner's back:
-  after LOST every operation raises `SessionExpired`, and the owner decides
-  whether to resign, exit, or make a new `ZkSession`.
-- ConnectionLoss means that the outcome is unknown: re-read before deciding (R7).
-- Watches are hints (R8). They fire at most once, die silently with the
-  connection, and may be missed around a reconnect; so re-read everything, and set
-  the watches again, in `on_reconnected`.
-- LOST may never be said to a process that is cut off. What may be *done* is
-  bounded by `lease`, not by states (R10).
-- All callbacks run on the loop and must not block or raise.
+- A session is never replaced by another: after LOST every operation raises `SessionExpired`, and
+  the owner decides whether to resign, exit, or start a new `ZkSession`.
+- ConnectionLoss means that the outcome is unknown: read again before deciding (R7).
+- Watches are hints (R8). They fire at most once, end silently with the connection, and may be
+  missed around a reconnect. In `on_reconnected`, read everything again and set the watches again.
+- A process that is cut off may never see LOST. The `lease`, not the state, limits how long it may
+  act (R10).
+- Callbacks run on the loop and must neither block nor raise.
 
-Methods must be called on the loop that ran `start`.
+Call all methods on the loop that ran `start`.
 """
 
 from __future__ import annotations
@@ -24,30 +22,66 @@ import time
 from collections.abc import Callable
 
 from leadline_common.zk import codec
+from leadline_common.zk.client import Callback, ZkClient, no_body
 from leadline_common.zk.errors import NotConnected, SessionExpired, ZkError
-from leadline_common.zk.lease import SessionLease
-from leadline_common.zk.operations import Callback, ZkOperations, nothing
 from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import KazooTransport, SessionState
 
 
 def _ignore_state(_: SessionState) -> None:
-    """Stand in for an absent state callback."""
+    """Do nothing; the default of `on_state`."""
 
 
 def _ignore() -> None:
-    """Stand in for an absent callback."""
+    """Do nothing; the default of `on_reconnected`."""
 
 
 def _monotonic_ms() -> float:
     return time.monotonic() * 1000
 
 
-class ZkSession(ZkOperations):
-    """An asyncio face of one ZooKeeper session.
+class SessionLease:
+    """How long a process may act on a ZooKeeper session that it cannot renew (rule R10).
 
-    `on_state(state)` tells every change after `start`, but not the end that
-    `close` brings; `on_reconnected()` follows each return from SUSPENDED.
+    Invariant: while `valid` returns True, the server has not expired the session, provided that
+    both clocks run at the same rate within the third of the timeout that is kept in reserve.
+
+    The lease counts from the moment when the last *answered* heartbeat was *sent*: the server
+    renewed the session after it, and the reply may have waited in the socket buffer during a long
+    pause of this process. Losing the connection does not extend the lease. Times are milliseconds
+    of one monotonic clock.
+    """
+
+    __slots__ = ("_length_ms", "_valid_until_ms")
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self._length_ms = session_timeout_ms * 2 / 3
+        self._valid_until_ms = float("-inf")
+
+    @property
+    def valid_until_ms(self) -> float:
+        """The time at which the lease ends; minus infinity before the first renewal."""
+        return self._valid_until_ms
+
+    def renew(self, sent_ms: float) -> None:
+        """Renew the lease: a heartbeat sent at `sent_ms` was answered. It never gets shorter."""
+        self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._length_ms)
+
+    def revoke(self) -> None:
+        """End the lease for good, because the session is over."""
+        self._length_ms = float("-inf")
+        self._valid_until_ms = float("-inf")
+
+    def valid(self, now_ms: float) -> bool:
+        """Tell whether the process may act at `now_ms`."""
+        return now_ms < self._valid_until_ms
+
+
+class ZkSession(ZkClient):
+    """A ZooKeeper session for asyncio.
+
+    `on_state(state)` is called at every change after `start`, except for the end through `close`.
+    `on_reconnected()` is called after each return from SUSPENDED.
     """
 
     def __init__(
@@ -63,25 +97,25 @@ class ZkSession(ZkOperations):
         self._state = SessionState.SUSPENDED
         self._closing = False
         self._connected = asyncio.Event()
-        self._back_in_touch = asyncio.Event()
+        self._reconnected = asyncio.Event()
         self._lease = SessionLease(0)
         self._transport: KazooTransport | None = None
         self._heartbeat: asyncio.Task[None] | None = None
 
-    # -- life ------------------------------------------------------------------
+    # -- life cycle ------------------------------------------------------------
 
     async def start(
         self, hosts: str, session_timeout_ms: int, *, connect_timeout_ms: int = 15_000
     ) -> None:
         """Connect, create the chroot if `hosts` names one, and take the lease.
 
-        `hosts` is `host:port,host:port/chroot`. The server may grant another
-        timeout than `session_timeout_ms`; `session_timeout_ms` then tells it.
+        `hosts` is `host:port,host:port/chroot`. The server may grant another session timeout than
+        the requested one; the property `session_timeout_ms` has the granted one.
 
         Raises:
             NotConnected: no server answered within `connect_timeout_ms`.
-            ConnectionLoss: the connection broke again at once. The object is of no
-                more use after either; try again with a new one.
+            ConnectionLoss: the connection broke at once. After either error, try again with a new
+                object.
 
         """
         self._transport = KazooTransport(hosts, session_timeout_ms, self._state_changed)
@@ -91,17 +125,17 @@ class ZkSession(ZkOperations):
                 await self._connected.wait()
                 self._lease = SessionLease(self._transport.granted_timeout_ms)
                 await self._ensure_root()
-                await self._beat()
+                await self._send_heartbeat()
         except TimeoutError:
             await self.close()
             raise NotConnected(f"no answer from {hosts} in {connect_timeout_ms} ms") from None
         except BaseException:
             await self.close()
             raise
-        self._heartbeat = asyncio.create_task(self._beat_forever(), name="zookeeper-heartbeat")
+        self._heartbeat = asyncio.create_task(self._send_heartbeats(), name="zookeeper-heartbeat")
 
     async def close(self) -> None:
-        """End the session: its ephemeral nodes are gone when this returns. Idempotent."""
+        """Close the session; its ephemeral nodes are deleted when this returns. Idempotent."""
         self._closing = True
         self._lease.revoke()
         if self._heartbeat is not None:
@@ -111,16 +145,20 @@ class ZkSession(ZkOperations):
         transport, self._transport = self._transport, None
         self._state = SessionState.LOST
         if transport is not None:
-            await transport.finish()
+            try:
+                await transport.finish()
+            except Exception:
+                self._transport = transport  # the session may live on: let the caller try again
+                raise
 
     @property
     def state(self) -> SessionState:
-        """The last state told."""
+        """The last known state."""
         return self._state
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is in touch, as far as is known."""
+        """Whether the session is connected, as far as is known."""
         return self._state is SessionState.CONNECTED
 
     @property
@@ -135,17 +173,14 @@ class ZkSession(ZkOperations):
 
     @property
     def lease(self) -> SessionLease:
-        """What this process may still do on this session (R10), by the monotonic clock.
-
-        Ask after `start`: the length depends on what the server grants.
-        """
+        """The lease of the session (R10); read it after `start`, which replaces it."""
         return self._lease
 
     def lease_valid(self) -> bool:
-        """Tell whether the lease holds now."""
+        """Tell whether the lease is valid now."""
         return self._lease.valid(self._clock_ms())
 
-    # -- within ----------------------------------------------------------------
+    # -- internal --------------------------------------------------------------
 
     def _open_transport(self) -> KazooTransport:
         if self._transport is None or self._state is SessionState.LOST:
@@ -163,31 +198,31 @@ class ZkSession(ZkOperations):
             return
         self._on_state(state)
         if state is SessionState.CONNECTED and before is SessionState.SUSPENDED:
-            self._back_in_touch.set()
+            self._reconnected.set()
             self._on_reconnected()
 
     # -- heartbeats ------------------------------------------------------------
 
-    async def _beat(self) -> None:
-        """Renew the lease: one round trip, counted from before it was sent.
+    async def _send_heartbeat(self) -> None:
+        """Renew the lease by one round trip, counted from the time of sending.
 
-        `sync` goes through the leader, which refuses it for an expired session.
-        A plain read proves less: a server that is cut off from its leader goes on
-        answering reads for a while, during which the leader may expire the session.
+        `sync` goes through the ZooKeeper leader, which refuses it for an expired session. A read
+        does not prove that the session is alive: a server that is cut off from its leader still
+        answers reads for a while, during which the leader may expire the session.
         """
         transport = self._open_transport()
         sent_ms = self._clock_ms()
         request = EncodedRequest(codec.encode_path(codec.SYNC, codec.absolute(transport.root, "/")))
-        await transport.submit(request, nothing, "/", urgent=True)
-        self._lease.answered(sent_ms)
+        await transport.submit(request, no_body, "/", urgent=True)
+        self._lease.renew(sent_ms)
 
-    async def _beat_forever(self) -> None:
-        """Beat every quarter of the session timeout, and at once when back in touch."""
+    async def _send_heartbeats(self) -> None:
+        """Send a heartbeat every quarter of the session timeout, and at once after a reconnect."""
         interval = self.session_timeout_ms / 4000
         while self._state is not SessionState.LOST:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._back_in_touch.wait(), interval)
-            self._back_in_touch.clear()
-            # A lost beat needs no handling: the lease runs out by itself.
+                await asyncio.wait_for(self._reconnected.wait(), interval)
+            self._reconnected.clear()
+            # A failed heartbeat needs no handling: the lease expires by itself.
             with contextlib.suppress(ZkError):
-                await self._beat()
+                await self._send_heartbeat()

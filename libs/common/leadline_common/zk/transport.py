@@ -1,12 +1,11 @@
 """The bridge between kazoo's connection thread and the event loop.
 
-kazoo keeps the session, the socket and the reconnecting; everything else is
-done here and above. Requests are handed to it already encoded, answers are
-taken from it undecoded, so that its thread runs none of our code that could
-raise: an exception there kills the connection and hangs every future.
+kazoo manages the session, the socket and reconnects. It gets encoded requests and returns
+undecoded replies, so that its thread runs no code of Leadline that could raise: an exception there
+ends the connection thread, and no future would ever complete.
 
-Completions, state changes and watch events are put in one queue, in the order
-in which they happened, and one wake-up of the loop empties it.
+Completions, state changes and watch events go through one queue in the order of their occurrence,
+and one wake-up of the loop drains it.
 
 All use of kazoo's undocumented members is in this module.
 """
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,6 +21,7 @@ from select import POLLIN, POLLOUT, poll
 from socket import socket
 from typing import Final, Generic, TypeAlias, TypeVar
 
+import structlog
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss as KazooConnectionLoss
 from kazoo.exceptions import SessionExpiredError as KazooSessionExpired
@@ -34,15 +33,15 @@ from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from leadline_common.zk.errors import ConnectionLoss, NotConnected, SessionExpired, node_error
-from leadline_common.zk.requests import Answer, Request
+from leadline_common.zk.requests import Reply, Request
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 SEND_WINDOW: Final = 200
-"""Requests given to kazoo and not yet answered.
+"""The most requests that kazoo has without a reply.
 
-kazoo wakes its thread with one byte for each request, through a socket pair
-whose send blocks (and with it the loop) when some 270 bytes are unread.
+kazoo wakes its thread with one byte per request through a socket pair, whose send blocks the event
+loop when about 270 bytes are unread.
 """
 
 _T = TypeVar("_T")
@@ -50,7 +49,7 @@ Event: TypeAlias = Callable[[], None]
 
 
 class SessionState(enum.Enum):
-    """What is known of the session: in touch, out of touch, or over for good."""
+    """The state of the session: connected, disconnected for now, or over for good."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -65,10 +64,10 @@ _STATES: Final = {
 
 
 class _Handler(SequentialThreadingHandler):
-    """kazoo's threads, waiting for sockets by `poll`.
+    """kazoo's threads, waiting for sockets with `poll`.
 
-    Its own `select` makes and closes an epoll object for every read and write,
-    which is near half of the cost of a small request.
+    kazoo's own `select` creates and closes an epoll object for every read and write, which is
+    nearly half of the cost of a small request.
     """
 
     def select(
@@ -92,7 +91,7 @@ class _Handler(SequentialThreadingHandler):
 
 
 class _Connection(ConnectionHandler):
-    """kazoo's connection, which also remembers what session timeout the server granted."""
+    """kazoo's connection, which also records the session timeout that the server granted."""
 
     granted_timeout_ms: int = 0
 
@@ -106,7 +105,7 @@ class _Connection(ConnectionHandler):
 
 
 class _Client(KazooClient):
-    """kazoo's client with the connection above, and without a second session."""
+    """kazoo's client with `_Connection`, limited to one session."""
 
     def __init__(self, hosts: str, session_timeout_ms: int) -> None:
         super().__init__(
@@ -126,14 +125,14 @@ class _Client(KazooClient):
         return self.client_id[0] if self.client_id else 0
 
     def forbid_new_session(self) -> None:
-        """Make kazoo give up instead of starting a session in the place of a lost one."""
+        """Stop kazoo from starting another session after a lost one."""
         self._stopped.set()
 
     def submit(self, request: Request, completion: _Completion[_T]) -> None:
         self._call(request, completion)
 
-    def finish(self) -> None:
-        """Close the session if there is one, and free threads and sockets. Blocks."""
+    def close_session(self) -> None:
+        """Close the session and free threads and sockets. Blocks."""
         try:
             if self._stopped.is_set():
                 self._safe_close()
@@ -141,18 +140,18 @@ class _Client(KazooClient):
                 self.stop()
             self.close()
         except WriterNotClosedException:
-            _log.warning("the connection thread did not end in time; it is left behind")
+            logger.warning("the connection thread did not end in time")
 
 
 class _Completion(Generic[_T]):
-    """What kazoo takes for its own future: it passes the outcome on to the loop."""
+    """Takes the place of kazoo's future, and passes the outcome to the loop."""
 
     __slots__ = ("decode", "future", "path", "transport")
 
     def __init__(
         self,
         transport: KazooTransport,
-        decode: Callable[[Answer | None], _T],
+        decode: Callable[[Reply | None], _T],
         future: asyncio.Future[_T],
         path: str,
     ) -> None:
@@ -161,40 +160,40 @@ class _Completion(Generic[_T]):
         self.future = future
         self.path = path
 
-    def set(self, answer: Answer | None) -> None:
-        """Take the answer (kazoo's thread); None is what kazoo makes of a missing node."""
-        self.transport.post(partial(self._finish, answer, None))
+    def set(self, reply: Reply | None) -> None:
+        """Take the reply (kazoo's thread); None for the exists of a missing node."""
+        self.transport.post(partial(self._complete, reply, None))
 
     def set_exception(self, error: Exception) -> None:
-        """Take the failure (either thread)."""
-        self.transport.post(partial(self._finish, None, error))
+        """Take the error (either thread)."""
+        self.transport.post(partial(self._complete, None, error))
 
-    def _finish(self, answer: Answer | None, error: Exception | None) -> None:
-        self.transport.answered()
+    def _complete(self, reply: Reply | None, error: Exception | None) -> None:
+        self.transport.completed()
         if self.future.done():
             return
         if error is not None:
             self.future.set_exception(_translated(error, self.path))
             return
         try:
-            self.future.set_result(self.decode(answer))
-        except Exception as failure:  # the loop must go on, and the caller must hear of it
+            self.future.set_result(self.decode(reply))
+        except Exception as failure:  # raised to the caller, not in the loop
             self.future.set_exception(failure)
 
 
 def _translated(error: Exception, path: str) -> Exception:
-    """Return our own error for one of kazoo's."""
+    """Return the error of `zk.errors` for one of kazoo's."""
     if isinstance(error, KazooSessionExpired):
         return SessionExpired(str(error))
     if isinstance(error, KazooConnectionLoss):
-        return ConnectionLoss("the connection broke before the answer")
+        return ConnectionLoss("the connection broke before the reply")
     if isinstance(error, ZookeeperError):
         return node_error(error.code, path)
     return error
 
 
 class KazooTransport:
-    """One session's connection: requests in, events out, on the loop that made it."""
+    """The connection of one session: takes requests, and posts events to its event loop."""
 
     def __init__(
         self, hosts: str, session_timeout_ms: int, on_state: Callable[[SessionState], None]
@@ -202,7 +201,7 @@ class KazooTransport:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
         self._events: deque[Event] = deque()
-        self._woken = False
+        self._drain_scheduled = False
         self._backlog: deque[Event] = deque()
         self._in_flight = 0
         self._session_id = 0
@@ -211,7 +210,7 @@ class KazooTransport:
 
     @property
     def root(self) -> str:
-        """The path that is put before every path of the caller; empty without a chroot."""
+        """The chroot, which is prepended to every path; empty without one."""
         return self._client.chroot
 
     @property
@@ -221,26 +220,26 @@ class KazooTransport:
 
     @property
     def granted_timeout_ms(self) -> int:
-        """The session timeout that the server granted, which bounds what was asked for."""
+        """The session timeout that the server granted."""
         return self._client.granted_timeout_ms
 
     def start(self) -> None:
-        """Begin to connect; the outcome comes as a state."""
+        """Start to connect; the outcome is reported as a state."""
         self._client.start_async()
 
     async def finish(self) -> None:
-        """End the session and free everything; states and answers still come meanwhile."""
-        await asyncio.to_thread(self._client.finish)
+        """Close the session and free its resources; states and replies still arrive meanwhile."""
+        await asyncio.to_thread(self._client.close_session)
 
     def submit(
         self,
         request: Request,
-        decode: Callable[[Answer | None], _T],
+        decode: Callable[[Reply | None], _T],
         path: str,
         *,
         urgent: bool = False,
     ) -> asyncio.Future[_T]:
-        """Send a request, or queue it behind the send window; `urgent` goes at once."""
+        """Send a request, or queue it until the send window has room; `urgent` skips the queue."""
         future: asyncio.Future[_T] = self._loop.create_future()
         completion = _Completion(self, decode, future, path)
         send = partial(self._send, request, completion)
@@ -257,47 +256,47 @@ class KazooTransport:
         else:
             completion.set_exception(NotConnected("no connection to ZooKeeper"))
 
-    def answered(self) -> None:
-        """Let the next request of the backlog go."""
+    def completed(self) -> None:
+        """Count a completed request, and send the next one of the backlog."""
         self._in_flight -= 1
         if self._backlog and self._in_flight < SEND_WINDOW:
             self._backlog.popleft()()
 
     def post(self, event: Event) -> None:
-        """Have `event` run on the loop, after those before it. Any thread; never raises."""
+        """Run `event` on the loop, in the order of posting. Thread-safe; never raises."""
         self._events.append(event)
-        if not self._woken:
-            self._woken = True
+        if not self._drain_scheduled:
+            self._drain_scheduled = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:  # the loop is closed: nobody is left to be told
+            except RuntimeError:  # the loop is closed
                 self._events.clear()
 
     def _drain(self) -> None:
-        self._woken = False
+        self._drain_scheduled = False
         while self._events:
             try:
                 self._events.popleft()()
-            except Exception:  # one listener's failure must not cost the others their events
-                _log.exception("a ZooKeeper callback failed")
+            except Exception:  # the remaining events must still run
+                logger.exception("a ZooKeeper callback failed")
 
     def _state_changed(self, state: str) -> bool:
-        """Note a state (kazoo's thread); the listener stays registered."""
-        told = _STATES[state]
-        if told is SessionState.CONNECTED:
+        """Pass a state on (kazoo's thread); returning False keeps the listener registered."""
+        new_state = _STATES[state]
+        if new_state is SessionState.CONNECTED:
             self._session_id = self._client.session_id
-        if told is SessionState.LOST:
+        if new_state is SessionState.LOST:
             self._client.forbid_new_session()
-        self.post(partial(self._on_state, told))
+        self.post(partial(self._on_state, new_state))
         return False
 
     def watcher(self, callback: Event) -> Callable[[WatchedEvent], None]:
-        """Wrap a callback of the loop as a one-shot watcher for kazoo."""
+        """Return a one-shot watcher for kazoo that runs `callback` on the loop."""
         return _Watcher(self, callback)
 
 
 class _Watcher:
-    """A watcher that only posts. Equal for equal callbacks, so that kazoo keeps one."""
+    """A watcher that posts its callback. Watchers of equal callbacks are equal: kazoo keeps one."""
 
     __slots__ = ("_callback", "_transport")
 
@@ -306,7 +305,7 @@ class _Watcher:
         self._callback = callback
 
     def __call__(self, event: WatchedEvent) -> None:
-        """Pass a change on. That a connection broke is told as a state, not here."""
+        """Post the callback, except for changes of the connection, which are states."""
         if event.type != EventType.NONE:
             self._transport.post(self._callback)
 

@@ -1,4 +1,4 @@
-"""Cluster analytics: of the audit history, tables in Parquet, a summary in JSON, a report in HTML.
+"""Analytics of the audit history: tables in Parquet, a summary in JSON, and a report in HTML.
 
-`job` is the one to start. docs/analytics.md defines every figure.
+`job` is the entry point. docs/analytics.md defines every number.
 """

@@ -1,7 +1,7 @@
-"""When brokers were up, when and why they were down, and how long that lasts on average.
+"""Availability of brokers: when they were up or down, why, and mean times between failures.
 
-`brokers_changed` entries list who is live. A broker that was asked to stop, or is being drained,
-is down by plan: such an outage is no failure, and counts neither as up nor as down.
+`brokers_changed` entries list the live brokers. An outage of a broker that was asked to stop, or
+that is being drained, is planned: it is no failure, and counts neither as up nor as down.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
 
-def broker_spans(history: History) -> DataFrame:
-    """Return the spans for which each broker was up or down, from when it was first seen up.
+def broker_spans(history: HistoryPeriod) -> DataFrame:
+    """Return the spans for which each broker was up or down, since it was first seen up.
 
-    One that was seen to fail was up until then, also where no entry is left that says so.
+    A broker that was seen to fail was up before, even if no entry remains that says so.
 
-    `state`: `up`, `planned` or `failed`. A restart within a session is no span: nobody saw it go.
+    `state` is `up`, `planned` or `failed`. A restart within a ZooKeeper session is no span.
     """
-    told = _transitions(history).join(_plans(history), "broker", "left")
-    # A plan counts for the first outage after it, so it must be later than the last return.
+    transitions = _transitions(history).join(_plans(history), "broker", "left")
+    # A plan applies to the first outage after it, so it must be later than the last return.
     is_planned = (sf.col("plan_id") > sf.col("before_id")) & (sf.col("plan_id") <= sf.col("id"))
     is_planned &= sf.col("off_id").isNull() | (sf.col("off_id") > sf.col("id"))
-    rows = told.groupBy("broker", "id", "at", "is_up").agg(
+    rows = transitions.groupBy("broker", "id", "at", "is_up").agg(
         sf.max(sf.coalesce(is_planned, sf.lit(False))).alias("_planned")
     )
     in_order = Window.partitionBy("broker").orderBy("id")
@@ -39,15 +39,15 @@ def broker_spans(history: History) -> DataFrame:
     ).withColumn("duration_ms", length())
 
 
-def broker_figures(spans: DataFrame, restarted: DataFrame) -> DataFrame:
-    """Return for each broker how often it failed, and the means between and to repair, in ms.
+def broker_stats(spans: DataFrame, restarted: DataFrame) -> DataFrame:
+    """Return for each broker its failures, and mean times between failures and to repair, in ms.
 
-    mtbf = time up / failures; mttr = time down by failure / repairs. Open spans count in the
-    times and not in the counts, which is the maximum-likelihood estimate with censoring. Null
-    where there is nothing to divide by.
+    mtbf = time up / failures; mttr = time down by failure / repairs. Open spans count in the times
+    and not in the counts, which is the maximum-likelihood estimate with censoring. Null if the
+    divisor is 0.
     """
     failed, up = sf.col("state") == "failed", sf.col("state") == "up"
-    figures = spans.groupBy("broker").agg(
+    stats = spans.groupBy("broker").agg(
         *aggregates(),
         sf.max(sf.when(sf.col("censored"), sf.col("state"))).alias("state_now"),
         sf.min("started_at").alias("first_seen_at"),
@@ -55,12 +55,12 @@ def broker_figures(spans: DataFrame, restarted: DataFrame) -> DataFrame:
         sf.max(sf.when(up, sf.col("duration_ms"))).alias("longest_up_ms"),
     )
     restart_count = sf.coalesce("restarts", sf.lit(0)).alias("restarts")
-    figures = figures.join(restarted, "broker", "left").select(*figures.columns, restart_count)
-    return with_means(figures)
+    stats = stats.join(restarted, "broker", "left").select(*stats.columns, restart_count)
+    return with_means(stats)
 
 
 def aggregates() -> list[Column]:
-    """Return the counts and times of spans that means are made from."""
+    """Return the counts and times of spans, from which means are computed."""
     state, lasted = sf.col("state"), sf.col("duration_ms")
     failed = state == "failed"
     return [
@@ -73,25 +73,27 @@ def aggregates() -> list[Column]:
     ]
 
 
-def with_means(figures: DataFrame) -> DataFrame:
+def with_means(stats: DataFrame) -> DataFrame:
     """Add mtbf_ms and mttr_ms."""
-    return figures.withColumn(
+    return stats.withColumn(
         "mtbf_ms", sf.try_divide(sf.col("up_ms"), sf.col("failures"))
     ).withColumn("mttr_ms", sf.try_divide(sf.col("failed_ms"), sf.col("repairs")))
 
 
-def _transitions(history: History) -> DataFrame:
-    """Return when each broker came up or went down, and the id of the transition before."""
+def _transitions(history: HistoryPeriod) -> DataFrame:
+    """Return when each broker came up or went down, with the id of the previous transition."""
     live = sf.from_json(sf.get_json_object("after", "$.brokers"), "array<int>")
-    told = history.entries.where(sf.col("kind") == "brokers_changed")
-    told = told.select("id", sf.col("time").alias("at"), live.alias("live"))
-    brokers = told.select(sf.explode("live").alias("broker")).distinct()
-    rows = told.crossJoin(brokers).withColumn("is_up", sf.array_contains("live", sf.col("broker")))
+    changes = history.entries.where(sf.col("kind") == "brokers_changed")
+    changes = changes.select("id", sf.col("time").alias("at"), live.alias("live"))
+    brokers = changes.select(sf.explode("live").alias("broker")).distinct()
+    rows = changes.crossJoin(brokers).withColumn(
+        "is_up", sf.array_contains("live", sf.col("broker"))
+    )
     rows = rows.select("broker", "id", "at", "is_up", sf.lit(False).alias("is_seen_to_fail"))
     rows = rows.unionAll(_seen_to_fail(history))
     by_broker = Window.partitionBy("broker").orderBy("id")
     rows = rows.withColumn("at", sf.max("at").over(by_broker))
-    # Before it was first seen, up or failing, nothing is known of a broker.
+    # Nothing is known of a broker before it was first seen, up or failing.
     was_up = sf.coalesce(sf.lag("is_up").over(by_broker), "is_seen_to_fail")
     rows = rows.withColumn("was_up", was_up)
     rows = rows.where(sf.col("is_up") != sf.col("was_up"))
@@ -100,10 +102,11 @@ def _transitions(history: History) -> DataFrame:
     )
 
 
-def _seen_to_fail(history: History) -> DataFrame:
-    """Return when a controller acted on a failure: earlier than it tells who is live.
+def _seen_to_fail(history: HistoryPeriod) -> DataFrame:
+    """Return when a controller acted on a failure.
 
-    Much earlier where it was deposed in between.
+    That is earlier than its entry about live brokers, and much earlier if it lost its leadership in
+    between.
     """
     failed = _named(history, "failed")
     is_up, is_seen_to_fail = sf.lit(False), sf.lit(True)
@@ -112,13 +115,13 @@ def _seen_to_fail(history: History) -> DataFrame:
     )
 
 
-def restarts(history: History) -> DataFrame:
-    """Return how often a broker was back as a new incarnation before anybody saw it go."""
+def restarts(history: HistoryPeriod) -> DataFrame:
+    """Return how often each broker came back as a new incarnation within its session."""
     found = _named(history, "bounced")
     return found.groupBy("broker").agg(sf.count("*").cast("int").alias("restarts"))
 
 
-def _named(history: History, word: str) -> DataFrame:
+def _named(history: HistoryPeriod, word: str) -> DataFrame:
     """Return the brokers after a word in the reasons of `broker_change`: `failed [1, 3]; …`."""
     numbers = sf.regexp_extract("reason", rf"\b{word} (\[[\d, ]*\])", 1)
     return history.entries.where(sf.col("kind") == "broker_change").select(
@@ -128,11 +131,10 @@ def _named(history: History, word: str) -> DataFrame:
     )
 
 
-def _plans(history: History) -> DataFrame:
-    """Return which brokers were asked to stop, or to be emptied, and in which entry.
+def _plans(history: HistoryPeriod) -> DataFrame:
+    """Return the brokers that were asked to stop or were drained, and the id of that entry.
 
-    `off_id` is the entry in which that was called off, null where it was not: no outage from then
-    on is by plan.
+    `off_id` is the entry that cancelled it, null if none did: no later outage is planned.
     """
     stops = history.entries.where(sf.col("kind") == "controlled_shutdown").select(
         sf.regexp_extract("actor", r"^broker-(\d+)$", 1).try_cast("int").alias("broker"),
@@ -141,14 +143,14 @@ def _plans(history: History) -> DataFrame:
     )
     is_drain = sf.get_json_object("resource", "$.kind") == "drain"
     state = sf.get_json_object("after", "$.state")
-    called_off = sf.when(state.isin("cancelled", "cancelling", "failed"), sf.col("id"))
+    cancelled = sf.when(state.isin("cancelled", "cancelling", "failed"), sf.col("id"))
     task = Window.partitionBy(sf.get_json_object("resource", "$.task"))
-    # The first entry of a task has no id yet: whether that was called off cannot be told.
+    # The first entry of a task has no id yet, so its cancellation cannot be found.
     has_id = sf.get_json_object("resource", "$.task") != ""
-    is_told = is_drain & has_id & sf.col("kind").startswith("task_")
-    drains = history.entries.where(is_told).select(
+    is_drain_entry = is_drain & has_id & sf.col("kind").startswith("task_")
+    drains = history.entries.where(is_drain_entry).select(
         sf.get_json_object("after", "$.details.broker").try_cast("int").alias("broker"),
         sf.col("id").alias("plan_id"),
-        sf.min(called_off).over(task).alias("off_id"),
+        sf.min(cancelled).over(task).alias("off_id"),
     )
     return stops.unionAll(drains).where(sf.col("broker").isNotNull())

@@ -1,4 +1,4 @@
-"""Who led after whom and why, how long that took to decide, and how ISRs shrank and grew."""
+"""Leader changes with their causes and decision times, and shrinks and expansions of ISRs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LEADER_CAUSES = (
     "preferred",
     "lost",
 )
-"""Why a leader changed. `lost`: nobody could lead; `recovery`: somebody leads again, cleanly."""
+"""Why a leader changed. `lost`: no replica could lead; `recovery`: one leads again, cleanly."""
 PLANNED = ("controlled_shutdown", "drain", "reassignment", "preferred")
-"""The causes that somebody has asked for, or the balancing of leaders."""
+"""The causes that an operator or the balancing of leaders requested."""
 SHRINK_CAUSES = ("failure", "lagging", "controlled_shutdown", "unclean", "reassignment")
 EXPANSION_CAUSES = ("caught_up", "reassignment", "unclean")
 
 
 def leader_changes(events: DataFrame) -> DataFrame:
-    """Return the changes of a partition's leader, by `partition_events`; -1 is nobody.
+    """Return the leader changes in `partition_events`; leader -1 means no leader.
 
-    A partition's very first leader is none, and neither is a new epoch of the same leader.
-    `decision_ms` is the time from the news to the write, null where the entry does not say it.
+    The first leader of a partition is no change, nor is a new epoch of the same leader.
+    `decision_ms` is the time from the notification to the write, null if it is unknown.
     """
     rows = events.where(sf.col("is_state") & sf.col("was").isNotNull())
     rows = rows.where(sf.col("was.leader") != sf.col("leader"))
@@ -63,16 +63,16 @@ def _leader_cause() -> Column:
 
 
 def isr_changes(events: DataFrame) -> DataFrame:
-    """Return each shrink and each expansion of an ISR, with the brokers that left or came.
+    """Return each shrink and each expansion of an ISR, with the brokers that left or joined.
 
-    An unclean election can be both. What a reassignment drops from the ISR together with the
-    replica, and the replicas that it adds, have the cause `reassignment`.
+    An unclean election can be both. Replicas that a reassignment removes or adds have the cause
+    `reassignment`.
     """
     rows = events.where(sf.col("is_state") & sf.col("was").isNotNull())
     left = sf.array_except("was.isr", "isr")
-    came = sf.array_except("isr", "was.isr")
+    joined = sf.array_except("isr", "was.isr")
     shrinks = rows.select(*_isr_columns("shrink", left, _shrink_cause()))
-    expansions = rows.select(*_isr_columns("expansion", came, _expansion_cause(came)))
+    expansions = rows.select(*_isr_columns("expansion", joined, _expansion_cause(joined)))
     return shrinks.unionAll(expansions).where(sf.size("brokers") > 0)
 
 
@@ -99,9 +99,9 @@ def _shrink_cause() -> Column:
     )
 
 
-def _expansion_cause(came: Column) -> Column:
+def _expansion_cause(joined: Column) -> Column:
     return (
         sf.when(sf.col("reason") == "unclean", "unclean")
-        .when(sf.arrays_overlap(came, "adding"), "reassignment")
+        .when(sf.arrays_overlap(joined, "adding"), "reassignment")
         .otherwise("caught_up")
     )

@@ -1,7 +1,7 @@
-"""The audit history as a DataFrame, from files of its export or from a live cluster.
+"""The audit history as a DataFrame, from exported files or from a live cluster.
 
-Both have the same rows: an entry each, as `GET /v1/audit/export` sends it. What has no fixed
-members (`resource`, `before`, `after`) stays text that holds JSON, read where it is known.
+Both have one row for each entry, as `GET /v1/audit/export` sends it. Members without a fixed shape
+(`resource`, `before`, `after`) stay JSON text.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _MEMBERS = {
     "changes": f"array<{_CHANGE}>",
 }
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _MEMBERS.items())
-"""The members of an exported entry that are used here; `time` in Unix ms."""
+"""The members of an exported entry that the analytics use; `time` in Unix ms."""
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class HistoryPeriod:
     """The entries of a period that changed something, and the period.
 
-    `since_ms` is the time of the first entry, `until_ms` that of the snapshot: what is still
-    open then is counted up to it, and marked as censored. Unix ms. `first_id` is not 0 where
-    older entries have been purged: what was the case before is then known from `before` only.
-    `missing` entries in between were lost for good, or are in files that were not given.
+    `since_ms` is the time of the first entry, `until_ms` that of the snapshot (Unix ms). Spans that
+    are still open then end there, and are marked as censored. `first_id` is not 0 if older entries
+    were deleted; the state before is then known only from `before`. `missing` counts the entries in
+    between that were lost, or are in other files.
     """
 
     entries: DataFrame
@@ -49,38 +49,38 @@ class History:
 
 
 def read_files(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """Return the entries of NDJSON files as the export writes them; `.gz` is understood too."""
+    """Return the entries of exported NDJSON files, which may be `.gz`."""
     return spark.read.schema(SCHEMA).option("mode", "FAILFAST").json(list(paths))
 
 
 def read_cluster(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """Return the entries that a live cluster has; `options` are those of `format("leadline")`."""
+    """Return the entries of a live cluster; `options` are those of `format("leadline")`."""
     return spark.read.format("leadline").options(**options).option("table", "audit").load()
 
 
-def take_history(entries: DataFrame, until_ms: int | None = None) -> History:
-    """Return what happened, without requests that were refused or only tried.
+def take_history(entries: DataFrame, until_ms: int | None = None) -> HistoryPeriod:
+    """Return the history without requests that were refused or dry runs.
 
-    The snapshot is at `until_ms` (Unix ms), or at the last entry; later entries are left out.
+    The snapshot is at `until_ms` (Unix ms), or at the last entry. Later entries are ignored.
 
     Raises:
-        LeadlineSparkError: there is no entry at all.
+        LeadlineSparkError: LEADLINE_HISTORY_EMPTY.
 
     """
     if until_ms is not None:
         entries = entries.where(sf.col("time") <= until_ms)
-    # An entry that was fetched twice, from two files, is one entry.
+    # Two files may have the same entry.
     entries = entries.select(*_MEMBERS).dropDuplicates(["id"]).cache()
-    told = entries.agg(
+    totals = entries.agg(
         sf.min("time").alias("since"),
         sf.max("time").alias("until"),
         sf.count("*").alias("count"),
         sf.min("id").alias("first"),
         sf.max("id").alias("last"),
     ).first()
-    if told is None or not told["count"]:
+    if totals is None or not totals["count"]:
         raise LeadlineSparkError("LEADLINE_HISTORY_EMPTY", "There is no audit entry to analyse.")
     done = entries.where(sf.col("outcome") == "done")
-    until = told["until"] if until_ms is None else until_ms
-    missing = told["last"] - told["first"] + 1 - told["count"]
-    return History(done, told["since"], until, told["count"], told["first"], missing)
+    until = totals["until"] if until_ms is None else until_ms
+    missing = totals["last"] - totals["first"] + 1 - totals["count"]
+    return HistoryPeriod(done, totals["since"], until, totals["count"], totals["first"], missing)

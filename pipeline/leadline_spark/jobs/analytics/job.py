@@ -1,6 +1,6 @@
 """Analyse the audit history of a cluster: Parquet tables, summary.json and report.html.
 
-leadline spark analytics --out DIR                      # the cluster that runs here
+leadline spark analytics --out DIR                      # the cluster on this machine
 spark-submit …/analytics/job.py --bootstrap URL --out DIR
 spark-submit …/analytics/job.py --history audit.ndjson --out DIR
 """
@@ -17,7 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leadline_spark.jobs import command
-from leadline_spark.jobs.analytics.history import History, read_cluster, read_files, take_history
+from leadline_spark.jobs.analytics.history import (
+    HistoryPeriod,
+    read_cluster,
+    read_files,
+    take_history,
+)
 from leadline_spark.jobs.analytics.partitions import DEFAULT_MIN_INSYNC
 from leadline_spark.jobs.analytics.report.data import collect_report
 from leadline_spark.jobs.analytics.report.page import render
@@ -33,15 +38,15 @@ TABLES, SUMMARY, REPORT = "tables", "summary.json", "report.html"
 
 
 def analyse(
-    history: History,
+    history: HistoryPeriod,
     out: Path,
     *,
     title: str = TITLE,
     default_min_insync: int = DEFAULT_MIN_INSYNC,
 ) -> dict[str, Any]:
-    """Write everything about a history below `out`, and return the summary.
+    """Write the results for a history below `out`, and return the summary.
 
-    `default_min_insync` is min.insync.replicas of topics for which the history does not say it.
+    `default_min_insync` is min.insync.replicas of topics for which the history has no value.
     """
     tables = make_tables(history, default_min_insync, str(out / TABLES))
     summary = summarise(history, tables)
@@ -52,67 +57,67 @@ def analyse(
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what understands the command line."""
-    told = command.job_parser("analytics", __doc__)
-    command.add_cluster(told, required=False)
-    told.add_argument(
+    """Return the parser of the command line."""
+    job_parser = command.job_parser("analytics", __doc__)
+    command.add_cluster(job_parser, required=False)
+    job_parser.add_argument(
         "--history",
         metavar="FILE",
         nargs="+",
         help="instead of a cluster: files of `GET /v1/audit/export` (NDJSON, also .gz)",
     )
-    told.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
-    told.add_argument(
+    job_parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="where to write")
+    job_parser.add_argument(
         "--until",
         type=int,
         metavar="MS",
         help="snapshot time in Unix ms (default: now, or the last entry of the files)",
     )
-    told.add_argument("--title", default=TITLE, help="heading of the report")
-    told.add_argument(
+    job_parser.add_argument("--title", default=TITLE, help="heading of the report")
+    job_parser.add_argument(
         "--min-insync-replicas",
         type=int,
         default=DEFAULT_MIN_INSYNC,
         metavar="N",
         help="where the history does not say it (default: %(default)s)",
     )
-    return told
+    return job_parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Analyse a history in the session that there is, or in one of its own."""
-    told = parser()
-    asked = told.parse_args(argv)
-    if bool(asked.history) == bool(asked.bootstrap):
-        told.error("give either --bootstrap or --history")
-    return command.run(lambda: _analyse(asked))
+    """Analyse a history, in the active session or a new one; return the exit code."""
+    job_parser = parser()
+    arguments = job_parser.parse_args(argv)
+    if bool(arguments.history) == bool(arguments.bootstrap):
+        job_parser.error("give either --bootstrap or --history")
+    return command.run(lambda: _analyse(arguments))
 
 
-def _analyse(asked: argparse.Namespace) -> int:
+def _analyse(arguments: argparse.Namespace) -> int:
     spark = command.session("leadline-analytics")
-    until = asked.until
-    with _suited(spark):
-        if asked.history:
-            entries = read_files(spark, asked.history)
+    until = arguments.until
+    with _tuned_for_local(spark):
+        if arguments.history:
+            entries = read_files(spark, arguments.history)
         else:
             register(spark)
             until = until or time.time_ns() // 1_000_000
-            entries = read_cluster(spark, command.options_of(asked))
+            entries = read_cluster(spark, command.options_of(arguments))
         analyse(
             take_history(entries, until),
-            asked.out,
-            title=asked.title,
-            default_min_insync=asked.min_insync_replicas,
+            arguments.out,
+            title=arguments.title,
+            default_min_insync=arguments.min_insync_replicas,
         )
-    sys.stdout.write(f"{asked.out / REPORT}\n")
+    sys.stdout.write(f"{arguments.out / REPORT}\n")
     return command.DONE
 
 
 @contextmanager
-def _suited(spark: SparkSession) -> Iterator[None]:
-    """Do without what only pays on a cluster: many small queries then take a fraction of the time.
+def _tuned_for_local(spark: SparkSession) -> Iterator[None]:
+    """Disable what pays only on a cluster, so that many small queries take a fraction of the time.
 
-    Two hundred partitions of a shuffle, and the compilation of each query, are most of it else.
+    The 200 partitions of each shuffle and the compilation of each query would take most of it.
     """
     context = spark.sparkContext
     settings = {

@@ -1,11 +1,11 @@
-"""What state each partition was in, and when: spans without leader, short of replicas, whole.
+"""The state of each partition over time: spans without leader, under-replicated, and so on.
 
-An entry that changes leader or ISR is a row of a partition's life, and so is one that changes
-what replicas it should have, how many in-sync replicas it needs, or that takes it away. Filled
-forward in order of ids, each row says the whole state up to the next.
+A partition has one event for each entry that changes its leader or ISR, its assignment, its
+min.insync.replicas, or that deletes it. Values are carried forward in order of ids, so that each
+event has the whole state up to the next one.
 
-Times may step back between entries, as brokers and controllers write them by their own clocks:
-along a partition's life the latest time so far counts.
+Times may decrease between entries, because brokers and controllers have their own clocks. The
+latest time so far counts along a partition's events.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
 MIN_INSYNC = "min.insync.replicas"
 DEFAULT_MIN_INSYNC = 2
-"""What the setting is where nobody has set it."""
+"""The default of the setting."""
 
 KEYS = ("topic", "partition")
-_PLACE = ("id", "time", "kind", "topic")
+_ENTRY = ("id", "time", "kind", "topic")
 _INHERITED = 0
-"""Stands for a topic, or a cluster, that has no value of its own."""
+"""Marks a topic or a cluster that has no value of its own."""
 _ASSIGNMENT = "map<string,array<int>>"
 _STEP = "map<string,struct<replicas:array<int>,adding:array<int>,removing:array<int>>>"
 _COLUMNS = (
@@ -35,37 +35,37 @@ _COLUMNS = (
 )
 
 
-def partition_events(history: History) -> DataFrame:
-    """Return the rows of all partitions' lives, each with the whole state after it.
+def partition_events(history: HistoryPeriod) -> DataFrame:
+    """Return the events of all partitions, each with the whole state after it.
 
-    Beside the state: `was` (roles before, null where the state was made), `is_state` (leader or
-    ISR were written), `at` (when, never before the row that precedes it), `life` (counts from 0
-    when a partition is removed and made anew), `alive`.
+    Other columns: `was` (the roles before, null for a new partition), `is_state` (leader or ISR
+    were written), `at` (the time, never before that of the previous event), `life` (0, and one more
+    each time the partition is deleted and recreated), `alive`.
     """
     states = _states(history)
     names = states.select(*KEYS).distinct()
     of_topics = _of_topics(history).join(names, "topic")
     of_cluster = _of_cluster(history).crossJoin(names)
     rows = _aligned(states)
-    for told in (
+    for events in (
         _known_before(states, history),
         _assignments(history),
         _removals(history),
         of_topics,
         of_cluster,
     ):
-        rows = rows.unionAll(_aligned(told))
+        rows = rows.unionAll(_aligned(events))
     return _filled(rows.join(names, list(KEYS), "left_semi"))
 
 
 def partition_spans(
-    events: DataFrame, history: History, default_floor: int = DEFAULT_MIN_INSYNC
+    events: DataFrame, history: HistoryPeriod, default_floor: int = DEFAULT_MIN_INSYNC
 ) -> DataFrame:
-    """Return the spans between the events of each partition, and what was wrong in each.
+    """Return the spans between the events of each partition, with flags of its problems.
 
-    `no_leader`: nobody led. `below_min_isr`: somebody led, but the ISR was smaller than
-    min(min.insync.replicas, replicas), so that acks=all was refused. `under_replicated`: nobody
-    led, or some replica was not in the ISR; replicas that are only being added do not count.
+    `no_leader`: no replica led. `below_min_isr`: there was a leader, but the ISR was smaller than
+    min(min.insync.replicas, replicas), so that acks=all was refused. `under_replicated`: there was
+    no leader, or a replica was not in the ISR, except replicas that are being added.
     """
     in_order = Window.partitionBy(*KEYS).orderBy("id", "position")
     following = sf.lead("at").over(in_order)
@@ -103,7 +103,7 @@ def partition_spans(
 def _settled() -> Column:
     """Return the replicas that should be in sync.
 
-    Where the history does not reach back to the assignment, the largest ISR stands in for it.
+    If the history does not reach back to the assignment, the largest ISR replaces it.
     """
     life = Window.partitionBy(*KEYS, "life")
     largest = sf.max_by("isr", sf.size("isr")).over(life)
@@ -114,7 +114,7 @@ def _settled() -> Column:
 # -- the rows ------------------------------------------------------------------
 
 
-def _states(history: History) -> DataFrame:
+def _states(history: HistoryPeriod) -> DataFrame:
     rows = history.entries.select("*", sf.posexplode("changes").alias("position", "change"))
     return rows.select(
         "id",
@@ -136,8 +136,8 @@ def _states(history: History) -> DataFrame:
     )
 
 
-def _known_before(states: DataFrame, history: History) -> DataFrame:
-    """Return the state at the beginning of a history that does not reach back to the first one."""
+def _known_before(states: DataFrame, history: HistoryPeriod) -> DataFrame:
+    """Return the state at the start of a history that does not reach back to the first state."""
     first = Window.partitionBy(*KEYS).orderBy("id", "position")
     rows = states.withColumn("_number", sf.row_number().over(first))
     rows = rows.where((sf.col("_number") == 1) & sf.col("was").isNotNull())
@@ -153,27 +153,27 @@ def _known_before(states: DataFrame, history: History) -> DataFrame:
     )
 
 
-def _assignments(history: History) -> DataFrame:
-    """Return what replicas partitions were given; an assignment of null takes a partition away."""
+def _assignments(history: HistoryPeriod) -> DataFrame:
+    """Return the assignments of partitions; an assignment of null deletes a partition."""
     topic = sf.get_json_object("resource", "$.topic")
     entries = history.entries.withColumn("topic", topic).where(sf.col("topic").isNotNull())
     is_step = sf.col("kind") == "reassignment_step"
     given = sf.from_json(sf.get_json_object("after", "$.assignment"), _ASSIGNMENT)
     assigned = entries.where(~is_step).select(
-        *_PLACE, sf.explode(given).alias("number", "replicas")
+        *_ENTRY, sf.explode(given).alias("number", "replicas")
     )
     assigned = assigned.withColumn("adding", sf.array().cast("array<int>"))
     stepped = entries.where(is_step).select(
-        *_PLACE, sf.explode(sf.from_json("after", _STEP)).alias("number", "row")
+        *_ENTRY, sf.explode(sf.from_json("after", _STEP)).alias("number", "row")
     )
-    stepped = stepped.select(*_PLACE, "number", "row.replicas", "row.adding")
+    stepped = stepped.select(*_ENTRY, "number", "row.replicas", "row.adding")
     gone = sf.when(sf.col("replicas").isNull(), sf.col("id"))
     rows = assigned.unionAll(stepped).withColumn("gone_id", gone)
     return rows.withColumn("partition", sf.col("number").cast("int"))
 
 
-def _removals(history: History) -> DataFrame:
-    """Return the orders to remove partitions: from then on nobody is meant to use them."""
+def _removals(history: HistoryPeriod) -> DataFrame:
+    """Return the requests to remove partitions, which count as deleted from then on."""
     numbers = sf.from_json(sf.get_json_object("after", "$.partitions"), "array<int>")
     return history.entries.where(sf.col("kind") == "partitions_removal_ordered").select(
         "id",
@@ -185,8 +185,8 @@ def _removals(history: History) -> DataFrame:
     )
 
 
-def _of_topics(history: History) -> DataFrame:
-    """Return what was said of whole topics: their floor, and that they are going."""
+def _of_topics(history: HistoryPeriod) -> DataFrame:
+    """Return the events of whole topics: min.insync.replicas, and deletion."""
     topic = sf.get_json_object("resource", "$.topic")
     entries = history.entries.select("id", "time", "kind", "after", topic.alias("topic"))
     created, kind = sf.get_json_object("after", "$.configs"), sf.col("kind")
@@ -205,8 +205,8 @@ def _of_topics(history: History) -> DataFrame:
     )
 
 
-def _of_cluster(history: History) -> DataFrame:
-    """Return the floors that were set for the whole cluster."""
+def _of_cluster(history: HistoryPeriod) -> DataFrame:
+    """Return the values of min.insync.replicas for the whole cluster."""
     floor = sf.from_json("after", "map<string,string>")[MIN_INSYNC].cast("int")
     is_cluster = sf.get_json_object("resource", "$.config") == "cluster"
     return history.entries.where((sf.col("kind") == "configs_changed") & is_cluster).select(
@@ -215,7 +215,7 @@ def _of_cluster(history: History) -> DataFrame:
 
 
 def _aligned(rows: DataFrame) -> DataFrame:
-    """Give rows all columns, null where they say nothing."""
+    """Add the missing columns to rows, with null or the default."""
     defaults = {"position": -1, "is_state": False, "is_first": False}
     columns = []
     for column in _COLUMNS.split(", "):
@@ -226,7 +226,7 @@ def _aligned(rows: DataFrame) -> DataFrame:
 
 
 def _filled(rows: DataFrame) -> DataFrame:
-    """Carry forward what each row does not say."""
+    """Carry forward the values that rows do not have."""
     in_order = Window.partitionBy(*KEYS).orderBy("id", "position")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 

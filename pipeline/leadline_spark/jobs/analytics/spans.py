@@ -1,4 +1,4 @@
-"""Spans of time as rows: [`started_at`, `ended_at`) in Unix ms, `censored` where still open."""
+"""Spans of time as rows: [`started_at`, `ended_at`) in Unix ms, `censored` if still open."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 
 
 def length() -> Column:
-    """Return how long a span is, in ms."""
+    """Return the length of a span in ms."""
     return sf.col("ended_at") - sf.col("started_at")
 
 
 def merged(spans: DataFrame, keys: Sequence[str] = ()) -> DataFrame:
-    """Return the union of the spans of each key: none of them touches or overlaps another.
+    """Return the union of the spans of each key, as spans that neither touch nor overlap.
 
-    Sorted by start, a span begins a new one where it starts after the latest end before it.
+    In order of starts, a span begins a new one if it starts after the latest end before it.
     """
     rows = spans.select(*keys, "started_at", "ended_at", "censored")
     rows = rows.where(sf.col("ended_at") > sf.col("started_at"))
@@ -36,11 +36,11 @@ def merged(spans: DataFrame, keys: Sequence[str] = ()) -> DataFrame:
     return together.drop("_span").withColumn("duration_ms", length())
 
 
-def counted(spans: DataFrame, history: History, buckets: int) -> DataFrame:
-    """Return how many spans were open: in each bucket the most at a time, and at its end.
+def counted(spans: DataFrame, history: HistoryPeriod, buckets: int) -> DataFrame:
+    """Return how many spans were open in each bucket: the maximum, and the number at its end.
 
-    Rows: `bucket` (0 to `buckets` - 1, equal parts of the period), `peak`, `last`. A bucket in
-    which none began or ended has no row: the `last` of the one before holds.
+    Rows: `bucket` (0 to `buckets` - 1, equal parts of the period), `peak`, `last`. A bucket without
+    a start or an end has no row: `last` of the previous one applies.
     """
     begun = spans.select(sf.col("started_at").alias("at"), sf.lit(1).alias("step"))
     ended = spans.select(sf.col("ended_at").alias("at"), sf.lit(-1).alias("step"))
@@ -59,8 +59,8 @@ def counted(spans: DataFrame, history: History, buckets: int) -> DataFrame:
     )
 
 
-def bucket_of(at: Column, history: History, buckets: int) -> Column:
-    """Return which of `buckets` equal parts of the period a time lies in."""
+def bucket_of(at: Column, history: HistoryPeriod, buckets: int) -> Column:
+    """Return the bucket of a time, one of `buckets` equal parts of the period."""
     width = max(1, history.until_ms - history.since_ms) / buckets
     number = sf.floor((at - sf.lit(history.since_ms)) / sf.lit(width))
     return sf.greatest(sf.lit(0), sf.least(sf.lit(buckets - 1), number)).cast("int")

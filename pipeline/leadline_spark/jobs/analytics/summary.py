@@ -1,4 +1,4 @@
-"""The figures of an analysis as one JSON document. Times are Unix ms, durations ms."""
+"""The summary of an analysis as one JSON document. Times are Unix ms, durations ms."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from leadline_spark.jobs.analytics.changes import (
     PLANNED,
     SHRINK_CAUSES,
 )
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import merged
 from leadline_spark.jobs.analytics.tables import LIFE, Tables
 
-WRONGS = ("no_leader", "below_min_isr", "under_replicated")
-"""What can be wrong with a partition: the flags of `partition_spans`, the worst first."""
+PROBLEMS = ("no_leader", "below_min_isr", "under_replicated")
+"""The problems of a partition: the flags of `partition_spans`, the worst first."""
 VERSION = 1
-"""Of the document: members are added under the same number, and changed under the next."""
+"""The version of the document. New members keep it, changed ones increase it."""
 
 
-def summarise(history: History, tables: Tables) -> dict[str, Any]:
-    """Return all figures; docs/analytics.md has the formula of each."""
+def summarise(history: HistoryPeriod, tables: Tables) -> dict[str, Any]:
+    """Return the summary; docs/analytics.md has the formula of each number."""
     return {
         "version": VERSION,
         "period": {
@@ -47,7 +47,7 @@ def summarise(history: History, tables: Tables) -> dict[str, Any]:
 
 
 def quantiles(values: Column) -> Column:
-    """Return [p50, p99, max], interpolated linearly between the nearest ranks; null of nothing."""
+    """Return [p50, p99, max], interpolated linearly between nearest ranks; null without rows."""
     return sf.percentile(values, [0.5, 0.99, 1.0])
 
 
@@ -59,7 +59,7 @@ def _partitions(tables: Tables) -> dict[str, Any]:
             sf.coalesce(sf.sum("duration_ms"), sf.lit(0)).alias("observed"),
         )
     )
-    total, bad = observed["observed"], _bad_times(spans)
+    total, bad = observed["observed"], _problem_times(spans)
     return {
         "count": observed["count"],
         "observed_partition_ms": total,
@@ -68,9 +68,9 @@ def _partitions(tables: Tables) -> dict[str, Any]:
     }
 
 
-def _bad_times(spans: DataFrame) -> dict[str, dict[str, Any]]:
-    """Return for how long each thing was wrong: with any partition, and added up over all."""
-    flags = [sf.when(sf.col(name), name) for name in WRONGS]
+def _problem_times(spans: DataFrame) -> dict[str, dict[str, Any]]:
+    """Return how long each problem lasted: for any partition, and the sum over all."""
+    flags = [sf.when(sf.col(name), name) for name in PROBLEMS]
     bad = spans.select("*", sf.explode(sf.array_compact(sf.array(*flags))).alias("wrong")).cache()
     anywhere = merged(bad, ["wrong"]).groupBy("wrong").agg(sf.sum("duration_ms").alias("union_ms"))
     each = merged(bad, ["wrong", *LIFE]).groupBy("wrong")
@@ -82,7 +82,7 @@ def _bad_times(spans: DataFrame) -> dict[str, dict[str, Any]]:
     )
     found = {row.wrong: row.asDict() for row in anywhere.join(added, "wrong").collect()}
     nothing = {"union_ms": 0, "partition_ms": 0, "spans": 0, "censored": 0, "longest_ms": None}
-    return {name: {key: found.get(name, nothing)[key] for key in nothing} for name in WRONGS}
+    return {name: {key: found.get(name, nothing)[key] for key in nothing} for name in PROBLEMS}
 
 
 def _leadership(tables: Tables) -> dict[str, Any]:
@@ -96,13 +96,13 @@ def _leadership(tables: Tables) -> dict[str, Any]:
 
 def _elections(tables: Tables) -> dict[str, Any]:
     timed = tables.leader_changes.where(sf.col("decision_ms").isNotNull())
-    told = _one(
+    totals = _one(
         timed.agg(
             sf.count("*").alias("count"),
             quantiles(sf.col("decision_ms")).alias("decision"),
         )
     )
-    return {"timed": told["count"], **_named("decision", told["decision"])}
+    return {"timed": totals["count"], **_named("decision", totals["decision"])}
 
 
 def _isr(tables: Tables) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _reassignments(tables: Tables) -> dict[str, Any]:
 
 
 def _controllers(tables: Tables) -> dict[str, Any]:
-    told = _one(
+    totals = _one(
         tables.controller_terms.agg(
             sf.count("*").alias("terms"),
             sf.count_if("is_failover").alias("failovers"),
@@ -167,9 +167,9 @@ def _controllers(tables: Tables) -> dict[str, Any]:
         )
     )
     return {
-        "terms": told["terms"],
-        "failovers": told["failovers"],
-        **_named("takeover", told["takeover"]),
+        "terms": totals["terms"],
+        "failovers": totals["failovers"],
+        **_named("takeover", totals["takeover"]),
     }
 
 
@@ -180,7 +180,7 @@ def _one(rows: DataFrame) -> dict[str, Any]:
 
 
 def _counts(rows: DataFrame, column: str, names: tuple[str, ...]) -> dict[str, int]:
-    """Return how many rows have each of these values, 0 for those that none has."""
+    """Return the number of rows with each of these values."""
     found = {row[column]: row["count"] for row in rows.groupBy(column).count().collect()}
     return {name: found.get(name, 0) for name in names}
 

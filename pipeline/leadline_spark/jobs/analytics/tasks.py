@@ -1,11 +1,11 @@
-"""Tasks that move replicas, the moves of single partitions, and the terms of controllers."""
+"""Tasks that move replicas, moves of single partitions, and terms of controllers."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
 _OVER = ("done", "cancelled", "failed")
@@ -13,11 +13,11 @@ _OUTCOME = "struct<done:int,cancelled:int,superseded:int,gone:int,bytes:bigint>"
 _TOPICS = "map<string,map<string,struct<start:array<int>,target:array<int>>>>"
 
 
-def task_figures(history: History) -> DataFrame:
-    """Return each task, from the time it was accepted; `moving_ms` is without its preparation.
+def task_stats(history: HistoryPeriod) -> DataFrame:
+    """Return each task, since it was accepted; `moving_ms` excludes its preparation.
 
-    `moved_bytes` is what leaders told of while replicas moved, null where they told nothing;
-    `bytes_per_s` is that by the time it moved, only for what is over.
+    `moved_bytes` is what leaders reported while replicas moved, null if they reported nothing.
+    `bytes_per_s` is `moved_bytes` / `moving_ms`, only for finished tasks.
     """
     task = sf.get_json_object("resource", "$.task")
     entries = history.entries.where(sf.col("kind").startswith("task_") & (task != ""))
@@ -47,7 +47,7 @@ def task_figures(history: History) -> DataFrame:
     return _with_times(latest, history)
 
 
-def _with_times(rows: DataFrame, history: History) -> DataFrame:
+def _with_times(rows: DataFrame, history: HistoryPeriod) -> DataFrame:
     rows = rows.withColumn("ended_at", sf.coalesce("_finished", sf.lit(history.until_ms)))
     rows = rows.withColumn("censored", ~sf.col("state").isin(*_OVER))
     moving = sf.col("ended_at") - sf.col("begun_at")
@@ -70,10 +70,10 @@ def _with_times(rows: DataFrame, history: History) -> DataFrame:
     )
 
 
-def partition_moves(history: History) -> DataFrame:
+def partition_moves(history: HistoryPeriod) -> DataFrame:
     """Return the reassignment of each partition, from its first intent to its last step.
 
-    A new target on the way, and a cancellation that goes back, belong to the same move.
+    A new target in between, and a cancellation, belong to the same move.
     """
     rows = _begins(history).unionAll(_ends(history))
     in_order = Window.partitionBy("topic", "partition").orderBy("id")
@@ -91,7 +91,7 @@ def partition_moves(history: History) -> DataFrame:
     return moves.drop("_ended", "_move").withColumn("duration_ms", length())
 
 
-def _begins(history: History) -> DataFrame:
+def _begins(history: HistoryPeriod) -> DataFrame:
     kinds = ("reassignment_begun", "reassignment_found", "reassignment_cancelled")
     topics = history.entries.where(sf.col("kind").isin(*kinds)).select(
         "id", "time", sf.explode(sf.from_json("after", _TOPICS)).alias("topic", "rows")
@@ -108,31 +108,31 @@ def _begins(history: History) -> DataFrame:
     )
 
 
-def _ends(history: History) -> DataFrame:
-    """Return the last steps of partitions, and where a partition went before it."""
+def _ends(history: HistoryPeriod) -> DataFrame:
+    """Return the last steps of reassignments, and deletions of moving partitions."""
     kind = sf.col("kind")
     finished = sf.when(kind == "reassignment_step", sf.get_json_object("resource", "$.finished"))
     dropped = sf.when(
         kind == "reassignment_dropped", sf.get_json_object("resource", "$.partitions")
     )
     numbers = sf.from_json(sf.coalesce(finished, dropped), "array<int>")
-    nobody = sf.lit(None).cast("array<int>")
+    no_brokers = sf.lit(None).cast("array<int>")
     return history.entries.select(
         sf.get_json_object("resource", "$.topic").alias("topic"),
         sf.explode(numbers).alias("partition"),
         "id",
         "time",
         sf.lit(True).alias("is_end"),
-        nobody.alias("start"),
-        nobody.alias("target"),
+        no_brokers.alias("start"),
+        no_brokers.alias("target"),
     )
 
 
-def controller_terms(history: History) -> DataFrame:
-    """Return the terms of active controllers; all but the first in the history are failovers.
+def controller_terms(history: HistoryPeriod) -> DataFrame:
+    """Return the terms of active controllers; all but the first ever are failovers.
 
-    `takeover_ms` is the time from winning the election to having told of the brokers, which is
-    the last thing that is due at a take-over; null where the term ended before.
+    `takeover_ms` is the time from the election to the entry about live brokers, which is the last
+    step of a failover; null if the term ended before.
     """
     in_order = Window.partitionBy(sf.lit(0)).orderBy("id")
     entries = history.entries.where(sf.col("kind").isin("controller_elected", "brokers_changed"))
@@ -145,7 +145,7 @@ def controller_terms(history: History) -> DataFrame:
         .agg(
             sf.min_by(sf.get_json_object("after", "$.id").cast("int"), "id").alias("controller"),
             sf.min("at").alias("started_at"),
-            sf.min(sf.when(~elected, sf.col("at"))).alias("_told"),
+            sf.min(sf.when(~elected, sf.col("at"))).alias("_ready_at"),
         )
     )
     following = sf.lead("started_at").over(Window.partitionBy(sf.lit(0)).orderBy("number"))
@@ -155,6 +155,6 @@ def controller_terms(history: History) -> DataFrame:
         "started_at",
         sf.coalesce(following, sf.lit(history.until_ms)).alias("ended_at"),
         following.isNull().alias("censored"),
-        (sf.col("_told") - sf.col("started_at")).alias("takeover_ms"),
+        (sf.col("_ready_at") - sf.col("started_at")).alias("takeover_ms"),
         (sf.col("number") > sf.lit(1 if history.first_id == 0 else 0)).alias("is_failover"),
     ).withColumn("duration_ms", length())

@@ -1,1 +1,1 @@
-"""Evening out the load of brokers: what is measured, and a greedy proposal (`jobs.balance`)."""
+"""Balancing of brokers (`jobs.balance`): measured loads, and a greedy proposal."""

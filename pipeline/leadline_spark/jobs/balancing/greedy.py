@@ -1,14 +1,14 @@
-"""A proposal that evens out what leaders move, then disks, copying as little as it can. Pure.
+"""A greedy proposal that balances leader load, then disks, with few copies. Pure.
 
-Goals, in order: never fewer replicas, never worse racks; no skew greater than before; less skew of
+Goals, by priority: never fewer replicas or worse racks; no skew greater than before; less skew of
 leaders; less skew of disks; few bytes copied.
 
-Method: one step after the other, each from the most loaded broker that can give something to one
-that has less. Leadership is handed to a follower first, which copies nothing; only when that helps
-no more are replicas moved, and then only from the most loaded of all, the best relief for each
-byte first. A step from `a` to `b` is taken only if `b` ends below where `a` was, so the sum of
-squares falls with each and the peak never rises: it ends, and never makes things worse. What
-stands when the limits are reached is the answer.
+Method: one step at a time, from the most loaded broker that can give load to a less loaded one.
+Leadership goes to a follower first, which copies nothing. When that no longer helps, replicas are
+moved, but only from the most loaded broker of all, and the step with the best gain for each byte
+first. A step from `a` to `b` is taken only if `b` ends below the former load of `a`. So the sum of
+squares falls with each step and the peak never rises: the search terminates, and never makes
+things worse. The result is the placement when no step is left within the limits.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from leadline_spark.jobs.balancing.board import (
-    Board,
+from leadline_client.wire import TopicPartition
+from leadline_spark.jobs.balancing.balance_state import (
+    BalanceState,
     PartitionLoad,
-    Place,
     Replicas,
     Skew,
     excess,
@@ -27,10 +27,10 @@ from leadline_spark.jobs.balancing.board import (
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How far a proposal may go: replicas and bytes (None: any) to copy, at most.
+class BalanceLimits:
+    """The limits of a proposal: replicas and bytes to copy at most; None for no limit.
 
-    A skew of `tolerance` or less is good enough.
+    A skew of at most `tolerance` counts as balanced.
     """
 
     max_moves: int = 20
@@ -40,7 +40,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class BrokerShare:
-    """What a broker leads (bytes/s) and holds (bytes)."""
+    """The leader load of a broker in bytes/s, and its disk usage in bytes."""
 
     leader_rate: float
     disk: int
@@ -48,12 +48,12 @@ class BrokerShare:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """New replicas for some partitions, and what they cost and bring.
+    """New replicas for some partitions, with their costs and effects.
 
-    `moves` counts replicas that are copied, `swaps` partitions of which only the leader changes.
+    `moves` counts the replicas to copy, `swaps` the partitions of which only the leader changes.
     """
 
-    targets: Mapping[Place, Replicas]
+    targets: Mapping[TopicPartition, Replicas]
     moves: int
     swaps: int
     bytes_to_move: int
@@ -66,7 +66,7 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class _Step:
     gain: float
-    place: Place
+    topic_partition: TopicPartition
     replicas: Replicas
 
 
@@ -74,69 +74,72 @@ def propose(
     partitions: Iterable[PartitionLoad],
     members: Collection[int],
     racks: Mapping[int, str | None],
-    limits: Limits,
+    limits: BalanceLimits,
 ) -> Proposal:
-    """Return how to even out the load over `members`; the same answer for the same arguments."""
-    board = Board(partitions, members, racks)
-    before, shares_before = board.skew(), _shares(board)
-    _even_leaders(board, limits)
-    _even_disks(board, limits)
-    targets = board.changed()
+    """Return a proposal that balances `members`; the same for the same arguments."""
+    state = BalanceState(partitions, members, racks)
+    before, shares_before = state.skew(), _shares(state)
+    _even_leaders(state, limits)
+    _even_disks(state, limits)
+    targets = state.changed()
     return Proposal(
         targets=targets,
-        moves=board.moves,
-        swaps=sum(not board.copies(place, replicas) for place, replicas in targets.items()),
-        bytes_to_move=board.bytes_to_move,
+        moves=state.moves,
+        swaps=sum(
+            not state.copies(topic_partition, replicas)
+            for topic_partition, replicas in targets.items()
+        ),
+        bytes_to_move=state.bytes_to_move,
         before=before,
-        after=board.skew(),
+        after=state.skew(),
         shares_before=shares_before,
-        shares_after=_shares(board),
+        shares_after=_shares(state),
     )
 
 
-def _even_leaders(board: Board, limits: Limits) -> None:
-    rates = board.leader_rate
+def _even_leaders(state: BalanceState, limits: BalanceLimits) -> None:
+    rates = state.leader_rate
 
     def choose() -> _Step | None:
-        step = _first(_handovers(board, donor) for donor in _by_load(rates))
-        return step or _first(_leader_moves(board, donor, limits) for donor in _peaks(rates))
+        step = _first(_handovers(state, donor) for donor in _by_load(rates))
+        return step or _first(_leader_moves(state, donor, limits) for donor in _peaks(rates))
 
-    _even_out(board, rates, limits.tolerance, choose)
+    _even_out(state, rates, limits.tolerance, choose)
 
 
-def _even_disks(board: Board, limits: Limits) -> None:
+def _even_disks(state: BalanceState, limits: BalanceLimits) -> None:
     def choose() -> _Step | None:
-        return _first(_disk_moves(board, donor, limits) for donor in _peaks(board.disk))
+        return _first(_disk_moves(state, donor, limits) for donor in _peaks(state.disk))
 
-    _even_out(board, board.disk, limits.tolerance, choose)
+    _even_out(state, state.disk, limits.tolerance, choose)
 
 
 def _even_out(
-    board: Board,
+    state: BalanceState,
     loads: Mapping[int, float],
     tolerance: float,
     choose: Callable[[], _Step | None],
 ) -> None:
-    """Take steps as long as there are any; in the end take back those that lowered no peak."""
+    """Take steps while there are any; then undo the last ones that did not lower the peak."""
     peak = max(loads.values(), default=0)
-    idle: list[tuple[Place, Replicas]] = []
+    idle: list[tuple[TopicPartition, Replicas]] = []
     while excess(loads.values()) > tolerance and (step := choose()) is not None:
-        idle.append((step.place, board.replicas[step.place]))
-        board.set(step.place, step.replicas)
+        idle.append((step.topic_partition, state.replicas[step.topic_partition]))
+        state.set(step.topic_partition, step.replicas)
         if max(loads.values()) < peak:
             peak = max(loads.values())
             idle.clear()
-    for place, replicas in reversed(idle):
-        board.set(place, replicas)
+    for topic_partition, replicas in reversed(idle):
+        state.set(topic_partition, replicas)
 
 
 def _by_load(loads: Mapping[int, float]) -> list[int]:
-    """Return brokers, the most loaded first."""
+    """Return the brokers, the most loaded first."""
     return sorted(loads, key=lambda broker: (-loads[broker], broker))
 
 
 def _peaks(loads: Mapping[int, float]) -> list[int]:
-    """Return the brokers that nobody exceeds: what others give lowers no peak, and costs bytes."""
+    """Return the most loaded brokers: steps from others cost bytes and lower no peak."""
     most = max(loads.values())
     return [broker for broker in sorted(loads) if loads[broker] >= most]
 
@@ -150,56 +153,62 @@ def _first(choices: Iterable[Iterator[_Step]]) -> _Step | None:
     return None
 
 
-def _handovers(board: Board, donor: int) -> Iterator[_Step]:
-    """Yield the ways to hand leadership to a follower."""
-    rates = board.leader_rate
-    for one in board.led_by(donor):
-        for receiver in board.followers(one):
-            gain = _relief(rates[donor], rates[receiver], one.rate)
+def _handovers(state: BalanceState, donor: int) -> Iterator[_Step]:
+    """Yield the steps that move leadership to a follower."""
+    rates = state.leader_rate
+    for load in state.led_by(donor):
+        replicas = state.replicas[load.topic_partition]
+        for receiver in state.followers(load):
+            gain = _relief(rates[donor], rates[receiver], load.rate)
             if gain > 0:
-                yield _Step(gain, one.place, _swapped(board.replicas[one.place], receiver))
+                yield _Step(gain, load.topic_partition, _swapped(replicas, receiver))
 
 
-def _leader_moves(board: Board, donor: int, limits: Limits) -> Iterator[_Step]:
-    """Yield the ways to move a leader elsewhere, without a fuller disk than the fullest is."""
-    rates, fullest = board.leader_rate, max(board.disk.values())
-    for one in board.led_by(donor):
-        for receiver in board.receivers(one, donor):
-            gain = _relief(rates[donor], rates[receiver], one.rate)
-            if gain <= 0 or board.disk[receiver] + one.size > fullest:
+def _leader_moves(state: BalanceState, donor: int, limits: BalanceLimits) -> Iterator[_Step]:
+    """Yield the steps that move a leader replica, without exceeding the fullest disk."""
+    rates, fullest = state.leader_rate, max(state.disk.values())
+    for load in state.led_by(donor):
+        for receiver in state.receivers(load, donor):
+            gain = _relief(rates[donor], rates[receiver], load.rate)
+            if gain <= 0 or state.disk[receiver] + load.size > fullest:
                 continue
-            replicas = _replaced(board.replicas[one.place], donor, receiver)
-            if _affordable(board, one, replicas, limits):
-                yield _Step(gain / (one.size + 1), one.place, replicas)
+            replicas = _replaced(state.replicas[load.topic_partition], donor, receiver)
+            if _affordable(state, load, replicas, limits):
+                yield _Step(gain / (load.size + 1), load.topic_partition, replicas)
 
 
-def _disk_moves(board: Board, donor: int, limits: Limits) -> Iterator[_Step]:
-    """Yield the ways to move a replica to a disk with more room, leaders where no peak rises."""
-    busiest = max(board.leader_rate.values())
-    for one in board.held_by(donor):
-        rate = one.rate if board.replicas[one.place][0] == donor else 0.0
-        for receiver in board.receivers(one, donor):
-            gain = _relief(board.disk[donor], board.disk[receiver], one.size)
-            if gain <= 0 or (rate and board.leader_rate[receiver] + rate > busiest):
+def _disk_moves(state: BalanceState, donor: int, limits: BalanceLimits) -> Iterator[_Step]:
+    """Yield the steps that move a replica to a less full disk, without raising the leader peak."""
+    busiest = max(state.leader_rate.values())
+    for load in state.held_by(donor):
+        rate = load.rate if state.replicas[load.topic_partition][0] == donor else 0.0
+        for receiver in state.receivers(load, donor):
+            gain = _relief(state.disk[donor], state.disk[receiver], load.size)
+            if gain <= 0 or (rate and state.leader_rate[receiver] + rate > busiest):
                 continue
-            replicas = _replaced(board.replicas[one.place], donor, receiver)
-            if _affordable(board, one, replicas, limits):
-                yield _Step(gain, one.place, replicas)
+            replicas = _replaced(state.replicas[load.topic_partition], donor, receiver)
+            if _affordable(state, load, replicas, limits):
+                yield _Step(gain, load.topic_partition, replicas)
 
 
-def _relief(donor: float, receiver: float, load: float) -> float:
-    """Return by how much the sum of squares falls; nothing where the receiver would be as full."""
-    return load * (donor - receiver - load) if load > 0 and receiver + load < donor else 0.0
+def _relief(donor: float, receiver: float, amount: float) -> float:
+    """Return how far the sum of squares falls, 0 if the receiver would be as loaded."""
+    helps = amount > 0 and receiver + amount < donor
+    return amount * (donor - receiver - amount) if helps else 0.0
 
 
-def _affordable(board: Board, one: PartitionLoad, replicas: Replicas, limits: Limits) -> bool:
-    more = board.copies(one.place, replicas) - board.copies(one.place, board.replicas[one.place])
-    moves, size = board.moves + more, board.bytes_to_move + more * one.size
+def _affordable(
+    state: BalanceState, load: PartitionLoad, replicas: Replicas, limits: BalanceLimits
+) -> bool:
+    more = state.copies(load.topic_partition, replicas) - state.copies(
+        load.topic_partition, state.replicas[load.topic_partition]
+    )
+    moves, size = state.moves + more, state.bytes_to_move + more * load.size
     return moves <= limits.max_moves and (limits.max_bytes is None or size <= limits.max_bytes)
 
 
 def _swapped(replicas: Replicas, leader: int) -> Replicas:
-    """Return replicas with another one first; the two change places."""
+    """Return the replicas with `leader` first; the two change places."""
     first, *others = replicas
     return (leader, *(first if broker == leader else broker for broker in others))
 
@@ -208,5 +217,5 @@ def _replaced(replicas: Replicas, donor: int, receiver: int) -> Replicas:
     return tuple(receiver if broker == donor else broker for broker in replicas)
 
 
-def _shares(board: Board) -> dict[int, BrokerShare]:
-    return {b: BrokerShare(board.leader_rate[b], board.disk[b]) for b in board.members}
+def _shares(state: BalanceState) -> dict[int, BrokerShare]:
+    return {b: BrokerShare(state.leader_rate[b], state.disk[b]) for b in state.members}

@@ -1,8 +1,8 @@
-"""What each partition amounts to, aggregated by Spark from the samples that brokers gave.
+"""The loads of partitions, which Spark aggregates from samples of brokers.
 
-A sample is what one broker answers to `GET /v1/load`; many of them, one on a line, are a history
-that a balance can be made from. A partition counts where it is led: its leader sees all that is
-written and read.
+A sample is one broker's answer to `GET /v1/load`. A file of samples, one on each line, is a history
+from which a balance can be computed. Only the leader's numbers of a partition count, because the
+leader sees all that is written and read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.balancing.board import PartitionLoad, Place, Replicas
+from leadline_client.wire import TopicPartition
+from leadline_spark.jobs.balancing.balance_state import PartitionLoad, Replicas
 
 SCHEMA = (
     "broker_id int, window_start_ms bigint, window_end_ms bigint, disk_total_bytes bigint, "
@@ -29,15 +30,15 @@ def samples_of(spark: SparkSession, answers: Iterable[Any]) -> DataFrame:
 
 
 def read_samples(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """Return samples that were kept, one answer on each line."""
+    """Return the samples in files, one answer on each line."""
     return spark.read.schema(SCHEMA).option("mode", "FAILFAST").json(paths)
 
 
 def partition_loads(samples: DataFrame) -> DataFrame:
-    """Return for each partition the size of a replica, and what its leader moved per second.
+    """Return for each partition the size of a replica, and the bytes/s of its leader.
 
-    `rate` is (bytes in + bytes out) / time, summed over the windows in which it was sampled at its
-    leader; `size_bytes` is the latest there.
+    `rate` is (bytes in + bytes out) / time, over all windows sampled at its leader. `size_bytes` is
+    the latest one there.
     """
     rows = samples.select("*", sf.explode("partitions").alias("p")).where("p.is_leader")
     length = sf.col("window_end_ms") - sf.col("window_start_ms")
@@ -50,15 +51,17 @@ def partition_loads(samples: DataFrame) -> DataFrame:
     )
 
 
-def merged_loads(loads: DataFrame, assignment: dict[Place, Replicas]) -> list[PartitionLoad]:
-    """Return the partitions of an assignment with their loads; what was not sampled has none."""
-    found = {(row["topic"], row["partition"]): row for row in loads.collect()}
+def merged_loads(
+    loads: DataFrame, assignment: dict[TopicPartition, Replicas]
+) -> list[PartitionLoad]:
+    """Return the partitions of an assignment with their loads, 0 for those without a sample."""
+    found = {TopicPartition(row["topic"], row["partition"]): row for row in loads.collect()}
     return [
         PartitionLoad(
-            *place,
+            *topic_partition,
             replicas,
-            int(found[place]["size_bytes"]) if place in found else 0,
-            float(found[place]["rate"]) if place in found else 0.0,
+            int(found[topic_partition]["size_bytes"]) if topic_partition in found else 0,
+            float(found[topic_partition]["rate"]) if topic_partition in found else 0.0,
         )
-        for place, replicas in sorted(assignment.items())
+        for topic_partition, replicas in sorted(assignment.items())
     ]

@@ -1,4 +1,4 @@
-"""The broker's logs by replica, over the log directory."""
+"""The broker's logs by replica, on top of the log directory."""
 
 from __future__ import annotations
 
@@ -6,38 +6,172 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Final
 
 import structlog
 
-from leadline_broker.adapters.lazy_log import LazyLog
-from leadline_broker.adapters.log.config import LogConfig
 from leadline_broker.adapters.log.directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory
+from leadline_broker.adapters.log.errors import LogClosed
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import PartitionIdentity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.staged_files import StagedFiles
+from leadline_broker.domain.epochs import EpochHistory
+from leadline_broker.domain.producers import ProducerStates
+from leadline_broker.domain.state import ReplicaKey
+from leadline_client.batches import Buffer
+from leadline_client.errors import OffsetOutOfRange
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
 
-_Key = tuple[str, int]
+_NO_EPOCHS: Final = EpochHistory()
+_NO_PRODUCERS: Final = ProducerStates()
 _ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
 
 
+class LazyLog:
+    """Implements `runtime.ports.Log`; opens its files at the first write.
+
+    So thousands of idle replicas cost no files.
+    """
+
+    __slots__ = ("_dropped", "_log", "_open", "_root", "_segment_bytes", "identity")
+
+    def __init__(
+        self,
+        root: Path,
+        identity: PartitionIdentity,
+        opening: Callable[[PartitionIdentity], PartitionLog],
+    ) -> None:
+        self.identity = identity
+        self._root = root
+        self._open = opening
+        self._log: PartitionLog | None = None
+        self._dropped = False
+        self._segment_bytes: int | None = None
+
+    def written(self) -> PartitionLog | None:
+        """Return the underlying log, or None if nothing was ever written."""
+        return self._log
+
+    def drop(self) -> None:
+        """Refuse to open from now on: the replica was removed."""
+        self._dropped = True
+
+    def _opened(self) -> PartitionLog:
+        if self._log is None:
+            if self._dropped:
+                raise LogClosed(f"the log of {self.identity.directory_name} is closed")
+            self._log = self._open(self.identity)
+            if self._segment_bytes is not None:
+                self._log.roll_at(self._segment_bytes)
+        return self._log
+
+    @property
+    def directory(self) -> Path:
+        """The directory of its files, which may not exist yet."""
+        return self._root / self.identity.directory_name
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset in the log."""
+        return self._log.log_start_offset if self._log is not None else 0
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record (LEO)."""
+        return self._log.log_end_offset if self._log is not None else 0
+
+    @property
+    def durable_end_offset(self) -> int:
+        """The end up to which the log is fsynced."""
+        return self._log.durable_end_offset if self._log is not None else 0
+
+    @property
+    def epochs(self) -> EpochHistory:
+        """Which leader epoch wrote which offsets; for reading."""
+        return self._log.epochs if self._log is not None else _NO_EPOCHS
+
+    @property
+    def producers(self) -> ProducerStates:
+        """The idempotent producers as of the log end; for reading."""
+        return self._log.producers if self._log is not None else _NO_PRODUCERS
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all batches."""
+        return self._log.size_bytes if self._log is not None else 0
+
+    def size_from(self, offset: int) -> int:
+        """See `PartitionLog.size_from`."""
+        return self._log.size_from(offset) if self._log is not None else 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or an fsync failed."""
+        return self._log is not None and self._log.failed
+
+    def roll_at(self, segment_bytes: int) -> None:
+        """See `PartitionLog.roll_at`."""
+        self._segment_bytes = segment_bytes
+        if self._log is not None:
+            self._log.roll_at(segment_bytes)
+
+    def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
+        """See `PartitionLog.append`."""
+        return self._opened().append(data, crc_checked=crc_checked)
+
+    def flush(self) -> int:
+        """See `PartitionLog.flush`."""
+        return self._log.flush() if self._log is not None else 0
+
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """See `PartitionLog.read`."""
+        if self._log is not None:
+            return self._log.read(offset, max_bytes, end_offset)
+        if offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} of an empty log", log_start_offset=0, log_end_offset=0
+            )
+        return b""
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """See `PartitionLog.offset_for_timestamp`."""
+        return self._log.offset_for_timestamp(timestamp) if self._log is not None else None
+
+    def truncate_to(self, offset: int) -> int:
+        """See `PartitionLog.truncate_to`."""
+        return self._log.truncate_to(offset) if self._log is not None else 0
+
+    def reset_to(self, offset: int) -> None:
+        """See `PartitionLog.reset_to`."""
+        if offset or self._log is not None:
+            self._opened().reset_to(offset)
+
+    def apply_retention(
+        self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
+    ) -> int:
+        """See `PartitionLog.apply_retention`."""
+        if self._log is None:
+            return 0
+        return self._log.apply_retention(now_ms, retention_ms, retention_bytes, limit_offset)
+
+
 class DiskLogs:
-    """All logs of one broker by (topic id, partition). See `runtime.ports.LogStore`.
+    """All logs of one broker by (topic id, partition); implements `runtime.ports.LogStore`.
 
     Attributes:
-        staged: what waits beside the logs to be published.
+        staged: the staged uploads.
 
     """
 
     def __init__(self, settings: BrokerSettings, cluster_id: str) -> None:
-        """Take the directory and recover what is in it.
+        """Lock the log directory and recover its logs.
 
         Raises:
-            WrongDirectory: in use, or another cluster's or broker's.
-            CorruptFile: what must be remembered does not hold.
+            WrongDirectory: it is in use, or belongs to another cluster or broker.
+            CorruptFile: the controller epoch cannot be read.
 
         """
         self._files = FileCache(settings.open_files_max)
@@ -54,7 +188,7 @@ class DiskLogs:
         )
         self.staged = StagedFiles(self._directory.root)
         loaded = self._directory.load_all()
-        self._logs: dict[_Key, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
+        self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
         self._occupied = set(map(_occupied_name, self._directory.root.iterdir()))
         self._report(loaded)
 
@@ -68,7 +202,7 @@ class DiskLogs:
         for log in loaded:
             if log.recovery.cut_bytes:
                 logger.warning(
-                    "invalid tail cut",
+                    "invalid tail truncated",
                     directory=log.directory.name,
                     cut_bytes=log.recovery.cut_bytes,
                     cut_offset=log.recovery.cut_offset,
@@ -79,7 +213,7 @@ class DiskLogs:
 
     @property
     def controller_epoch(self) -> int:
-        """The highest controller epoch ever obeyed (rules R1, R11)."""
+        """The highest controller epoch that this broker has accepted (rules R1, R11)."""
         return self._directory.controller_epoch
 
     def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
@@ -89,7 +223,7 @@ class DiskLogs:
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog | LazyLog:
         """Return the log of a replica; see `LogDirectory.open`.
 
-        Where nothing was ever written under its name, no file is looked at.
+        If nothing was ever written under its name, no file is opened.
         """
         identity = PartitionIdentity(topic, topic_id, partition)
         log: PartitionLog | LazyLog
@@ -104,17 +238,17 @@ class DiskLogs:
         self._occupied.add(identity.directory_name)
         return self._directory.open(identity.topic, identity.topic_id, identity.partition)
 
-    def to_stray(self, key: _Key) -> None:
-        """Move a replica aside; see `LogDirectory.to_stray`."""
+    def to_stray(self, key: ReplicaKey) -> None:
+        """See `LogDirectory.to_stray`."""
         if self._was_written(key):
             self._directory.to_stray(key)
 
-    def delete(self, key: _Key) -> Callable[[], None]:
-        """Remove a replica for good; see `LogDirectory.delete`."""
+    def delete(self, key: ReplicaKey) -> Callable[[], None]:
+        """See `LogDirectory.delete`."""
         return self._directory.delete(key) if self._was_written(key) else _nothing
 
-    def _was_written(self, key: _Key) -> bool:
-        """Let go of a replica; tell whether the directory knows of it."""
+    def _was_written(self, key: ReplicaKey) -> bool:
+        """Drop the log of a replica; return whether it is in the log directory."""
         log = self._logs.pop(key, None)
         if isinstance(log, LazyLog):
             log.drop()
@@ -122,40 +256,40 @@ class DiskLogs:
         return log is not None
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Remember the highest controller epoch; durable before it returns."""
+        """See `LogDirectory.persist_controller_epoch`."""
         self._directory.persist_controller_epoch(epoch)
 
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[_Key, int]) -> None:
-        """Write all high watermarks."""
+    def checkpoint_high_watermarks(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
+        """See `LogDirectory.checkpoint_high_watermarks`."""
         self._directory.checkpoint_high_watermarks(high_watermarks)
 
     def limit_open_files(self, count: int) -> None:
-        """Hold no more than so many files open, but for those in use."""
+        """Keep at most `count` files open, besides those in use."""
         self._files.resize(count)
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
-        """Delete the strays older than the grace time; return their names."""
+        """See `LogDirectory.purge_strays`."""
         return self._directory.purge_strays(now_ms, grace_ms)
 
     def space(self) -> tuple[int, int]:
-        """Return the bytes of the disk in all, and those that are free. Thread-safe."""
+        """Return the total and the free bytes of the disk. Thread-safe."""
         usage = shutil.disk_usage(self._directory.root)
         return usage.total, usage.free
 
     def close(self, incarnation: int) -> bool:
-        """Close all logs, leaving the clean-shutdown marker if all went well."""
+        """See `LogDirectory.close`."""
         return self._directory.close(incarnation)
 
 
-def _key(log: PartitionLog) -> _Key:
+def _key(log: PartitionLog) -> ReplicaKey:
     return log.identity.topic_id, log.identity.partition
 
 
 def _occupied_name(path: Path) -> str:
-    """Return the partition's directory name that an entry of the root belongs to.
+    """Return the name of the partition directory that an entry of the root belongs to.
 
-    Strays and what is being deleted have further parts: the topic id, perhaps a
-    number, and what they are.
+    The names of stray and deleted directories have further parts: the topic id, an optional
+    number, and a suffix.
     """
     if not path.name.endswith((STRAY_SUFFIX, DELETE_SUFFIX)):
         return path.name
@@ -163,4 +297,4 @@ def _occupied_name(path: Path) -> str:
 
 
 def _nothing() -> None:
-    """Do the rest of deleting what was never there."""
+    """Do nothing: the replica has no files to delete."""

@@ -1,4 +1,4 @@
-"""The transaction that publishes one ISR change (rules R1, R6, R7, R13)."""
+"""The ZooKeeper transaction that writes one ISR change (rules R1, R6, R7, R13)."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ import msgspec
 
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.state import TopicIdPartition
 from leadline_common import znodes
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange, TopicAssignment
 
-PartitionName = tuple[str, str, int]
-"""Topic, topic id, partition."""
-
 
 class TopicNode(NamedTuple):
-    """A topic's node as it was read: its value and data version."""
+    """A topic's node as read: its value and data version."""
 
     assignment: TopicAssignment
     version: int
 
 
 class PartitionNodes(NamedTuple):
-    """What was read of a partition: its topic's node, its state, the state node's version."""
+    """The nodes of a partition as read: topic node, state, and the state node's version."""
 
     topic: TopicNode
     state: PartitionState
@@ -33,26 +31,26 @@ class PartitionNodes(NamedTuple):
 
 
 class IsrTransaction:
-    """One proposal as ZooKeeper operations, and what the failure of each means.
+    """One ISR proposal as ZooKeeper operations, and the meaning of each operation's failure.
 
-    It holds only while this broker leads the partition in the proposal's epoch,
-    in its present incarnation, with the joiners assigned (R13), and live in the
-    incarnations that were counted. The controller's epoch is not checked: leaders may write while
-    controllers change.
+    It succeeds only while this broker leads the partition in the proposal's epoch and in its
+    current incarnation, and while the joiners are assigned (rule R13) and registered in the
+    incarnations that the leader has counted. It does not check the controller epoch: leaders
+    may write during a controller failover.
     """
 
     def __init__(
-        self, broker_id: int, incarnation: int, name: PartitionName, proposal: IsrProposal
+        self, broker_id: int, incarnation: int, partition: TopicIdPartition, proposal: IsrProposal
     ) -> None:
         self._broker_id = broker_id
         self._incarnation = incarnation
-        self._topic, self._topic_id, self._partition = name
+        self._topic, self._topic_id, self._partition = partition
         self._proposal = proposal
         self._joiner_ops: range = range(0)
         self._state_op = 0
 
     def fits(self, nodes: PartitionNodes) -> bool:
-        """Tell whether the nodes still are what the proposal was made from."""
+        """Return whether the nodes are still those on which the proposal is based."""
         assignment, state = nodes.topic.assignment, nodes.state
         assigned = assignment.partitions.get(self._partition, ())
         return (
@@ -106,7 +104,7 @@ class IsrTransaction:
         )
 
     def refusal(self, index: int) -> IsrWriteResult:
-        """Return what it means that the operation at `index` was refused."""
+        """Return the write result that follows from the failure of the operation at `index`."""
         joiner = index in self._joiner_ops
         return IsrWriteResult.JOINER_REFUSED if joiner else IsrWriteResult.CONFLICT
 

@@ -1,6 +1,6 @@
-"""Other services over HTTP: leaders to fetch from, the controller to report to.
+"""Requests to other services over HTTP: leaders, followers and the controller.
 
-One kept connection for each conversation; a long poll holds its own.
+Connections are kept alive; each long poll uses a separate one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ _CONGESTION = b"cubic"
 
 
 def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Make a socket for a long-lived connection between services.
+    """Create a socket for a long-lived connection between services.
 
-    Some hosts default to a congestion control that paces short transfers; on a
-    fast network cubic is up to twice as fast. Where it cannot be had, all works
-    without.
+    Some hosts default to a congestion control that paces short transfers; on a fast network
+    cubic is up to twice as fast. The socket works without it.
     """
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
@@ -64,14 +63,14 @@ def _socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 class HttpPeers:
-    """See `runtime.ports.Peers`. Nothing is opened before the first request."""
+    """Implements `runtime.ports.Peers`; opens no connection before the first request."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._fetched = msgspec.msgpack.Decoder(ReplicaFetchResponse)
-        self._heard = msgspec.json.Decoder(HeartbeatResponse)
-        self._relieved = msgspec.json.Decoder(ControlledShutdownResponse)
-        self._ends = msgspec.json.Decoder(BulkAnswer)
+        self._fetch_response = msgspec.msgpack.Decoder(ReplicaFetchResponse)
+        self._heartbeat_response = msgspec.json.Decoder(HeartbeatResponse)
+        self._shutdown_response = msgspec.json.Decoder(ControlledShutdownResponse)
+        self._offsets_response = msgspec.json.Decoder(BulkAnswer)
         self._done = msgspec.msgpack.Decoder(StagedDone)
         self._staged = msgspec.msgpack.Decoder(StagedRecords)
         self._msgpack = msgspec.msgpack.Encoder()
@@ -79,45 +78,49 @@ class HttpPeers:
     async def fetch(
         self, url: str, request: ReplicaFetchRequest, timeout_ms: int
     ) -> ReplicaFetchResponse:
-        """Ask a leader for records."""
-        return await self._ask(url + REPLICA_FETCH_PATH, request, timeout_ms, self._fetched.decode)
+        """Fetch records from a leader."""
+        return await self._ask(
+            url + REPLICA_FETCH_PATH, request, timeout_ms, self._fetch_response.decode
+        )
 
     async def heartbeat(
         self, url: str, request: HeartbeatRequest, timeout_ms: int
     ) -> HeartbeatResponse:
-        """Tell the controller what this broker has applied."""
+        """Send a heartbeat to the controller."""
         return await self._ask_in_json(
-            url + HEARTBEAT_PATH, request, timeout_ms, self._heard.decode
+            url + HEARTBEAT_PATH, request, timeout_ms, self._heartbeat_response.decode
         )
 
     async def controlled_shutdown(
         self, url: str, request: ControlledShutdownRequest, timeout_ms: int
     ) -> ControlledShutdownResponse:
-        """Ask the controller to let others lead what this broker leads."""
+        """Ask the controller to move the leaders off this broker."""
         return await self._ask_in_json(
-            url + CONTROLLED_SHUTDOWN_PATH, request, timeout_ms, self._relieved.decode
+            url + CONTROLLED_SHUTDOWN_PATH, request, timeout_ms, self._shutdown_response.decode
         )
 
     async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
-        """Ask a leader where partitions begin and end."""
-        return await self._ask_in_json(url + OFFSETS_PATH, question, timeout_ms, self._ends.decode)
+        """Ask a leader for the offsets of partitions."""
+        return await self._ask_in_json(
+            url + OFFSETS_PATH, question, timeout_ms, self._offsets_response.decode
+        )
 
     async def keep_staged(
         self, url: str, request: KeepStagedRequest, timeout_ms: int
     ) -> StagedDone:
-        """Have a follower keep what is staged."""
+        """Store a copy of a staged upload on a follower."""
         return await self._ask(url + KEEP_STAGED_PATH, request, timeout_ms, self._done.decode)
 
     async def drop_staged(
         self, url: str, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
-        """Have a follower let go of what is staged."""
+        """Delete copies of staged uploads on a follower."""
         return await self._ask(url + DROP_STAGED_PATH, request, timeout_ms, self._done.decode)
 
     async def read_staged(
         self, url: str, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
-        """Ask another replica for what was staged with a former leader."""
+        """Read the copy of a staged upload from another replica."""
         return await self._ask(url + READ_STAGED_PATH, request, timeout_ms, self._staged.decode)
 
     async def close(self) -> None:
@@ -139,10 +142,10 @@ class HttpPeers:
         return _decoded(decode, await self._post(url, body, JSON, timeout_ms))
 
     async def _post(self, url: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
-        """Return the body of a successful answer.
+        """Return the body of a successful response.
 
         Raises:
-            LeadlineError: what the service answered, or ConnectionLost.
+            LeadlineError: the error that the service returned, or ConnectionLost.
 
         """
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000, sock_connect=_CONNECT_TIMEOUT_S)
@@ -174,7 +177,7 @@ def _decoded(decode: Callable[[bytes], _T], content: bytes) -> _T:
     try:
         return decode(content)
     except msgspec.MsgspecError as error:
-        raise ConnectionLost(f"an answer that cannot be read: {error}") from error
+        raise ConnectionLost(f"the response cannot be decoded: {error}") from error
 
 
 def _json(content: bytes) -> Any:

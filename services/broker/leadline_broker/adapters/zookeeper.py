@@ -1,4 +1,4 @@
-"""ZooKeeper as a broker uses it: registration, ISR writes, hints about the controller."""
+"""ZooKeeper as a broker uses it: registration, ISR writes, and watches."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import structlog
 
 from leadline_broker.adapters.isr_transaction import (
     IsrTransaction,
-    PartitionName,
     PartitionNodes,
     TopicNode,
 )
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.domain.leadership import IsrWriteResult
-from leadline_broker.domain.state import PublishedState
+from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
+from leadline_broker.domain.state import PublishedState, TopicIdPartition
 from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import Clock
@@ -39,13 +38,11 @@ from leadline_common.zk.transport import SessionState
 
 logger = structlog.get_logger(__name__)
 
-IsrOutcome = tuple[IsrWriteResult, int]
-
 _CLUSTER_ID_POLL_S: Final = 0.2
 
 
 class ZkBrokerStore:
-    """See `runtime.ports.ClusterStore`. One session at a time; `connect` begins a new one."""
+    """Implements `runtime.ports.ClusterStore`; `connect` replaces the session with a new one."""
 
     def __init__(self, broker_id: int, hosts: str, session_timeout_ms: int, clock: Clock) -> None:
         self._broker_id = broker_id
@@ -58,27 +55,22 @@ class ZkBrokerStore:
 
     # -- session ---------------------------------------------------------------
 
-    @property
-    def session_timeout_ms(self) -> int:
-        """The session timeout that the server granted."""
-        return self._session.session_timeout_ms if self._session else 0
-
     def is_connected(self) -> bool:
-        """Tell whether a server is in touch."""
+        """Return whether the session is connected to a server."""
         return self._session is not None and self._session.is_connected
 
     def lease_valid(self) -> bool:
-        """Tell whether this broker may still act as a leader (rule R10)."""
+        """Return whether this broker may still act as a leader (rule R10)."""
         return self._session is not None and self._session.lease_valid()
 
     def lease_left_ms(self) -> float:
-        """Return how long the lease still holds; negative when it does not."""
+        """Return the remaining time of the lease; negative once it has expired."""
         if self._session is None:
             return -1.0
         return max(-1.0, self._session.lease.valid_until_ms - time.monotonic() * 1000)
 
     async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
-        """Begin a new session.
+        """Start a new session.
 
         Raises:
             NotConnected: no server answers.
@@ -95,7 +87,7 @@ class ZkBrokerStore:
         self._session, self._hint = session, on_hint
 
     async def close(self) -> None:
-        """End the session, and with it the registration."""
+        """Close the session, which removes the registration."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -106,7 +98,7 @@ class ZkBrokerStore:
         return self._session
 
     async def cluster_id(self) -> str:
-        """Return the cluster's id, waiting for the first controller to name it."""
+        """Return the cluster's id; wait until the first controller has written it."""
         while True:
             try:
                 data, _ = await self._open().get(znodes.CLUSTER_ID)
@@ -119,15 +111,15 @@ class ZkBrokerStore:
     # -- registration ----------------------------------------------------------
 
     async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
-        """Register this broker in a new incarnation and return it (rule R9).
+        """Register this broker in a new incarnation and return the incarnation (rule R9).
 
-        The incarnation is the data version of a persistent node, set in the
-        transaction that creates the ephemeral: the ephemeral's own version
-        starts anew each time. An ephemeral that an earlier process of this broker
-        left behind is deleted in the same transaction (flaw F18).
+        The incarnation is the data version of a persistent node, which the transaction that
+        creates the ephemeral node increments: the ephemeral node's own version always starts
+        at 0. The same transaction deletes an ephemeral node left by an earlier process of
+        this broker.
 
         Raises:
-            ZkError: the session is over, or its outcome could not be learned.
+            ZkError: the session has ended, or the outcome could not be determined.
 
         """
         session = self._open()
@@ -146,7 +138,7 @@ class ZkBrokerStore:
                 registration = self._registration(url, rack, settings, epoch_stat.version + 1)
                 await session.multi(self._registering(registration, epoch_stat.version, owner))
             except (ConnectionLoss, MultiFailed) as error:
-                logger.info("registration repeated", error=str(error))
+                logger.info("registration retried", error=str(error))
                 continue
             self._incarnation = incarnation
             return incarnation
@@ -179,7 +171,7 @@ class ZkBrokerStore:
         return ops
 
     async def registration(self) -> str:
-        """Tell whose the registration is: "ours", "gone" or "another's"; watches it."""
+        """Return the value of a `runtime.ports.Registration` and watch the registration."""
         session = self._open()
         path = znodes.broker_id_path(self._broker_id)
         stat = await session.exists(path, watch=self._hint)
@@ -188,13 +180,13 @@ class ZkBrokerStore:
         return "ours" if stat.ephemeral_owner == session.session_id else "another's"
 
     async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
-        """Return what is set for this broker and for the cluster; watches both."""
+        """Return the dynamic settings of this broker and of the cluster, and watch both."""
         session = self._open()
         broker = await _watched(session, znodes.broker_config_path(self._broker_id), on_hint)
         return broker, await _watched(session, znodes.CONFIG_CLUSTER, on_hint)
 
     async def controller(self) -> ControllerInfo | None:
-        """Return who holds `/controller`; its epoch is not told there. Watches it."""
+        """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
         session = self._open()
         if await session.exists(znodes.CONTROLLER, watch=self._hint) is None:
             return None
@@ -206,7 +198,7 @@ class ZkBrokerStore:
         return ControllerInfo(holder.id, holder.url, 0)
 
     async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
-        """Return who holds `/consumers/coordinator`, with its epoch. Watches it."""
+        """Return the holder of `/consumers/coordinator` with its epoch, and watch it."""
         session = self._open()
         node = await _watched(session, consumer_znodes.COORDINATOR, on_hint)
         if node is None:
@@ -221,29 +213,29 @@ class ZkBrokerStore:
     # -- state nodes -----------------------------------------------------------
 
     async def write_isrs(
-        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+        self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
-        """Publish each change in a transaction of its own, all of them pipelined."""
-        incarnation = self._incarnation  # The one that asks, whatever becomes of it meanwhile.
+        """Write each change in a separate transaction; all transactions are pipelined."""
+        incarnation = self._incarnation  # It may change while the nodes are read.
         try:
-            nodes = await self._read_nodes([name for name, _ in changes])
+            nodes = await self._read_nodes([partition for partition, _ in changes])
         except ZkError as error:
             logger.warning("ISR changes not written", changes=len(changes), error=str(error))
             return [(IsrWriteResult.UNKNOWN, -1)] * len(changes)
         writes = [
-            self._write_isr(incarnation, name, proposal, nodes.get(name))
-            for name, proposal in changes
+            self._write_isr(incarnation, partition, proposal, nodes.get(partition))
+            for partition, proposal in changes
         ]
         return await asyncio.gather(*writes)
 
     async def _write_isr(
         self,
         incarnation: int,
-        name: PartitionName,
+        partition: TopicIdPartition,
         proposal: IsrProposal,
         nodes: PartitionNodes | None,
     ) -> IsrOutcome:
-        transaction = IsrTransaction(self._broker_id, incarnation, name, proposal)
+        transaction = IsrTransaction(self._broker_id, incarnation, partition, proposal)
         if nodes is None or not transaction.fits(nodes):
             return IsrWriteResult.CONFLICT, -1
         ops = transaction.operations(nodes, self._clock.wall_ms())
@@ -256,39 +248,39 @@ class ZkBrokerStore:
         return IsrWriteResult.COMMITTED, transaction.new_version(results)
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> dict[PartitionName, PublishedState | None]:
-        """Return the states as of now, None where one is gone; without those that are no states."""
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PublishedState | None]:
+        """Return the current states, None for one that is gone; unreadable states are omitted."""
         await self._open().sync()
         nodes = await self._read_nodes(partitions)
-        return {name: _published(name, found) for name, found in nodes.items()}
+        return {partition: _published(partition, found) for partition, found in nodes.items()}
 
     async def _read_nodes(
-        self, partitions: Sequence[PartitionName]
-    ) -> dict[PartitionName, PartitionNodes | None]:
-        """Return what there is of each partition; a topic's node is read once for all of its own.
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> dict[TopicIdPartition, PartitionNodes | None]:
+        """Return the nodes of each partition, None if they are gone; read each topic node once.
 
-        Left out are those with a node that cannot be read: a person may have written it.
-        The topics come after the states: one of a later topic is never taken for that of an
-        earlier one.
+        Partitions with an undecodable node, which a person may have written, are omitted.
+        Topics are read after states, so that the state of a deleted topic is never combined
+        with a recreated topic of the same name.
         """
         topics = list(dict.fromkeys(topic for topic, _, _ in partitions))
         paths = [znodes.state_path(topic, partition) for topic, _, partition in partitions]
         read = await self._open().get_many(paths + [znodes.topic_path(topic) for topic in topics])
         known: dict[str, TopicNode | None] = {}
         for topic, node in zip(topics, read[len(paths) :], strict=True):
-            with _unreadable_passed_over(znodes.topic_path(topic)):
+            with _skip_undecodable(znodes.topic_path(topic)):
                 known[topic] = node and TopicNode(znodes.decode_topic(node[0]), node[1].version)
-        found: dict[PartitionName, PartitionNodes | None] = {}
-        for name, path, node in zip(partitions, paths, read[: len(paths)], strict=True):
-            if name[0] not in known:
+        found: dict[TopicIdPartition, PartitionNodes | None] = {}
+        for partition, path, node in zip(partitions, paths, read[: len(paths)], strict=True):
+            if partition[0] not in known:
                 continue
-            of_topic = known[name[0]]
-            with _unreadable_passed_over(path):
-                found[name] = (
+            topic_node = known[partition[0]]
+            with _skip_undecodable(path):
+                found[partition] = (
                     None
-                    if of_topic is None or node is None
-                    else PartitionNodes(of_topic, znodes.decode_state(node[0]), node[1].version)
+                    if topic_node is None or node is None
+                    else PartitionNodes(topic_node, znodes.decode_state(node[0]), node[1].version)
                 )
         return found
 
@@ -297,8 +289,8 @@ class ZkBrokerStore:
     async def claim_producer_ids(self, count: int) -> int:
         """Reserve `count` producer ids and return the first.
 
-        After an unknown outcome the next block is asked for: ids may be lost,
-        but are never given twice.
+        After an unknown outcome the next block is claimed: ids may be skipped but are never
+        allocated twice.
         """
         while True:
             session = self._open()
@@ -315,8 +307,8 @@ class ZkBrokerStore:
                 return first
 
 
-def _published(name: PartitionName, nodes: PartitionNodes | None) -> PublishedState | None:
-    if nodes is None or nodes.topic.assignment.topic_id != name[1]:
+def _published(partition: TopicIdPartition, nodes: PartitionNodes | None) -> PublishedState | None:
+    if nodes is None or nodes.topic.assignment.topic_id != partition[1]:
         return None
     value = nodes.state
     return PublishedState(
@@ -325,15 +317,15 @@ def _published(name: PartitionName, nodes: PartitionNodes | None) -> PublishedSt
 
 
 @contextmanager
-def _unreadable_passed_over(path: str) -> Iterator[None]:
+def _skip_undecodable(path: str) -> Iterator[None]:
     try:
         yield
     except msgspec.MsgspecError as problem:
-        logger.warning("node cannot be read", path=path, error=str(problem))
+        logger.warning("node cannot be decoded", path=path, error=str(problem))
 
 
 async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> bytes | None:
-    """Return a node's value, None if there is none; also its creation is watched for."""
+    """Return a node's value, or None if it does not exist; watch for its change or creation."""
     if await session.exists(path, watch=watch) is None:
         return None
     try:
@@ -350,4 +342,4 @@ async def _create_if_missing(session: ZkSession, path: str) -> None:
 
 
 def _nothing() -> None:
-    """Stand in for a callback that is not known yet."""
+    """Do nothing; stands in until `connect` sets the callback."""

@@ -1,1 +1,1 @@
-"""HTTP: parse, ask the runtime, answer."""
+"""HTTP: parse requests, call the runtime, encode responses."""

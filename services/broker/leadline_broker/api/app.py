@@ -1,37 +1,42 @@
-"""The broker's HTTP application: records, offsets, the cluster, and the internal routes."""
+"""The broker's HTTP application: records, offsets, cluster, administration, internal routes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
-from leadline_broker.api import fetch, load, produce
-from leadline_broker.api.cluster import cluster_routes
-from leadline_broker.api.forwarded import forwarded_routes
-from leadline_broker.api.internal import add_internal_routes
-from leadline_broker.api.offsets import add_bulk_offsets, offsets_routes
-from leadline_broker.api.staged_copies import add_staged_copies
-from leadline_broker.api.staging import add_staging
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+
+from leadline_broker.api import cluster, fetch, internal, offsets, produce, staging
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.serving.serving import Serving
+from leadline_broker.runtime.staging.staging import Staging
+from leadline_client.errors import NoController
 from leadline_common.api import administration
 from leadline_common.clock import Clock, SystemClock
-from leadline_common.http.app import Lifespan, ServiceApp, create_app
-from leadline_common.http.health import Check, Problem
+from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.forward import Forwarder
+from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
 
 VERSION = "0.1.0"
+_FORWARD_TIMEOUT_S: Final = 90.0
 DESCRIPTION = """
-A broker keeps replicas of partitions, leads some of them, and answers producers and consumers.
+A broker stores replicas of partitions, leads some of them, and serves producers and consumers.
 
-Ask the leader of a partition to append or read; any other broker refuses with **421** and says who
-leads. `GET /v1/metadata` tells all leaders at once. What only a controller can answer (brokers,
-topics, elections, what-if) is passed on to the active one.
+Send produce and fetch requests to the leader of a partition; any other broker returns **421** and
+names the leader. `GET /v1/metadata` returns all leaders. Administration requests (brokers, topics,
+elections, what-if) are forwarded to the active controller.
 
-Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
+All errors have the same body; see `ErrorBody`. `outcome` tells whether anything was changed.
 """
 TAGS = (
-    {"name": "records", "description": "Append and read records, and find offsets."},
+    {"name": "records", "description": "Append and read records, and look up offsets."},
     *administration.TAGS,
-    {"name": "internal", "description": "Spoken between services; not for clients."},
+    {"name": "internal", "description": "Requests between services; not for clients."},
 )
 
 
@@ -41,8 +46,6 @@ def build_app(
     request_max_bytes: int,
     metrics: Metrics | None = None,
     clock: Clock | None = None,
-    lifespan: Lifespan | None = None,
-    checks: Sequence[Check] = (),
 ) -> ServiceApp:
     """Return the application that serves `broker`; building it does no IO."""
     app = create_app(
@@ -51,19 +54,49 @@ def build_app(
         description=DESCRIPTION,
         tags=TAGS,
         metrics=metrics,
-        checks=[*checks, lambda: [Problem(reason) for reason in broker.readiness()]],
+        checks=[lambda: [Problem(reason) for reason in broker.readiness()]],
         max_body_bytes=request_max_bytes,
-        lifespan=lifespan,
     )
-    clock = clock or SystemClock()
-    app.add_asgi_route(produce.OPERATION, produce.ProduceEndpoint(broker, clock, request_max_bytes))
-    app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(broker))
-    app.add_asgi_route(load.OPERATION, load.LoadEndpoint(broker))
-    app.include_router(offsets_routes(broker))
-    app.include_router(cluster_routes(broker))
-    app.include_router(forwarded_routes(broker, app.forwarder))
-    add_bulk_offsets(app, broker)
-    add_staging(app, broker, clock, request_max_bytes)
-    add_internal_routes(app, broker)
-    add_staged_copies(app, broker, request_max_bytes)
+    _add_records(app, broker, clock or SystemClock(), request_max_bytes)
+    load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
+    app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
+    app.include_router(cluster.cluster_routes(broker))
+    app.include_router(forwarded_routes(broker.metadata, app.forwarder))
+    internal.add_commands(app, lambda: broker.engine.commands)
+    internal.add_replica_fetch(app, lambda: broker.engine.sessions)
+    internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
     return app
+
+
+def _add_records(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
+    def serving() -> Serving:
+        return broker.engine.serving
+
+    def staged() -> Staging:
+        return broker.engine.staging
+
+    app.add_asgi_route(produce.OPERATION, produce.ProduceEndpoint(serving, clock, max_body_bytes))
+    app.add_asgi_route(fetch.OPERATION, fetch.FetchEndpoint(serving))
+    app.include_router(offsets.offsets_routes(serving))
+    offsets.add_bulk_offsets(app, lambda: broker.engine.offset_finder)
+    app.add_asgi_route(staging.STAGE, staging.StageEndpoint(staged, clock, max_body_bytes))
+    app.add_asgi_route(staging.DROP, staging.DropEndpoint(staged))
+    staging.add_publish(app, lambda: broker.engine.publishing)
+
+
+def forwarded_routes(metadata: ClusterMetadataCache, forwarder: Forwarder) -> APIRouter:
+    """Return the administration routes, which every broker forwards to the active controller."""
+
+    async def forward(request: Request) -> Response:
+        controller = metadata.controller
+        if controller is None:
+            raise NoController("this broker does not know an active controller yet")
+        return await forwarder.forward(request, controller.url, timeout_s=_FORWARD_TIMEOUT_S)
+
+    class ForwardedRoute(APIRoute):
+        """Has the documentation of the controller's route; the controller handles the request."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            return forward
+
+    return administration.administration_routes(ForwardedRoute)

@@ -1,25 +1,71 @@
-"""The broker itself and the cluster as it knows it: metadata, consult, replicas, producer ids."""
+"""The cluster and this broker: metadata, coordinator, replicas, load, producer ids."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
 from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.types import Receive, Scope, Send
 
+from leadline_broker.api.parameters import Query
 from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
 from leadline_client.wire import BrokerInfo, ControllerInfo
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.metadata import MetadataBroker, metadata_routes
 from leadline_common.api.models import ControllerBody, example
+from leadline_common.http.bulk import send_body
 from leadline_common.http.caching import Document
 from leadline_common.http.errors import error_responses, read_only
+from leadline_common.http.operation import Body, Operation
+from leadline_common.rpc import JSON
 
 _CONTROLLER = {"id": 1, "url": "http://127.0.0.1:8081", "epoch": 3}
 _BROKER = {"id": 1, "url": "http://127.0.0.1:9091", "rack": None, "incarnation": 1}
+_TOPIC_ID: Final = "b1946ac92492d2347c6235b4d2611184"
+LOAD_OPERATION: Final = Operation(
+    method="GET",
+    path="/v1/load",
+    name="load",
+    summary="Get the load of this broker",
+    description=(
+        "Returns bytes and records of each replica over the last `load.window.ms`, or since the "
+        "start of the broker if that is shorter; divide by the length of the window to get rates. "
+        "The response has the start and the end of the window, which may be a sixth longer than "
+        "the setting."
+    ),
+    tags=[CLUSTER_TAG],
+    responses=[
+        Body(
+            JSON,
+            "The load",
+            BrokerLoadReport,
+            BrokerLoadReport(
+                1,
+                1_790_000_000_000,
+                1_790_000_060_000,
+                500_000_000_000,
+                420_000_000_000,
+                [
+                    ReplicaLoad(
+                        "orders", _TOPIC_ID, 0, True, 73_400_320, 6_144_000, 50_000, 12_288_000
+                    )
+                ],
+            ),
+        )
+    ],
+    errors=[BrokerFenced],
+)
 
 
 class ThisBroker(BaseModel):
-    """This broker: fenced until `granted`."""
+    """The state of this broker, which is fenced until `granted`."""
 
     model_config = example(
         {
@@ -39,7 +85,7 @@ class ThisBroker(BaseModel):
 
 
 class ReplicaBody(BaseModel):
-    """One local replica. Offsets are exclusive ends but for the start; `isr` on the leader only."""
+    """One local replica. Ends are exclusive offsets; `isr` is null except on the leader."""
 
     topic: str
     topic_id: str
@@ -62,7 +108,7 @@ class ReplicasBody(BaseModel):
             "replicas": [
                 {
                     "topic": "orders",
-                    "topic_id": "b1946ac92492d2347c6235b4d2611184",
+                    "topic_id": _TOPIC_ID,
                     "partition": 0,
                     "role": "leader",
                     "leader_epoch": 5,
@@ -80,8 +126,8 @@ class ReplicasBody(BaseModel):
     replicas: list[ReplicaBody]
 
 
-class ConsultBody(BaseModel):
-    """Whom to talk to (seed 3); `coordinator` is null as long as none is elected."""
+class FindCoordinatorBody(BaseModel):
+    """The live brokers and the group coordinator; `coordinator` is null while none is elected."""
 
     model_config = example({"brokers": [_BROKER], "coordinator": None})
 
@@ -90,7 +136,7 @@ class ConsultBody(BaseModel):
 
 
 class ProducerIdBody(BaseModel):
-    """An identity for an idempotent producer."""
+    """The identity of an idempotent producer."""
 
     model_config = example({"producer_id": 4000, "producer_epoch": 0})
 
@@ -100,44 +146,51 @@ class ProducerIdBody(BaseModel):
 
 def cluster_routes(broker: Broker) -> APIRouter:
     """Return the routes about the broker and the cluster."""
+    metadata = broker.metadata
 
     async def read(after: int | None, wait_ms: int, names: list[str] | None) -> Document:
         if after is not None:
-            await broker.metadata.wait_newer(after, wait_ms)
-        known = broker.metadata
-        if not known.version or known.controller is None:
+            await metadata.wait_newer(after, wait_ms)
+        if not metadata.version or metadata.controller is None:
             # An empty document would say that no topic exists.
-            raise NoController("no controller has told this broker of the cluster yet: ask again")
-        # The controller's own ETag, so that a change that is asked for here can be bound to it.
-        return Document(known.document(names), f"{known.controller.epoch}-{known.version}")
+            raise NoController("this broker has no metadata from a controller yet")
+        # The same ETag as the controller's, so that clients can use it in conditional requests.
+        etag = f"{metadata.controller.epoch}-{metadata.version}"
+        return Document(metadata.document(names), etag)
 
     router = metadata_routes(CLUSTER_TAG, read, NoController)
-    _add_consult(router, broker)
+    _add_find_coordinator(router, metadata, broker.coordinator_finder)
     _add_broker(router, broker)
     return router
 
 
-def _add_consult(router: APIRouter, broker: Broker) -> None:
-    @router.post("/consult", summary="Ask any broker whom to talk to")
+def _add_find_coordinator(
+    router: APIRouter, metadata: ClusterMetadataCache, coordinator_finder: CoordinatorFinder
+) -> None:
+    @router.post("/consult", summary="Find the coordinator")
     @read_only
-    async def consult() -> ConsultBody:
-        """Return the live brokers and the coordinator of consumer groups (seed 3)."""
-        brokers = broker.metadata.brokers
-        return ConsultBody(
+    async def find_coordinator() -> FindCoordinatorBody:
+        """Return the live brokers and the group coordinator.
+
+        Any broker answers (Consumer Coordinator design, On Consumer Startup).
+        """
+        brokers = metadata.brokers
+        return FindCoordinatorBody(
             brokers=[_broker_row(brokers[number]) for number in sorted(brokers)],
-            coordinator=_controller(broker.coordinator.current),
+            coordinator=_controller(coordinator_finder.current),
         )
 
 
 def _add_broker(router: APIRouter, broker: Broker) -> None:
-    @router.get("/broker", summary="Tell which broker this is")
+    @router.get("/broker", summary="Get the state of this broker")
     async def this_broker() -> ThisBroker:
-        """Return identity and standing of the broker that answers."""
+        """Return identity, incarnation and grant of the broker that answers."""
+        state = broker.state
         return ThisBroker(
-            id=broker.broker_id,
-            url=broker.url,
-            incarnation=broker.incarnation,
-            granted=broker.granted,
+            id=state.broker_id,
+            url=state.url,
+            incarnation=state.incarnation,
+            granted=state.granted,
             controller=_controller(broker.metadata.controller),
         )
 
@@ -147,18 +200,18 @@ def _add_broker(router: APIRouter, broker: Broker) -> None:
         return ReplicasBody(
             replicas=[
                 ReplicaBody.model_validate(replica, from_attributes=True)
-                for replica in broker.replicas()
+                for replica in broker.engine.replicas.describe()
             ]
         )
 
     @router.post(
         "/producer-ids",
-        summary="Allocate the identity of an idempotent producer",
+        summary="Allocate a producer id",
         responses=error_responses(BrokerFenced, StoreOutcomeUnknown),
     )
     async def allocate_producer_id() -> ProducerIdBody:
-        """Return an id that nobody else has. Ids may be skipped, never repeated."""
-        producer_id, producer_epoch = await broker.allocate_producer_id()
+        """Return a unique id for an idempotent producer. Ids may be skipped, never repeated."""
+        producer_id, producer_epoch = await broker.engine.producer_ids.allocate()
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
 
 
@@ -170,3 +223,17 @@ def _controller(controller: ControllerInfo | None) -> ControllerBody | None:
     if controller is None:
         return None
     return ControllerBody.model_validate(controller, from_attributes=True)
+
+
+class LoadEndpoint:
+    """The ASGI endpoint of `LOAD_OPERATION`; `meter()` raises BrokerFenced during start."""
+
+    def __init__(self, meter: Callable[[], LoadMeter]) -> None:
+        self._meter = meter
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Return the load of all replicas."""
+        del receive
+        Query(scope, ())
+        load = await self._meter().report()
+        await send_body(send, msgspec.json.encode(load), JSON.encode())

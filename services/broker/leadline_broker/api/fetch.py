@@ -1,7 +1,8 @@
-"""Reading records: raw stored batches for speed, JSON for people; both may wait for data."""
+"""Reading records, as raw batches (fast) or as JSON (readable); both can wait for data."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
@@ -15,8 +16,7 @@ from leadline_broker.api.produce import (
     PARTITION_PARAMETERS,
     RECORDS_PATH,
 )
-from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.serving.views import FetchedData
+from leadline_broker.runtime.serving.serving import FetchedData, Serving
 from leadline_client import batches
 from leadline_client.errors import (
     BrokerFenced,
@@ -62,7 +62,7 @@ class JsonFetchedHeader(msgspec.Struct):
 
 
 class JsonFetchedRecord(msgspec.Struct):
-    """A stored record; key and value are in the format that was asked for."""
+    """A stored record; key and value are in the requested format."""
 
     offset: int
     timestamp: int
@@ -72,9 +72,9 @@ class JsonFetchedRecord(msgspec.Struct):
 
 
 class FetchAnswer(msgspec.Struct):
-    """Records from the asked offset on, and where to read on.
+    """Records from the requested offset on, and the next offset to read.
 
-    `records` is empty at the high watermark, when nothing came within `wait_ms`.
+    `records` is empty if no record was committed within `wait_ms`.
     """
 
     records: list[JsonFetchedRecord]
@@ -94,17 +94,17 @@ OPERATION = Operation(
     name="fetch",
     summary="Read records from a partition",
     description=(
-        "Only committed records are shown: those below the high watermark. An offset between the "
-        "high watermark and the log end gives an empty answer; one outside the log is refused "
-        "with 416, and the body says what there is.\n\n"
-        f"With `Accept: {OCTETS}` the stored record batches come as they are. The first batch "
-        "holds the asked offset, but may begin before it."
+        "Returns only committed records, which are those below the high watermark. An offset "
+        "between the high watermark and the log end returns no records; one outside the log "
+        "returns 416 with the available range.\n\n"
+        f"With `Accept: {OCTETS}` the response contains the stored record batches unchanged. The "
+        "first batch contains the requested offset, but may begin before it."
     ),
     tags=["records"],
     responses=[
         Body(
             JSON,
-            "Records, perhaps none",
+            "The records, possibly none",
             FetchAnswer,
             {
                 "records": [
@@ -135,44 +135,44 @@ OPERATION = Operation(
         ),
         Parameter(
             "max_bytes",
-            "Stored bytes to read at most; one whole batch is always read",
+            "The maximum of stored bytes to read; at least one batch is read",
             {"type": "integer", "minimum": 1, "default": _MIB},
         ),
         Parameter(
             "min_bytes",
-            "Wait until there are as many bytes",
+            "Wait until this many bytes are available",
             {"type": "integer", "minimum": 0, "default": 1},
         ),
         Parameter(
             "wait_ms",
-            "Wait for data no longer than this, in ms",
+            "How long to wait for data at most, in ms",
             {"type": "integer", "minimum": 0, "maximum": _MAX_WAIT_MS, "default": 0},
         ),
         Parameter(
             "format",
-            "How keys and values are shown in JSON",
+            "The format of keys and values in JSON",
             {"type": "string", "enum": list(FORMATS), "default": "string"},
         ),
         Parameter(
             "max_records",
-            "Records to show in JSON at most",
+            "The maximum of records in a JSON response",
             {"type": "integer", "minimum": 1, "default": 1000},
         ),
         Parameter(
             "replica",
-            "`any`: an in-sync follower answers too, up to the high watermark that it knows",
+            "`any`: an in-sync follower serves the request too, up to its own high watermark",
             {"type": "string", "enum": ["leader", "any"], "default": "leader"},
         ),
         LEADER_EPOCH_PARAMETER,
     ],
     answer_headers=[
         _number(HIGH_WATERMARK_HEADER, "Octets only: the first offset that is not committed"),
-        _number(LOG_START_HEADER, "Octets only: the first offset kept"),
-        _number(LEADER_EPOCH_HEADER, "Octets only: the leader epoch of the answer"),
-        _number(NEXT_OFFSET_HEADER, "Octets only: where to read on"),
+        _number(LOG_START_HEADER, "Octets only: the first offset in the log"),
+        _number(LEADER_EPOCH_HEADER, "Octets only: the leader epoch"),
+        _number(NEXT_OFFSET_HEADER, "Octets only: the next offset to read"),
         Parameter(
             TOPIC_ID_HEADER,
-            "Octets only: the topic's id; another one than before means a topic made anew",
+            "Octets only: the topic's id, which changes when a topic is deleted and recreated",
             {"type": "string"},
             "header",
         ),
@@ -191,20 +191,20 @@ OPERATION = Operation(
 
 
 class FetchEndpoint:
-    """The ASGI endpoint of `OPERATION`."""
+    """The ASGI endpoint of `OPERATION`; `serving()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, serving: Callable[[], Serving]) -> None:
+        self._serving = serving
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read, waiting if asked to, and answer in the accepted form."""
+        """Read records and return them in the accepted format."""
         del receive
         topic, partition = topic_partition(scope)
         query = Query(scope, _QUERY)
         offset = query.integer("offset", None)
         form = query.choice("format", "string", FORMATS)
         max_records = query.integer("max_records", 1000, least=1, most=_MAX_RECORDS)
-        data = await self._broker.fetch(
+        data = await self._serving().fetch(
             topic,
             partition,
             offset,
@@ -215,21 +215,21 @@ class FetchEndpoint:
             any_replica=query.choice("replica", "leader", ("leader", "any")) == "any",
         )
         if OCTETS in Headers(scope=scope).get("accept", ""):
-            await send_body(send, data.records, OCTETS.encode(), _facts(data))
+            await send_body(send, data.records, OCTETS.encode(), _offset_headers(data))
             return
         body = _as_json(data, offset, cast("RecordFormat", form), max_records)
         await send_body(send, body, JSON.encode())
 
 
-def _facts(data: FetchedData) -> list[tuple[bytes, bytes]]:
-    facts = (
+def _offset_headers(data: FetchedData) -> list[tuple[bytes, bytes]]:
+    headers = (
         (HIGH_WATERMARK_HEADER, data.high_watermark),
         (LOG_START_HEADER, data.log_start_offset),
         (LEADER_EPOCH_HEADER, data.leader_epoch),
         (NEXT_OFFSET_HEADER, data.next_offset),
         (TOPIC_ID_HEADER, data.topic_id),
     )
-    return [(name.lower().encode(), str(value).encode()) for name, value in facts]
+    return [(name.lower().encode(), str(value).encode()) for name, value in headers]
 
 
 def _as_json(data: FetchedData, offset: int, form: RecordFormat, max_records: int) -> bytes:

@@ -1,35 +1,46 @@
-"""What controllers and followers say to a broker: bulk RPC, documented like the rest."""
+"""The requests of the controller, of followers and of leaders to a broker."""
 
 from __future__ import annotations
 
-from leadline_broker.runtime.broker import Broker
+from collections.abc import Callable
+from typing import Final
+
+from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
+from leadline_broker.runtime.staging.staging import StagedCopyStore
 from leadline_client.errors import (
     BrokerFenced,
+    FencedLeaderEpoch,
     FetchSessionUnknown,
+    StagingFull,
     StaleControllerEpoch,
     StaleIncarnation,
     StorageFailed,
+    UnknownLeaderEpoch,
+    UnknownPartition,
+    UnknownStaged,
 )
 from leadline_common import rpc
+from leadline_common import staged_copies as copies
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route
 
-
-def add_internal_routes(app: ServiceApp, broker: Broker) -> None:
-    """Add the routes for controllers and followers."""
-    _add_commands(app, broker)
-    _add_fetch(app, broker)
+_ENVELOPE_BYTES: Final = 64 * 1024
+"""The size of a request without the upload in it."""
+_COPY_ERRORS: Final = (StaleIncarnation, UnknownPartition, FencedLeaderEpoch, UnknownLeaderEpoch)
 
 
-def _add_commands(app: ServiceApp, broker: Broker) -> None:
+def add_commands(app: ServiceApp, commands: Callable[[], ControllerCommands]) -> None:
+    """Add the routes for the controller."""
+
     async def leader_and_isr(request: rpc.LeaderAndIsrRequest) -> rpc.CommandResponse:
-        return broker.leader_and_isr(request)
+        return commands().leader_and_isr(request)
 
     async def stop_replica(request: rpc.StopReplicaRequest) -> rpc.CommandResponse:
-        return broker.stop_replica(request)
+        return commands().stop_replica(request)
 
     async def update_metadata(request: rpc.UpdateMetadataRequest) -> rpc.UpdateMetadataResponse:
-        return broker.update_metadata(request)
+        return commands().update_metadata(request)
 
     refusals = (StaleControllerEpoch, StaleIncarnation, StorageFailed)
     bulk_route(
@@ -41,8 +52,8 @@ def _add_commands(app: ServiceApp, broker: Broker) -> None:
         name="leader_and_isr",
         summary="Grant roles to this broker's replicas",
         description=(
-            "From the controller (seed 1 C). With `is_init` the request is the broker's full "
-            "grant. The answer holds one code for each partition, 0 for success."
+            "Sent by the controller (Replication V3, section C). With `is_init` the request is the "
+            "broker's full grant. The response has an error code per partition, 0 for success."
         ),
         errors=refusals,
     )
@@ -53,8 +64,11 @@ def _add_commands(app: ServiceApp, broker: Broker) -> None:
         rpc.StopReplicaRequest,
         rpc.CommandResponse,
         name="stop_replica",
-        summary="Stop replicas of this broker, and delete them if told to",
-        description="From the controller (seed 1 C), after a tombstone or a finished move.",
+        summary="Stop or delete replicas of this broker",
+        description=(
+            "Sent by the controller (Replication V3, section C) after a topic deletion or a "
+            "finished reassignment."
+        ),
         errors=refusals,
     )
     bulk_route(
@@ -64,28 +78,94 @@ def _add_commands(app: ServiceApp, broker: Broker) -> None:
         rpc.UpdateMetadataRequest,
         rpc.UpdateMetadataResponse,
         name="update_metadata",
-        summary="Tell this broker who leads what",
+        summary="Update this broker's cluster metadata",
         description=(
-            "From the controller. The answer holds the version that the broker now serves; when "
-            "a delta did not fit, that is the old one, and the controller sends all of it."
+            "Sent by the controller. The response has the version that the broker now serves. If "
+            "a delta does not apply, it is the old one, and the controller sends the full "
+            "metadata."
         ),
         errors=refusals,
     )
 
 
-def _add_fetch(app: ServiceApp, broker: Broker) -> None:
+def add_replica_fetch(app: ServiceApp, sessions: Callable[[], FetchSessions]) -> None:
+    """Add the route for followers."""
+
+    async def replica_fetch(request: rpc.ReplicaFetchRequest) -> rpc.ReplicaFetchResponse:
+        return await sessions().fetch(request)
+
     bulk_route(
         app,
         rpc.REPLICA_FETCH_PATH,
-        broker.replica_fetch,
+        replica_fetch,
         rpc.ReplicaFetchRequest,
         rpc.ReplicaFetchResponse,
         name="replica_fetch",
         summary="Fetch stored batches as a follower",
         description=(
-            "From followers (seed 1 G), as MessagePack, for many partitions within a session. "
-            "The answer has record batches, or where the follower's log diverges."
+            "Sent by followers (Replication V3, section G) for many partitions in a session, as "
+            "MessagePack. The response has record batches, or the offset where the follower's "
+            "log diverges."
         ),
         encoding="msgpack",
         errors=(FetchSessionUnknown, StaleIncarnation, BrokerFenced),
+    )
+
+
+def add_staged_copies(
+    app: ServiceApp, copy_store: Callable[[], StagedCopyStore], max_body_bytes: int
+) -> None:
+    """Add the routes for leaders; an upload has at most `max_body_bytes`."""
+
+    async def keep(request: copies.KeepStagedRequest) -> copies.StagedDone:
+        return await copy_store().keep(request)
+
+    async def drop(request: copies.DropStagedRequest) -> copies.StagedDone:
+        return await copy_store().drop(request)
+
+    async def read(request: copies.ReadStagedRequest) -> copies.StagedRecords:
+        return await copy_store().read(request)
+
+    bulk_route(
+        app,
+        copies.KEEP_STAGED_PATH,
+        keep,
+        copies.KeepStagedRequest,
+        copies.StagedDone,
+        name="keep_staged",
+        summary="Store a copy of a staged upload",
+        description=(
+            "Sent by the leader that this broker's replica follows. The copy is on this broker's "
+            "disk when the response is sent, so that this broker can publish it as a leader."
+        ),
+        encoding="msgpack",
+        errors=[*_COPY_ERRORS, StagingFull, StorageFailed],
+        max_body_bytes=max_body_bytes + _ENVELOPE_BYTES,
+    )
+    bulk_route(
+        app,
+        copies.DROP_STAGED_PATH,
+        drop,
+        copies.DropStagedRequest,
+        copies.StagedDone,
+        name="drop_staged_copies",
+        summary="Delete copies of staged uploads",
+        description=(
+            "Sent by the leader once they are published or dropped. Missing copies are ignored."
+        ),
+        encoding="msgpack",
+        errors=_COPY_ERRORS,
+    )
+    bulk_route(
+        app,
+        copies.READ_STAGED_PATH,
+        read,
+        copies.ReadStagedRequest,
+        copies.StagedRecords,
+        name="read_staged",
+        summary="Read a copy of a staged upload",
+        description="Sent by a leader that must publish the upload and lacks it.",
+        encoding="msgpack",
+        errors=[*_COPY_ERRORS, UnknownStaged, StorageFailed],
+        changes_nothing=True,
     )

@@ -1,4 +1,4 @@
-"""Records as JSON, for people and small programs: `string`, `json` and `base64` values."""
+"""Records as JSON, with keys and values as `string`, `json` or `base64`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from leadline_broker.api.parameters import INT64_MAX, refuse
+from leadline_broker.api.parameters import INT64_MAX, invalid_field
 from leadline_client import batches
 from leadline_client.accumulator import MAX_SEQUENCE
 from leadline_client.errors import InvalidRequest
@@ -17,7 +17,7 @@ from leadline_client.wire import Record, RecordFormat
 
 FORMATS = ("string", "json", "base64")
 
-# What a batch header has room for.
+# The ranges of the fields of a batch header.
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 ProducerEpoch = Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
 Sequence = Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCE)]
@@ -33,8 +33,8 @@ class JsonHeader(msgspec.Struct, forbid_unknown_fields=True):
 class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
     """One record to append. A null value is a tombstone; `timestamp` in Unix ms.
 
-    Key and value are in the format of the request; header values are text, or
-    base64 when the format is `base64`.
+    Key and value are in the format of the request; header values are text, or base64 if the
+    format is `base64`.
     """
 
     value: Any
@@ -44,7 +44,7 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProducerStamp(msgspec.Struct, forbid_unknown_fields=True):
-    """Who produces, for idempotence: `sequence` is that of the first record."""
+    """The identity of an idempotent producer; `sequence` is that of the first record."""
 
     id: Int64
     epoch: ProducerEpoch
@@ -52,7 +52,7 @@ class ProducerStamp(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProduceBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Records to append as one batch: all of them, or none."""
+    """Records to append as one batch, all or none."""
 
     records: list[JsonRecord]
     format: Literal["string", "json", "base64"] = "string"
@@ -74,20 +74,20 @@ def parse_body(body: bytes | bytearray) -> ProduceBody:
     """Decode the JSON body of a produce.
 
     Raises:
-        InvalidRequest: names the field.
+        InvalidRequest: the body is invalid; the error names the field.
 
     """
     try:
         parsed = _decoder.decode(body)
     except msgspec.ValidationError as error:
-        message, _, place = str(error).partition(" - at `$")
-        raise refuse(f"body{place.rstrip('`')}", message) from None
+        message, _, path = str(error).partition(" - at `$")
+        raise invalid_field(f"body{path.rstrip('`')}", message) from None
     except msgspec.DecodeError as error:
-        raise refuse("body", f"not JSON: {error}") from None
+        raise invalid_field("body", f"not JSON: {error}") from None
     except RecursionError:
-        raise refuse("body", "nested too deeply") from None
+        raise invalid_field("body", "nested too deeply") from None
     if not parsed.records:
-        raise refuse("body.records", "must hold at least one record")
+        raise invalid_field("body.records", "must hold at least one record")
     return parsed
 
 
@@ -95,7 +95,7 @@ def encode_batch(body: ProduceBody, now_ms: int) -> bytes:
     """Build the batch of a JSON produce; records without a timestamp get `now_ms`.
 
     Raises:
-        InvalidRequest: a key or value does not fit the format.
+        InvalidRequest: a key or value does not match the format.
 
     """
     stamp = body.producer or ProducerStamp(batches.NO_PRODUCER_ID, -1, batches.NO_SEQUENCE)
@@ -109,7 +109,7 @@ def encode_batch(body: ProduceBody, now_ms: int) -> bytes:
 
 
 def _encodable(record: JsonRecord, form: RecordFormat, index: int) -> _Encodable:
-    place = f"body.records[{index}]"
+    field = f"body.records[{index}]"
     headers = record.headers
     pairs = (
         list(headers.items())
@@ -119,9 +119,9 @@ def _encodable(record: JsonRecord, form: RecordFormat, index: int) -> _Encodable
     header_form: RecordFormat = "base64" if form == "base64" else "string"
     return _Encodable(
         record.timestamp,
-        _to_bytes(record.key, form, f"{place}.key"),
-        _to_bytes(record.value, form, f"{place}.value"),
-        tuple((name, _to_bytes(value, header_form, f"{place}.headers")) for name, value in pairs),
+        _to_bytes(record.key, form, f"{field}.key"),
+        _to_bytes(record.value, form, f"{field}.value"),
+        tuple((name, _to_bytes(value, header_form, f"{field}.headers")) for name, value in pairs),
     )
 
 
@@ -131,20 +131,20 @@ def _to_bytes(value: Any, form: RecordFormat, field: str) -> bytes | None:
     if form == "json":
         return msgspec.json.encode(value)
     if not isinstance(value, str):
-        raise refuse(field, f"must be text or null in the format {form}")
+        raise invalid_field(field, f"must be text or null in the format {form}")
     if form == "string":
         return value.encode()
     try:
         return base64.b64decode(value, validate=True)
     except binascii.Error:
-        raise refuse(field, "is not base64") from None
+        raise invalid_field(field, "is not base64") from None
 
 
 def render(record: Record, form: RecordFormat) -> dict[str, Any]:
-    """Return a stored record as JSON shows it.
+    """Return a stored record for a JSON response.
 
     Raises:
-        InvalidRequest: its bytes are not what the format says; `base64` shows any bytes.
+        InvalidRequest: its bytes are not valid in the format; `base64` accepts any bytes.
 
     """
     header_form: RecordFormat = "base64" if form == "base64" else "string"
@@ -169,7 +169,7 @@ def _from_bytes(data: bytes | None, form: RecordFormat, offset: int) -> Any:
         return data.decode() if form == "string" else msgspec.json.decode(data)
     except (UnicodeDecodeError, msgspec.DecodeError):
         raise InvalidRequest(
-            f"the record at offset {offset} is not {form}; ask with format=base64",
+            f"the record at offset {offset} is not valid {form}; use format=base64",
             offset=offset,
             fields=[{"field": "query.format", "message": "use base64 for these records"}],
         ) from None

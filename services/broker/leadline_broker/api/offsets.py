@@ -1,13 +1,15 @@
-"""Where partitions begin and end: one by one, in bulk, and by timestamp or leader epoch."""
+"""Offsets of partitions: one by one, in bulk, by timestamp, and by leader epoch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
-from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.serving.offset_finder import OffsetFinder
+from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     BrokerFenced,
     NotLeader,
@@ -46,8 +48,8 @@ _OFFSETS = {
 class OffsetsAnswer(BaseModel):
     """The readable range of a partition is [log_start_offset, high_watermark).
 
-    With a timestamp, `offset` and `timestamp` are those of the first committed
-    record at or after it, null when there is none.
+    With a timestamp, `offset` and `timestamp` are those of the first committed record at or
+    after it, null if there is none.
     """
 
     model_config = example(_OFFSETS)
@@ -61,10 +63,10 @@ class OffsetsAnswer(BaseModel):
 
 
 class EpochEndAnswer(BaseModel):
-    """Where a leader epoch ends in the log of the present leader.
+    """The end of a leader epoch in the log of the current leader.
 
-    `epoch` is the latest one not above the epoch asked for, -1 where the log begins
-    later; `end_offset` is exclusive, and the log end for the present epoch.
+    `epoch` is the latest one not above the requested epoch, -1 if the log begins later;
+    `end_offset` is exclusive, and is the log end for the current epoch.
     """
 
     model_config = example({"epoch": 3, "end_offset": 42, "leader_epoch": 5})
@@ -74,13 +76,13 @@ class EpochEndAnswer(BaseModel):
     leader_epoch: int
 
 
-def offsets_routes(broker: Broker) -> APIRouter:
-    """Return the routes that tell offsets of one partition."""
+def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
+    """Return the routes for the offsets of one partition."""
     router = APIRouter(prefix="/v1", tags=[TAG])
 
     @router.get(
         "/topics/{topic}/partitions/{partition}/offsets",
-        summary="Tell where a partition begins and ends",
+        summary="Get the offsets of a partition",
         responses=error_responses(
             UnknownTopic, UnknownPartition, NotLeader, BrokerFenced, OffsetNotAvailable
         ),
@@ -91,21 +93,21 @@ def offsets_routes(broker: Broker) -> APIRouter:
         timestamp: Annotated[
             int | None,
             Query(
-                description="Find the first record at or after this, in Unix ms; -2 is the log "
-                "start, -1 the high watermark"
+                description="Find the first record at or after this time, in Unix ms; -2 is the "
+                "log start, -1 the high watermark"
             ),
         ] = None,
     ) -> OffsetsAnswer:
-        """Ask the leader; another broker refuses with 421 and says who leads.
+        """Send the request to the leader; any other broker returns 421 and names the leader.
 
-        A new leader refuses, retriably, until it knows that nothing committed by its
-        predecessor lies beyond its own high watermark (KIP-207).
+        A new leader returns a retriable error until its high watermark covers everything that
+        its predecessor has committed (KIP-207).
         """
-        return _look_up(broker, topic, partition, timestamp)
+        return _look_up(serving(), topic, partition, timestamp)
 
     @router.get(
         "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
-        summary="Tell where a leader epoch ends",
+        summary="Get the end offset of a leader epoch",
         responses=error_responses(
             UnknownTopic, UnknownPartition, NotLeader, BrokerFenced, UnknownLeaderEpoch
         ),
@@ -115,22 +117,22 @@ def offsets_routes(broker: Broker) -> APIRouter:
         partition: Annotated[int, _PARTITION],
         epoch: Annotated[int, Path(ge=0, description="The leader epoch", examples=[0])],
     ) -> EpochEndAnswer:
-        """Ask the leader whether records that were read in an epoch are still in the log (KIP-320).
+        """Check whether records that were read in an epoch are still in the log (KIP-320).
 
-        Who has read up to an offset beyond `end_offset`, in `epoch` or before, has read
-        records that an unclean election has since removed.
+        Send the request to the leader. A reader that has read beyond `end_offset` in `epoch`
+        or earlier has read records that an unclean election has since removed.
         """
-        found = broker.engine.serving.epoch_end(topic, partition, epoch)
+        found = serving().epoch_end(topic, partition, epoch)
         return EpochEndAnswer.model_validate(found, from_attributes=True)
 
     return router
 
 
-def add_bulk_offsets(app: ServiceApp, broker: Broker) -> None:
-    """Add the route that tells offsets of many partitions, of the whole cluster."""
+def add_bulk_offsets(app: ServiceApp, offset_finder: Callable[[], OffsetFinder]) -> None:
+    """Add the route for the offsets of many partitions of the whole cluster."""
 
     async def bulk_offsets(question: BulkQuestion) -> BulkAnswer:
-        return await broker.engine.offset_finder.answer(question)
+        return await offset_finder().answer(question)
 
     row = PartitionAnswer(
         "orders",
@@ -146,14 +148,14 @@ def add_bulk_offsets(app: ServiceApp, broker: Broker) -> None:
         BulkAnswer,
         tag=TAG,
         name="bulk_offsets",
-        summary="Tell where many partitions begin and end",
+        summary="List the offsets of many partitions",
         description=(
-            "Ask any broker: it answers for what it leads, and asks the other leaders for the "
-            "rest, unless the scope is `local`. A topic named whole stands for all its "
-            "partitions. Each partition is answered on its own: a refusal of one does not spoil "
-            "the others.\n\n"
-            "With `wait_ms` and `after` this is a long poll: the answer comes as soon as a high "
-            "watermark is beyond its offset in `after`."
+            "Send the request to any broker. It answers for the partitions that it leads and asks "
+            "the other leaders for the rest, unless the scope is `local`. An entry in `topics` "
+            "stands for all partitions of the topic. Each partition has its own result, so one "
+            "error does not affect the others.\n\n"
+            "With `wait_ms` and `after` this is a long poll: the response is sent as soon as a "
+            "high watermark is beyond its offset in `after`."
         ),
         errors=[BrokerFenced],
         request_example=BulkQuestion(partitions=[PartitionQuestion("orders", 0)]),
@@ -162,11 +164,11 @@ def add_bulk_offsets(app: ServiceApp, broker: Broker) -> None:
     )
 
 
-def _look_up(broker: Broker, topic: str, partition: int, timestamp: int | None) -> OffsetsAnswer:
-    ends = broker.offsets(topic, partition)
+def _look_up(serving: Serving, topic: str, partition: int, timestamp: int | None) -> OffsetsAnswer:
+    ends = serving.offsets(topic, partition)
     offset, found = None, None
     if timestamp is not None:
-        offset, found = broker.engine.serving.offset_for_timestamp(topic, partition, timestamp)
+        offset, found = serving.offset_for_timestamp(topic, partition, timestamp)
     return OffsetsAnswer(
         log_start_offset=ends.log_start_offset,
         high_watermark=ends.high_watermark,

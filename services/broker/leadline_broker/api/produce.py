@@ -1,11 +1,12 @@
-"""Appending records: raw batches for speed, JSON for people.
+"""Appending records, as raw batches (fast) or as JSON (readable).
 
-A thin endpoint: raw bodies are not parsed by the web framework, nor opened
-beyond their headers.
+The endpoint bypasses the web framework's body parsing; it reads only the headers of raw
+batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.json_records import ProduceBody, encode_batch, parse_body
 from leadline_broker.api.parameters import Query, topic_partition
-from leadline_broker.runtime.broker import Broker
+from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -54,7 +55,7 @@ PARTITION_PARAMETERS = (
 )
 LEADER_EPOCH_PARAMETER = Parameter(
     "leader_epoch",
-    "The leader epoch that the caller knows; refused if the broker knows another",
+    "The leader epoch that the client knows; the request fails if the broker has another",
     {"type": "integer", "minimum": 0},
 )
 BATCHES_MEDIA_TYPE = "application/vnd.leadline.batches"
@@ -65,10 +66,10 @@ _DEFAULT_TIMEOUT_MS = 30_000
 
 
 class ProduceAnswer(msgspec.Struct, omit_defaults=True):
-    """Where the records landed: consecutive offsets from `base_offset`.
+    """The offsets of the appended records, consecutive from `base_offset`.
 
-    `duplicate` is true when an idempotent producer repeated a batch: the answer
-    is that of the first time.
+    `duplicate` is true if an idempotent producer repeated a batch; the offsets are then those
+    of the first attempt.
     """
 
     base_offset: int
@@ -95,21 +96,22 @@ OPERATION = Operation(
     name="produce",
     summary="Append records to a partition",
     description=(
-        "Ask the leader; any other broker refuses with 421 and says who leads. The records of one "
-        "request are appended together or not at all. With `acks=all` (the default) the answer "
-        "comes once every in-sync replica has them on disk; with `acks=1` once the leader has "
-        "appended them; with `acks=0` likewise, and without promise.\n\n"
-        "An error's `outcome` says whether the records may have been appended: `refused` means "
-        "no, `unknown` means maybe. Only an idempotent producer may repeat after `unknown` "
+        "Send the request to the leader; any other broker returns 421 and names the leader. The "
+        "records of one request are appended together or not at all. With `acks=all` (the "
+        "default) the response is sent once every in-sync replica has the records on disk; with "
+        "`acks=1` once the leader has appended them; with `acks=0` likewise, without any "
+        "guarantee.\n\n"
+        "An error's `outcome` tells whether the records may have been appended: `refused` means "
+        "no, `unknown` means maybe. Only an idempotent producer can retry after `unknown` "
         "without risking duplicates.\n\n"
-        f"Programs send record batches (Kafka's format v2) as `{OCTETS}`."
+        f"For speed, send record batches (Kafka's format v2) as `{OCTETS}`."
     ),
     tags=[TAG],
     requests=RECORDS_BODIES,
     responses=[
         Body(
             JSON,
-            "The records are appended, as far as `acks` asked",
+            "The records are appended, with the acknowledgement that `acks` requires",
             ProduceAnswer,
             {"base_offset": 41, "leader_epoch": 3, "count": 2},
         )
@@ -118,7 +120,7 @@ OPERATION = Operation(
         *PARTITION_PARAMETERS,
         Parameter(
             "acks",
-            "When to answer",
+            "Which acknowledgement to wait for",
             {"type": "string", "enum": ["all", "1", "0"], "default": "all"},
         ),
         Parameter(
@@ -150,15 +152,15 @@ OPERATION = Operation(
 
 
 class ProduceEndpoint:
-    """The ASGI endpoint of `OPERATION`."""
+    """The ASGI endpoint of `OPERATION`; `serving()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
-        self._broker = broker
+    def __init__(self, serving: Callable[[], Serving], clock: Clock, max_body_bytes: int) -> None:
+        self._serving = serving
         self._clock = clock
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Append the body's records and answer where they landed."""
+        """Append the records of the body and return their offsets."""
         limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
         query = Query(scope, _QUERY)
@@ -166,7 +168,7 @@ class ProduceEndpoint:
         timeout_ms = query.integer("timeout_ms", _DEFAULT_TIMEOUT_MS, least=1, most=_MAX_TIMEOUT_MS)
         leader_epoch = query.optional_integer("leader_epoch")
         data = batches_of(scope, await read_body(receive), self._clock)
-        result = await self._broker.produce(
+        result = await self._serving().produce(
             topic,
             partition,
             data,
@@ -178,10 +180,10 @@ class ProduceEndpoint:
 
 
 def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
-    """Return the record batches of a request's body: as they are, or made from JSON.
+    """Return the record batches of a request body, which is raw batches or JSON records.
 
     Raises:
-        UnsupportedFormat: the body is neither.
+        UnsupportedFormat: the media type is neither.
         InvalidRequest: the JSON does not describe records.
 
     """

@@ -1,7 +1,8 @@
-"""Staging record batches with a partition's replicas, and publishing them exactly once."""
+"""Staging record batches on a partition's replicas, and publishing them exactly once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
@@ -15,8 +16,9 @@ from leadline_broker.api.produce import (
     TAG,
     batches_of,
 )
-from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.serving.views import StagedUpload
+from leadline_broker.domain.publishes import LAST_BATCH
+from leadline_broker.runtime.staging.publishing import PublishedBatch, Publishing
+from leadline_broker.runtime.staging.staging import Staging, StagingResult
 from leadline_client.errors import (
     BodyTooLarge,
     BrokerFenced,
@@ -51,38 +53,16 @@ _EXAMPLE_ID: Final = "8f14e45fceea467b8d1c5bdbb1b4f7a1"
 _NOT_HERE: Final = (UnknownTopic, UnknownPartition, NotLeader, BrokerFenced)
 
 
-class StagedAnswer(msgspec.Struct, frozen=True):
-    """What was staged; it is deleted at `expires_at_ms` (Unix ms) unless it is published."""
-
-    staged_id: str
-    records: int
-    bytes: int
-    expires_at_ms: int
-
-
 class PublishBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Batch `batch` of the application `app`: what is staged, in this order.
+    """Batch number `batch` of the application `app`: the staged uploads, in this order.
 
     `timeout_ms` is how long to wait for the in-sync replicas.
     """
 
     app: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
-    batch: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    batch: Annotated[int, msgspec.Meta(ge=0, le=LAST_BATCH)]
     staged: Annotated[list[str], msgspec.Meta(min_length=1, max_length=10_000)]
     timeout_ms: Annotated[int, msgspec.Meta(ge=1, le=300_000)] = 30_000
-
-
-class PublishAnswer(msgspec.Struct, frozen=True):
-    """Where the batch lies: from `base_offset` to `last_offset`, inclusive.
-
-    With `duplicate` it was published before, and nothing was appended now; the
-    offsets are null where they are no longer known.
-    """
-
-    base_offset: int | None
-    last_offset: int | None
-    leader_epoch: int
-    duplicate: bool
 
 
 STAGE = Operation(
@@ -91,9 +71,10 @@ STAGE = Operation(
     name="stage",
     summary="Stage record batches for a later publish",
     description=(
-        "Ask the leader. The answer comes once every in-sync replica keeps the records, in no log: "
-        "nobody reads them before they are published, and whoever leads by then can publish them. "
-        "What nobody publishes is deleted after `staging.ttl.ms`."
+        "Send the request to the leader. The response is sent once every in-sync replica has "
+        "stored the batches outside the log. Consumers cannot read them before they are "
+        "published, and any later leader can publish them. Batches that are not published "
+        "are deleted after `staging.ttl.ms`."
     ),
     tags=[TAG],
     requests=RECORDS_BODIES,
@@ -101,8 +82,8 @@ STAGE = Operation(
         Body(
             JSON,
             "The batches are staged",
-            StagedAnswer,
-            StagedAnswer(_EXAMPLE_ID, 500, 61_440, 1_790_003_600_000),
+            StagingResult,
+            StagingResult(_EXAMPLE_ID, 500, 61_440, 1_790_003_600_000),
         )
     ],
     parameters=PARTITION_PARAMETERS,
@@ -122,14 +103,14 @@ DROP = Operation(
     method="DELETE",
     path=STAGED_PATH + "/{staged_id}",
     name="drop_staged",
-    summary="Delete what is staged and will not be published",
-    description="Ask the leader, who tells the other replicas.",
+    summary="Delete staged record batches",
+    description="Send the request to the leader, which also deletes the copies on other replicas.",
     tags=[TAG],
     parameters=[
         *PARTITION_PARAMETERS,
         Parameter(
             "staged_id",
-            "The id that staging answered",
+            "The id that staging returned",
             {"type": "string"},
             "path",
             example=_EXAMPLE_ID,
@@ -141,72 +122,68 @@ DROP = Operation(
 
 
 class StageEndpoint:
-    """The ASGI endpoint of `STAGE`."""
+    """The ASGI endpoint of `STAGE`; `staging()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
-        self._broker = broker
+    def __init__(self, staging: Callable[[], Staging], clock: Clock, max_body_bytes: int) -> None:
+        self._staging = staging
         self._clock = clock
         self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Keep the body's batches and answer under which id."""
+        """Stage the batches of the body and return their id."""
         limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
         Query(scope, ())
         data = batches_of(scope, await read_body(receive), self._clock)
-        upload = await self._broker.engine.staging.stage(topic, partition, data)
-        await send_body(send, _answer(upload), JSON.encode(), status=STAGE.status)
+        upload = await self._staging().stage(topic, partition, data)
+        await send_body(send, msgspec.json.encode(upload), JSON.encode(), status=STAGE.status)
 
 
 class DropEndpoint:
-    """The ASGI endpoint of `DROP`."""
+    """The ASGI endpoint of `DROP`; `staging()` raises BrokerFenced while the broker starts."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, staging: Callable[[], Staging]) -> None:
+        self._staging = staging
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Delete an upload."""
+        """Delete a staged upload."""
         del receive
         topic, partition = topic_partition(scope)
         Query(scope, ())
-        self._broker.engine.staging.drop(topic, partition, scope["path_params"]["staged_id"])
+        self._staging().drop(topic, partition, scope["path_params"]["staged_id"])
         await send({"type": "http.response.start", "status": DROP.status, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
 
-def add_staging(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
-    """Add the routes that stage, delete and publish."""
-    app.add_asgi_route(STAGE, StageEndpoint(broker, clock, max_body_bytes))
-    app.add_asgi_route(DROP, DropEndpoint(broker))
-    _add_publish(app, broker)
+def add_publish(app: ServiceApp, publishing: Callable[[], Publishing]) -> None:
+    """Add the route that publishes."""
 
-
-def _add_publish(app: ServiceApp, broker: Broker) -> None:
-    async def publish(body: PublishBody, topic: str, partition: str) -> PublishAnswer:
+    async def publish(body: PublishBody, topic: str, partition: str) -> PublishedBatch:
         if len(set(body.staged)) < len(body.staged):
-            raise InvalidRequest("body.staged: names an id twice")
-        done = await broker.engine.publishing.publish(
+            raise InvalidRequest("body.staged: contains an id twice")
+        return await publishing().publish(
             topic, number_of(partition), body.app, body.batch, body.staged, body.timeout_ms
         )
-        return PublishAnswer(done.base_offset, done.last_offset, done.leader_epoch, done.duplicate)
 
     bulk_route(
         app,
         PUBLISH_PATH,
         publish,
         PublishBody,
-        PublishAnswer,
+        PublishedBatch,
         tag=TAG,
         parameters=PARTITION_PARAMETERS,
         name="publish",
-        summary="Publish what is staged, exactly once",
+        summary="Publish staged record batches exactly once",
         description=(
-            "Ask the leader. What is staged is appended as one batch of the application, and the "
-            "answer comes once every in-sync replica has it on disk. A batch that was published "
-            "before is not appended again, whoever leads by now: the answer says `duplicate`.\n\n"
-            "After an error whose outcome is `unknown`, publish the same batch again. Batches of "
-            "an application go up; numbers may be left out. What a leader left half done is "
-            "completed by the same batch, staged again with the same records."
+            "Send the request to the leader. The staged uploads are appended as one batch of the "
+            "application, and the response is sent once every in-sync replica has it on disk. A "
+            "batch that is already published is not appended again, even by another leader: the "
+            "response then has `duplicate`.\n\n"
+            "After an error whose outcome is `unknown`, publish the same batch again. Batch "
+            "numbers of an application increase; gaps are allowed. To complete a batch that a "
+            "leader published only in part, stage the same records again and publish them under "
+            "the same number."
         ),
         errors=[
             *_NOT_HERE,
@@ -221,11 +198,5 @@ def _add_publish(app: ServiceApp, broker: Broker) -> None:
             NotEnoughReplicasAfterAppend,
         ],
         request_example=PublishBody("nightly-import", 41, [_EXAMPLE_ID]),
-        response_example=PublishAnswer(1200, 1699, 3, duplicate=False),
-    )
-
-
-def _answer(upload: StagedUpload) -> bytes:
-    return msgspec.json.encode(
-        StagedAnswer(upload.staged_id, upload.records, upload.bytes, upload.expires_at_ms)
+        response_example=PublishedBatch(1200, 1699, 3, duplicate=False),
     )

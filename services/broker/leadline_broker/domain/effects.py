@@ -1,4 +1,4 @@
-"""What a replica asks its shell to do, as frozen values, in the order given."""
+"""The effects of a replica's state machine: frozen values that its shell executes in order."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from leadline_client.errors import LeadlineError
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """An ISR that the leader wants published, conditional on what it knows (rules R6, R7).
+    """An ISR that the leader proposes to write to ZooKeeper (rules R6, R7).
 
-    `state_version` is the data version of the state node to replace; `joiners`
-    pairs each new member with the incarnation that the leader has counted.
+    The write is conditional: `state_version` is the data version of the state node that
+    it replaces, and `joiners` pairs each new member with the incarnation whose fetches
+    the leader has counted.
     """
 
     number: int
@@ -31,21 +32,21 @@ class Flush:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Cut the log so that it ends at `end_offset`, durably, before anything else."""
+    """Truncate the log to `end_offset`, durably, before the next effect."""
 
     end_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class ResetLog:
-    """Drop the whole log and start it at `start_offset`."""
+    """Delete all records and restart the log at `start_offset`."""
 
     start_offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFetched:
-    """Append the leader's batches as they are, then call `Replica.on_fetched`."""
+    """Append the leader's batches unchanged, then call `Replica.on_fetched`."""
 
     records: bytes
     leader_high_watermark: int
@@ -53,7 +54,7 @@ class AppendFetched:
 
 @dataclass(frozen=True, slots=True)
 class StartFetching:
-    """Fetch from `leader` in `leader_epoch`; replaces any fetch of this replica."""
+    """Fetch from `leader` in `leader_epoch`, instead of from any earlier leader."""
 
     leader: int
     leader_epoch: int
@@ -61,12 +62,12 @@ class StartFetching:
 
 @dataclass(frozen=True, slots=True)
 class StopFetching:
-    """Stop the fetch of this replica, if any."""
+    """Stop fetching for this replica, if it fetches."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteIsr:
-    """Publish the proposal in one multi, then report with `Replica.on_isr_written`."""
+    """Write the proposal in one transaction, then report with `Replica.on_isr_written`."""
 
     proposal: IsrProposal
 
@@ -78,21 +79,21 @@ class ReadState:
 
 @dataclass(frozen=True, slots=True)
 class HighWatermarkAdvanced:
-    """The readable end moved: wake parked fetches."""
+    """The high watermark rose: wake the fetches that wait for it."""
 
     high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """The records of a parked produce are committed."""
+    """The records of a waiting produce are committed."""
 
     token: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailAck:
-    """A parked produce will not be acknowledged by this leader; its outcome is unknown."""
+    """This leader will not acknowledge a waiting produce; its outcome is unknown."""
 
     token: int
     error: LeadlineError

@@ -1,7 +1,7 @@
-"""Leader epoch history of one log: which epoch wrote which offsets.
+"""The leader epoch history of a log: which epoch wrote which offsets.
 
-With it two replicas find the point where their logs diverge without ever
-looking at a high watermark (rule R2; KIP-101, KIP-279).
+Two replicas compare their histories to find where their logs diverge, without using
+the high watermark (rule R2; KIP-101, KIP-279).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class EpochHistory:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that a batch of `epoch` begins at `start_offset`.
+        """Record that a batch of `epoch` begins at `start_offset`.
 
         Raises:
             ValueError: the epoch is older than the latest, or a newer epoch
@@ -58,8 +58,8 @@ class EpochHistory:
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Return (largest epoch not above `epoch`, the offset where it ends).
 
-        The end is exclusive. A log without such an epoch answers
-        (`NO_EPOCH`, its first offset), or (`NO_EPOCH`, `log_end_offset`) when empty.
+        The end is exclusive. Without such an epoch the result is (`NO_EPOCH`, first offset of
+        the log), or (`NO_EPOCH`, `log_end_offset`) for an empty log.
         """
         after = bisect_right(self._epochs, epoch)
         end = self._starts[after] if after < len(self._starts) else log_end_offset
@@ -71,13 +71,13 @@ class EpochHistory:
         return self._epochs[after - 1] if after else NO_EPOCH
 
     def truncate_to(self, end_offset: int) -> None:
-        """Forget the epochs that start at or after `end_offset` (the new log end)."""
+        """Remove the epochs that start at or after `end_offset` (the new log end)."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
 
     def advance_start(self, log_start_offset: int) -> None:
-        """Forget the epochs that end at or before `log_start_offset` (retention)."""
+        """Remove the epochs that end at or before `log_start_offset` (retention)."""
         keep = bisect_right(self._starts, log_start_offset) - 1
         if keep >= 0:
             del self._epochs[:keep]

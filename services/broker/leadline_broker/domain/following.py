@@ -1,7 +1,8 @@
-"""Following a leader: where to fetch from, and what an answer may change.
+"""Following a leader: where to fetch from, and how to apply a fetch response.
 
-Seed 1 G at the follower, with rules R2 (reconcile, never cut to the high
-watermark), R3 (answers must fit the present state) and R4 (durable ends).
+Replication V3, section G, follower side, with rules R2 (reconcile by leader epoch, never
+truncate to the high watermark), R3 (a response must match the current state) and R4
+(durable ends).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
 class Following:
     """One leader epoch of one partition, on a follower.
 
-    `caught_up` says that this log once held all that the leader had committed.
+    `caught_up` is true once this log has held every record that the leader had committed.
     """
 
     __slots__ = ("_state", "caught_up")
@@ -33,7 +34,7 @@ class Following:
         self.caught_up = False
 
     def fetch_row(self) -> FetchRow | None:
-        """Return where to fetch from, or None while there is nothing to ask.
+        """Return where to fetch from, or None while this replica cannot fetch.
 
         The offset is the durable end: a fetch waits until the whole log is
         fsynced (rule R4).
@@ -48,10 +49,10 @@ class Following:
         )
 
     def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
-        """Use a leader's answer, if it still fits this replica's state (rule R3).
+        """Apply a fetch response if it still matches this replica's state (rule R3).
 
-        Answers with an error other than OffsetOutOfRange have no effect here:
-        the next grant or the next fetch resolves them.
+        Errors other than OffsetOutOfRange have no effect: the next LeaderAndISR request
+        or the next fetch resolves them.
         """
         asked = self.fetch_row()
         if asked is None or not self._fits(answer, asked):
@@ -62,7 +63,7 @@ class Following:
         if answer.error_code != NO_ERROR:
             return []
         if answer.diverging_end >= 0:
-            return self._cut(answer.diverging_epoch, answer.diverging_end)
+            return self._truncate(answer.diverging_epoch, answer.diverging_end)
         if not answer.records:
             return self.on_fetched(answer.high_watermark)
         return [AppendFetched(answer.records, answer.high_watermark), Flush()]
@@ -71,14 +72,14 @@ class Following:
         echo = (answer.partition, answer.leader_epoch, answer.fetch_offset, answer.last_epoch)
         if echo == (asked.partition, asked.leader_epoch, asked.fetch_offset, asked.last_epoch):
             return True
-        uncorrelated_cut = answer.diverging_end >= 0 and not self._state.rules.r3_correlated
-        return uncorrelated_cut and answer.leader_epoch == self._state.leader_epoch
+        uncorrelated = answer.diverging_end >= 0 and not self._state.rules.r3_correlated
+        return uncorrelated and answer.leader_epoch == self._state.leader_epoch
 
-    def _cut(self, epoch: int, end_offset: int) -> list[Effect]:
-        """Cut to the leader's end of `epoch`, or to the own end of the epoch before it.
+    def _truncate(self, epoch: int, end_offset: int) -> list[Effect]:
+        """Truncate to the leader's end of `epoch`, or to this log's own end of it if that is lower.
 
-        When this log lacks the epoch, the next fetch asks again with an older one,
-        until both agree (KIP-279).
+        If this log lacks the epoch, the next fetch states an older one, and so on until
+        both logs agree (KIP-279).
         """
         _, own_end = self._state.log.epochs.end_of(epoch, self._state.log.log_end_offset)
         end = min(end_offset, own_end)
@@ -86,9 +87,9 @@ class Following:
         return [Truncate(end)]
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
-        """Raise the high watermark after an answer, never past the own log end (F7).
+        """Raise the high watermark after a fetch response, at most to this log's own end (rule R5).
 
-        Whoever holds all that is committed has caught up, for this leader epoch.
+        A follower that holds every committed record has caught up, for this leader epoch.
         """
         end = min(leader_high_watermark, self._state.log.log_end_offset)
         self.caught_up |= end == leader_high_watermark

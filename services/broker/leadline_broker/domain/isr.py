@@ -1,6 +1,6 @@
-"""When the in-sync replicas of a partition should shrink or grow (rule R6).
+"""When the ISR of a partition shrinks or grows (rule R6), and what it has committed (rule R5).
 
-Pure functions over what the leader knows of its followers.
+Pure functions of the progress that the leader has recorded for its followers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ NO_INCARNATION = -1
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What the leader knows of one follower in the present leader epoch.
+    """The progress of one follower in the current leader epoch.
 
-    `end` is the fsynced end that the follower stated after it reconciled in this
-    epoch, `UNKNOWN_END` before that. Times are monotonic milliseconds. Who is `leaving`
-    is about to stop, and joins no ISR any more.
+    `end` is the durable end that the follower stated after it reconciled in this
+    epoch, and `UNKNOWN_END` before that. Times are monotonic milliseconds. A follower that
+    is `leaving` is about to stop and may no longer join the ISR.
     """
 
     incarnation: int = NO_INCARNATION
@@ -30,7 +30,7 @@ class FollowerProgress:
     leaving: bool = False
 
     def on_fetch(self, end: int, log_end_offset: int, now: int) -> None:
-        """Note a reconciled fetch from `end` while the leader's log ended at `log_end_offset`."""
+        """Record a reconciled fetch from `end` while the leader's log ended at `log_end_offset`."""
         if end >= log_end_offset:
             self.last_caught_up_ms = now
         elif end >= self.log_end_at_last_fetch:
@@ -55,8 +55,8 @@ def lagging_members(
 ) -> tuple[int, ...]:
     """Return the ISR members that have not been caught up for too long.
 
-    A follower that holds the whole log is caught up, however long ago it asked:
-    if its broker is gone, the controller says so.
+    A follower that holds the whole log is caught up, however long ago it fetched: if its
+    broker has failed, the controller removes it.
     """
     return tuple(
         broker
@@ -68,10 +68,10 @@ def lagging_members(
 
 
 def may_join(follower: FollowerProgress, *, high_watermark: int, epoch_start: int) -> bool:
-    """Tell whether a follower holds all that is, or may have been, committed.
+    """Return whether a follower holds every record that is, or may have been, committed.
 
-    The epoch start matters because an earlier leader may have committed up to
-    it, unknown to this one (KIP-101's successor rule; the high watermark alone loses records).
+    An earlier leader may have committed records up to the epoch start without this leader
+    knowing, so the high watermark alone would lose records.
     """
     return follower.end >= max(high_watermark, epoch_start)
 
@@ -82,11 +82,30 @@ def eligible_after(
     eligible: tuple[int, ...],
     floor: int,
 ) -> tuple[int, ...]:
-    """Return the former members to remember with a new ISR (rule R14, KIP-966).
+    """Return the eligible former members to store with a new ISR (rule R14, KIP-966).
 
-    While the ISR is below the floor nothing commits, so those who left since
-    then still hold every committed record.
+    Nothing commits while the ISR is below the floor, so a member that left since then
+    still holds every committed record.
     """
     if len(isr) >= floor:
         return ()
     return tuple(sorted((set(eligible) | set(removed)) - set(isr)))
+
+
+def committed_end(
+    members: Iterable[int],
+    progress: Mapping[int, FollowerProgress],
+    *,
+    leader: int,
+    leader_end: int,
+) -> int:
+    """Return the lowest end of `members`: all of them hold every record below it (rule R5).
+
+    The result is `UNKNOWN_END` while a member has not reconciled in this leader epoch.
+    """
+    return min(
+        leader_end
+        if broker == leader
+        else (follower.end if (follower := progress.get(broker)) else UNKNOWN_END)
+        for broker in members
+    )

@@ -1,7 +1,7 @@
-"""Leading a partition: followers' progress, ISR changes, the high watermark, parked acks.
+"""Leading a partition: followers' progress, ISR changes, the high watermark, waiting produces.
 
-One `Leadership` lives for one leader epoch (seed 1 G with rules R1-R7). Nothing
-that a follower said before it reconciled in this epoch counts.
+One `PartitionLeadership` lasts for one leader epoch (Replication V3, section G, with rules
+R1-R7). A follower counts only once it has reconciled in this epoch.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from leadline_broker.domain.effects import (
 )
 from leadline_broker.domain.isr import (
     FollowerProgress,
+    committed_end,
     eligible_after,
     lagging_members,
     may_join,
 )
-from leadline_broker.domain.parked import ParkedAcks
 from leadline_broker.domain.state import (
     NO_LEADER_EPOCH,
     NO_STATE_VERSION,
+    ParkedAcks,
     PublishedState,
     ReplicaState,
 )
-from leadline_broker.domain.watermark import committed_end
 from leadline_client.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
@@ -43,18 +43,22 @@ from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
 
 
 class IsrWriteResult(Enum):
-    """How an ISR write ended, as far as the store can tell."""
+    """The result of an ISR write, as far as ZooKeeper reports it."""
 
     COMMITTED = "committed"
     CONFLICT = "conflict"
     """The state node has another version."""
     JOINER_REFUSED = "joiner refused"
-    """The joiner is not live in the incarnation that was counted."""
+    """The joiner is not registered in the incarnation that the leader has counted."""
     UNKNOWN = "unknown"
-    """The connection broke: the write may or may not have been applied."""
+    """The connection was lost: the write may or may not have been applied."""
 
 
-class Leadership:
+IsrOutcome = tuple[IsrWriteResult, int]
+"""The result of an ISR write, and the state node's new version if it was committed."""
+
+
+class PartitionLeadership:
     """One leader epoch of one partition, on its leader.
 
     Invariants: the ISR contains the leader; at most one ISR write is in flight;
@@ -64,7 +68,7 @@ class Leadership:
     __slots__ = ("_acks", "_state", "epoch_start", "pending", "progress")
 
     def __init__(self, state: ReplicaState, now: int, parked: ParkedAcks) -> None:
-        """Start leading from the log's present end; `parked` may have acks of an earlier epoch."""
+        """Lead from the current log end; `parked` may hold produces of an earlier epoch."""
         self._state = state
         self.epoch_start = state.log.log_end_offset
         self.pending: IsrProposal | None = None
@@ -76,10 +80,10 @@ class Leadership:
         self._acks = parked
 
     def reassign(self, now: int) -> list[Effect]:
-        """Follow a changed assignment within the epoch (rule R13).
+        """Apply a changed assignment within the epoch (rule R13).
 
-        Added replicas start uncounted. Nothing that a removed one said counts
-        any more; while it is in the ISR, or proposed, the high watermark stands.
+        Added replicas start without progress, and the progress of removed ones is dropped.
+        The high watermark stays put while a removed one is in the ISR or in the proposal.
         """
         known = self.progress
         self.progress = {
@@ -90,7 +94,7 @@ class Leadership:
         return self.advance_high_watermark()
 
     def check_append(self, *, all_replicas: bool) -> None:
-        """Raise the refusal if a produce may not be appended now.
+        """Raise if a produce may not be appended now.
 
         Raises:
             NotEnoughReplicas: acks=all and the ISR is below min.insync.replicas.
@@ -103,7 +107,7 @@ class Leadership:
             )
 
     def on_appended(self, previous_end: int, now: int) -> list[Effect]:
-        """Note that the leader appended: its log ended at `previous_end` before."""
+        """Record that the leader appended to its log, which ended at `previous_end` before."""
         for follower in self.progress.values():
             if follower.end == previous_end:
                 follower.last_caught_up_ms = now
@@ -126,10 +130,10 @@ class Leadership:
         now: int,
         leaving: bool = False,
     ) -> tuple[FetchedRow, list[Effect]]:
-        """Count a follower's durable end, or tell it where to cut (seed 1 G; rules R1-R3, R6).
+        """Record a follower's durable end, or return where to truncate (on_ReplicaFetchRequest).
 
-        Returns the answer without records; the shell adds those from
-        `row.fetch_offset` on when the answer has neither error nor divergence.
+        Replication V3, section G, with rules R1-R3 and R6. The response has no records; the
+        shell adds those from `row.fetch_offset` on if there is neither error nor divergence.
         """
         code = self._fetch_refusal(row, broker_id, incarnation, nonce)
         if code != NO_ERROR:
@@ -150,7 +154,7 @@ class Leadership:
         return self._answer(row), effects
 
     def peek(self, row: FetchRow) -> FetchedRow:
-        """Answer a row that was counted before, with the present high watermark."""
+        """Return a response to a row that is already recorded, with the current high watermark."""
         stale = row.leader_epoch != self._state.leader_epoch
         return self._answer(row, error_code=FencedLeaderEpoch.code if stale else NO_ERROR)
 
@@ -174,7 +178,7 @@ class Leadership:
         return follower
 
     def _divergence(self, row: FetchRow) -> tuple[int, int] | None:
-        """Return where the follower's log leaves this one (rule R2), or None."""
+        """Return where the follower's log diverges from this one (rule R2), or None."""
         if row.last_epoch == NO_LEADER_EPOCH:
             return None
         epoch, end = self._state.log.epochs.end_of(row.last_epoch, self._state.log.log_end_offset)
@@ -203,7 +207,10 @@ class Leadership:
         )
 
     def maybe_change_isr(self, now: int) -> list[Effect]:
-        """Propose to shrink or grow the ISR, if it should (seed 1 G); call this regularly."""
+        """Propose to shrink or grow the ISR if necessary; call this regularly.
+
+        Replication V3, section G: maybe_change_ISR.
+        """
         if self.pending is not None:
             return []
         lagging = self._lagging(self._state.isr, now)
@@ -271,33 +278,33 @@ class Leadership:
     def on_isr_written(
         self, number: int, result: IsrWriteResult, state_version: int = NO_STATE_VERSION
     ) -> list[Effect]:
-        """Take the result of an ISR write; `state_version` is the new one if committed.
+        """Apply the result of an ISR write; `state_version` is the new one if committed.
 
-        A result of a proposal that is no longer pending is ignored (rule R3).
+        The result of a proposal that is no longer pending is ignored (rule R3).
         """
         proposal = self.pending
         if proposal is None or (self._state.rules.r3_correlated and proposal.number != number):
             return []
         if result is IsrWriteResult.COMMITTED:
-            return self.adopt(proposal.isr, proposal.eligible, state_version)
+            return self.apply_isr(proposal.isr, proposal.eligible, state_version)
         if result is IsrWriteResult.JOINER_REFUSED:
-            return self._forget_joiners(proposal)
+            return self._drop_joiners(proposal)
         if result is IsrWriteResult.UNKNOWN and not self._state.rules.r7_ambiguous:
             self.pending = None
             return self.advance_high_watermark()
         return [ReadState()]
 
     def on_state_read(self, state: PublishedState) -> list[Effect]:
-        """Take a state of this epoch that was read; what was read earlier changes nothing (R3).
+        """Apply a state of this epoch that was read; an older one changes nothing (rule R3).
 
-        A later version than the known one is this leader's own write. The known
-        version says only that a pending proposal was not applied *yet*: it may
-        be under way still, or lost, so it stays pending and is written again,
-        which its version makes harmless. But a joiner that is assigned no more
-        can never be let in: the transaction checks the assignment.
+        A version later than the known one is this leader's own write. The known version
+        only shows that a pending proposal was not applied *yet*. The write may still arrive
+        or be lost, so the proposal stays pending and is written again; its version makes
+        that harmless. A joiner that is no longer assigned can never be admitted, because
+        the transaction checks the assignment.
         """
         if state.state_version > self._state.state_version:
-            return self.adopt(state.isr, state.eligible, state.state_version)
+            return self.apply_isr(state.isr, state.eligible, state.state_version)
         if self.pending is None or state.state_version != self.pending.state_version:
             return []
         if {*self.pending.isr} <= {*self._state.isr, *self._state.assigned}:
@@ -305,7 +312,7 @@ class Leadership:
         self.pending = None
         return self.advance_high_watermark()
 
-    def _forget_joiners(self, proposal: IsrProposal) -> list[Effect]:
+    def _drop_joiners(self, proposal: IsrProposal) -> list[Effect]:
         self.pending = None
         for broker, incarnation in proposal.joiners:
             follower = self.progress.get(broker)
@@ -313,10 +320,10 @@ class Leadership:
                 self.progress[broker] = FollowerProgress(incarnation=incarnation)
         return self.advance_high_watermark()
 
-    def adopt(
+    def apply_isr(
         self, isr: tuple[int, ...], eligible: tuple[int, ...], state_version: int
     ) -> list[Effect]:
-        """Take what is published in this epoch as the committed ISR; nothing is pending then."""
+        """Set the committed ISR to what is published in this epoch; no proposal is pending then."""
         self._state.isr = isr
         self._state.eligible = eligible
         self._state.state_version = state_version
@@ -324,7 +331,7 @@ class Leadership:
         return self.advance_high_watermark()
 
     def advance_high_watermark(self) -> list[Effect]:
-        """Commit what every member of the committed and the proposed ISR holds (rule R5)."""
+        """Commit what every member of the committed ISR and of the proposed ISR holds (rule R5)."""
         members = set(self._state.isr)
         if self._state.rules.r5_proposed_isr:
             if len(self._state.isr) < self._state.isr_floor:

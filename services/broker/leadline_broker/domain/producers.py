@@ -1,8 +1,7 @@
-"""Sequence numbers of idempotent producers: what is new, repeated or out of order.
+"""Sequence numbers of idempotent producers: which batches are new, repeated or out of order.
 
-One table per log, fed with every batch in the order of the log, on leader and
-followers alike: whoever leads next refuses and recognises the same batches
-(rule R15; KIP-98).
+Each log has one table, to which leader and followers apply every batch in log order. So the
+next leader accepts and refuses the same batches (rule R15; KIP-98).
 """
 
 from __future__ import annotations
@@ -12,21 +11,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from leadline_broker.domain.producer_fields import ProducerFields
-from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID, Publishes, PublishRow
+from leadline_broker.domain.publishes import (
+    FIRST_PUBLISHER_ID,
+    ProducerFields,
+    Publishes,
+    PublishRow,
+)
 from leadline_client.errors import OutOfOrderSequence, ProducerFenced
 
 NO_PRODUCER_ID = -1
-"""The producer id of a batch that asks for no idempotence."""
+"""The producer id of a batch without idempotence."""
 
 REMEMBERED_BATCHES = 5
-"""How many latest batches of a producer are recognised when they are repeated."""
+"""How many of a producer's latest batches are recognized when they are repeated."""
 
 _SEQUENCE_MASK = 0x7FFF_FFFF
 
 
 class SequencedBatch(NamedTuple):
-    """Where the sequence numbers of one appended batch went; both ends inclusive."""
+    """The sequence numbers and the base offset of one appended batch; ends are inclusive."""
 
     first_sequence: int
     last_sequence: int
@@ -45,7 +48,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """The batch is in the log already, at these offsets (inclusive): acknowledge those."""
+    """The batch is already in the log, at these offsets (inclusive)."""
 
     base_offset: int
     last_offset: int
@@ -68,8 +71,8 @@ def sequence_after(sequence: int, count: int) -> int:
 class ProducerState:
     """The epoch and the latest batches of one producer in one log.
 
-    Invariant: each remembered batch begins where the one before it ended, except
-    where the log had already lost the state of the producer.
+    Invariant: each remembered batch begins where the one before it ended, unless the log
+    had already dropped the state of the producer.
     """
 
     __slots__ = ("batches", "epoch", "last_timestamp")
@@ -93,10 +96,10 @@ class ProducerState:
 
 
 class ProducerStates:
-    """The producers of one log by id, in the order in which they first wrote.
+    """The producers of one log by id, in the order of their first batch.
 
-    `publishes` are those that write batches of applications: from
-    `FIRST_PUBLISHER_ID` on the producer fields mean something else.
+    `publishes` holds the applications that publish, whose ids start at
+    `FIRST_PUBLISHER_ID`; their producer fields have another meaning.
     """
 
     __slots__ = ("_states", "_wrote", "publishes")
@@ -116,7 +119,7 @@ class ProducerStates:
         return len(self._states)
 
     def get(self, producer_id: int) -> ProducerState | None:
-        """Return what is known of a producer."""
+        """Return the state of a producer, or None if it is unknown."""
         return self._states.get(producer_id)
 
     def rows(self) -> list[ProducerRow]:
@@ -135,11 +138,10 @@ class ProducerStates:
         *,
         log_start_offset: int = 0,
     ) -> Verdict:
-        """Judge a batch that a producer asks to append; changes nothing.
+        """Check a batch that a producer wants to append; changes nothing.
 
-        A producer that is unknown may begin at a sequence other than 0 only
-        where retention can have removed its earlier batches
-        (`log_start_offset` > 0).
+        An unknown producer may begin at a sequence other than 0 only if retention may have
+        deleted its earlier batches (`log_start_offset` > 0).
         """
         if producer_id == NO_PRODUCER_ID:
             return _ACCEPT
@@ -149,7 +151,7 @@ class ProducerStates:
             return _in_order(producer_id, base_sequence, 0 if known_from_start else base_sequence)
         if epoch < state.epoch:
             return ProducerFenced(
-                f"producer {producer_id} has epoch {state.epoch} by now, the batch states {epoch}"
+                f"producer {producer_id} has epoch {state.epoch}, the batch states {epoch}"
             )
         if epoch > state.epoch:
             return _in_order(producer_id, base_sequence, 0)
@@ -159,7 +161,7 @@ class ProducerStates:
         return _in_order(producer_id, base_sequence, state.expected_sequence)
 
     def apply(self, header: ProducerFields) -> None:
-        """Note a batch that is now in the log; what the log holds is never refused."""
+        """Record a batch that is now in the log; never refuses."""
         if header.producer_id == NO_PRODUCER_ID:
             return
         if header.producer_id >= FIRST_PUBLISHER_ID:
@@ -175,28 +177,29 @@ class ProducerStates:
             last = sequence_after(first, header.record_count - 1)
             state.batches.append(SequencedBatch(first, last, header.base_offset))
 
-    def heard(self, now_ms: int) -> None:
-        """Note that whoever wrote since the last call did so by now, whatever the records say.
+    def mark_active(self, now_ms: int) -> None:
+        """Set the time of every producer that wrote since the last call to `now_ms`.
 
-        Records may be as old as an archive; their producer is not silent for that.
+        Records may have old timestamps, for example from an archive; their producer is
+        active nevertheless.
         """
         for producer_id in self._wrote:
             state = self._states.get(producer_id)
             if state is not None:
                 state.last_timestamp = max(state.last_timestamp, now_ms)
         self._wrote.clear()
-        self.publishes.heard(now_ms)
+        self.publishes.mark_active(now_ms)
 
     def expire(self, before_ms: int) -> None:
-        """Forget the producers that were last heard of before `before_ms` (Unix time).
+        """Remove the producers that were last active before `before_ms` (Unix time).
 
-        Applications that publish have their own time: see `publishes`.
+        Applications that publish expire separately; see `Publishes.expire`.
         """
         for producer_id in [p for p, s in self._states.items() if s.last_timestamp < before_ms]:
             del self._states[producer_id]
 
     def reaches(self, offset: int) -> bool:
-        """Tell whether any remembered batch ends at or after `offset`."""
+        """Return whether any remembered batch ends at or after `offset`."""
         return self.publishes.reaches(offset) or any(
             state.batches and state.batches[-1].last_offset >= offset
             for state in self._states.values()

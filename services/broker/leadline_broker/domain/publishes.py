@@ -1,13 +1,13 @@
 """Publishes: batches of an application that enter a log exactly once.
 
-An application appends its numbered batches, each in pieces (record batches). Who
-appended what is written into the producer fields of the pieces themselves, so the
-replicated log is the memory: any leader rebuilds this table from it, and knows a
-batch that is published again.
+An application publishes numbered batches, each in pieces (record batches). The producer
+fields of a piece say which application wrote which batch, so the replicated log itself is
+the record: any leader rebuilds this table from its log and recognizes a batch that is
+published again.
 
     producer id     bit 62, and 62 bits of a hash of the application's id
     base sequence   the number of the batch
-    producer epoch  the place of the piece in the batch, and a flag on the last
+    producer epoch  the position of the piece in the batch, and a flag on the last piece
 
 Allocated producer ids count up from 0 and never reach bit 62.
 """
@@ -17,39 +17,71 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
-from leadline_broker.domain.producer_fields import ProducerFields
 from leadline_client.errors import PublishMismatch, PublishOutOfOrder
 
 FIRST_PUBLISHER_ID: Final = 1 << 62
-"""Producer ids from here on belong to applications that publish."""
+"""Producer ids from this one on belong to applications that publish."""
 LAST_BATCH: Final = 2**31 - 1
+"""The highest number of a batch."""
 MOST_PIECES: Final = 0x4000
-"""How many pieces a batch may have: their places fill the lower 14 bits."""
+"""How many pieces a batch may have: their positions fill the lower 14 bits."""
 _LAST_PIECE: Final = 0x4000
+
+
+class ProducerFields(Protocol):
+    """The fields of a batch header that say who wrote the batch.
+
+    The producer id decides what epoch and sequence mean: see `producers` for idempotent
+    producers, and this module for applications.
+    """
+
+    @property
+    def producer_id(self) -> int:
+        """The producer or the application (`publisher_id`), or `NO_PRODUCER_ID`."""
+
+    @property
+    def producer_epoch(self) -> int:
+        """The incarnation of the producer, or the position of the piece (`piece_epoch`)."""
+
+    @property
+    def base_sequence(self) -> int:
+        """The sequence number of the first record, negative for none; or the batch's number."""
+
+    @property
+    def record_count(self) -> int:
+        """Records in the batch."""
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record."""
+
+    @property
+    def max_timestamp(self) -> int:
+        """The latest record timestamp, milliseconds since the Unix epoch."""
 
 
 def publisher_id(app: str) -> int:
     """Return the producer id under which an application's pieces are stored.
 
-    Two applications share one by a chance of one in 2^62.
+    Two applications get the same one with a probability of 1 in 2^62.
     """
     digest = blake2b(app.encode(), digest_size=8).digest()
     return FIRST_PUBLISHER_ID | (int.from_bytes(digest, "big") & (FIRST_PUBLISHER_ID - 1))
 
 
-def piece_epoch(place: int, pieces: int) -> int:
-    """Return the producer epoch of the piece at `place` (from 0) of so many."""
-    return place | (_LAST_PIECE if place == pieces - 1 else 0)
+def piece_epoch(position: int, pieces: int) -> int:
+    """Return the producer epoch of the piece at `position`, from 0, in a batch of `pieces`."""
+    return position | (_LAST_PIECE if position == pieces - 1 else 0)
 
 
 class Publish(NamedTuple):
     """The latest batch of one application, as far as it is in the log.
 
-    `counts` are the records of the pieces from place `first_piece` on (those before
-    may be gone with old segments), kept while the batch is not complete. Between
-    `base_offset` and `last_offset`, inclusive, lie all of its pieces that are known.
+    `counts` are the record counts of the pieces from position `first_piece` on, kept while
+    the batch is incomplete; retention may have deleted earlier pieces. All known pieces lie
+    between `base_offset` and `last_offset`, inclusive.
     """
 
     batch: int
@@ -61,28 +93,27 @@ class Publish(NamedTuple):
 
     @property
     def next_piece(self) -> int:
-        """The place of the piece that is to follow."""
+        """The position of the next piece."""
         return self.first_piece + len(self.counts)
 
 
 PublishRow = tuple[int, int, Publish]
-"""Publisher id, when it was last heard of (Unix ms), its latest batch: a row of a snapshot."""
+"""Publisher id, when it last published (Unix ms), its latest batch: a row of a snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendFrom:
-    """Append the pieces from this place on."""
+    """Append the pieces from this position on."""
 
     piece: int
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The batch is in the log already.
+    """The batch is already in the log.
 
-    `end_offset` is an offset below which all of it lies: once that is committed, so
-    is the batch. `base_offset` and `last_offset` are None where they are no longer
-    known.
+    The batch lies below `end_offset`, so it is committed once the high watermark reaches
+    that offset. `base_offset` and `last_offset` are None if they are no longer known.
     """
 
     end_offset: int
@@ -97,35 +128,36 @@ PublishVerdict = AppendFrom | Published | PublishMismatch | PublishOutOfOrder
 class Publishes:
     """The applications that publish to one log, each with its latest batch.
 
-    Fed with every piece in the order of the log, on leader and followers alike.
+    Leader and followers alike apply every piece in log order.
     """
 
-    __slots__ = ("_heard", "_latest", "_wrote")
+    __slots__ = ("_latest", "_published_ms", "_wrote")
 
     def __init__(self, rows: Iterable[PublishRow] = ()) -> None:
         self._latest: dict[int, Publish] = {}
-        self._heard: dict[int, int] = {}
+        self._published_ms: dict[int, int] = {}
         self._wrote: dict[int, None] = {}
-        for identity, heard, publish in rows:
+        for identity, published_ms, publish in rows:
             self._latest[identity] = Publish(*publish)
-            self._heard[identity] = heard
+            self._published_ms[identity] = published_ms
             self._wrote[identity] = None
 
     def __len__(self) -> int:
         return len(self._latest)
 
     def latest(self, identity: int) -> Publish | None:
-        """Return what is known of the latest batch of an application."""
+        """Return the latest batch of an application."""
         return self._latest.get(identity)
 
     def rows(self) -> list[PublishRow]:
         """Return the whole table as plain values; `Publishes(rows)` restores it."""
         return [
-            (identity, self._heard[identity], publish) for identity, publish in self._latest.items()
+            (identity, self._published_ms[identity], publish)
+            for identity, publish in self._latest.items()
         ]
 
     def settled(self, identity: int, batch: int) -> PublishVerdict | None:
-        """Judge by its number alone; None where it depends on the pieces, see `check`."""
+        """Return the verdict that follows from the number alone, or None if the pieces decide."""
         known = self._latest.get(identity)
         if known is None or (batch > known.batch and known.complete):
             return None
@@ -137,15 +169,15 @@ class Publishes:
         if known.complete:
             return Published(known.base_offset)
         return PublishOutOfOrder(
-            f"batch {known.batch} is published in part: publish it again before batch {batch}",
+            f"batch {known.batch} is incomplete: publish it again before batch {batch}",
             batch=known.batch,
         )
 
     def check(self, identity: int, batch: int, counts: Sequence[int]) -> PublishVerdict:
-        """Judge a batch whose pieces have so many records each; changes nothing.
+        """Check a batch whose pieces have `counts` records; changes nothing.
 
-        What a leader left unfinished is gone on with, if what there is has as many
-        records in each piece as the replay.
+        A batch that a former leader left incomplete is continued if its pieces in the log
+        have the same record counts as those published now.
         """
         settled = self.settled(identity, batch)
         if settled is not None:
@@ -157,20 +189,21 @@ class Publishes:
         if same and known.next_piece < len(counts):
             return AppendFrom(known.next_piece)
         return PublishMismatch(
-            f"batch {batch} is published in part, with other pieces than these: its replay differs",
+            f"batch {batch} is incomplete, and its pieces differ from those published before",
             batch=batch,
             published_pieces=known.next_piece,
         )
 
     def apply(self, header: ProducerFields) -> None:
-        """Note a piece that is now in the log; what the log holds is never refused."""
-        identity, place = header.producer_id, header.producer_epoch & (_LAST_PIECE - 1)
+        """Record a piece that is now in the log; never refuses."""
+        identity, position = header.producer_id, header.producer_epoch & (_LAST_PIECE - 1)
         last_offset = header.base_offset + header.record_count - 1
         complete = bool(header.producer_epoch & _LAST_PIECE)
         known = self._latest.get(identity)
-        first_piece, base_offset = place, header.base_offset
+        first_piece, base_offset = position, header.base_offset
         counts: tuple[int, ...] = (header.record_count,)
-        if known is not None and known.batch == header.base_sequence and place == known.next_piece:
+        continues = known is not None and known.batch == header.base_sequence
+        if known is not None and continues and position == known.next_piece:
             first_piece, base_offset = known.first_piece, known.base_offset
             counts = (*known.counts, header.record_count)
         self._latest[identity] = Publish(
@@ -181,21 +214,22 @@ class Publishes:
             last_offset,
             complete,
         )
-        self._heard[identity] = max(self._heard.get(identity, -1), header.max_timestamp)
+        latest_ms = max(self._published_ms.get(identity, -1), header.max_timestamp)
+        self._published_ms[identity] = latest_ms
         self._wrote[identity] = None
 
-    def heard(self, now_ms: int) -> None:
-        """Note that whoever published since the last call did so by now."""
+    def mark_active(self, now_ms: int) -> None:
+        """Set the time of every application that published since the last call to `now_ms`."""
         for identity in self._wrote:
-            if identity in self._heard:
-                self._heard[identity] = max(self._heard[identity], now_ms)
+            if identity in self._published_ms:
+                self._published_ms[identity] = max(self._published_ms[identity], now_ms)
         self._wrote.clear()
 
     def expire(self, before_ms: int) -> None:
-        """Forget the applications that were last heard of before `before_ms` (Unix time)."""
-        for identity in [one for one, heard in self._heard.items() if heard < before_ms]:
-            del self._latest[identity], self._heard[identity]
+        """Remove the applications that last published before `before_ms` (Unix time)."""
+        for identity in [key for key, at_ms in self._published_ms.items() if at_ms < before_ms]:
+            del self._latest[identity], self._published_ms[identity]
 
     def reaches(self, offset: int) -> bool:
-        """Tell whether any known piece ends at or after `offset`."""
+        """Return whether any known piece ends at or after `offset`."""
         return any(publish.last_offset >= offset for publish in self._latest.values())

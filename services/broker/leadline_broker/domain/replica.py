@@ -1,18 +1,17 @@
 """One replica of one partition: the protocol that keeps acknowledged records safe.
 
-A sans-IO state machine (seed 1 C and G, with rules R1-R7, R9 and R14). Events
-come in through methods and effects go out as values, for the shell to carry out
-in order; a shell is the broker's runtime, or the simulator. The log itself
-belongs to the shell: the machine reads its ends through `LogView` and changes
-it by effects only.
+A sans-IO state machine (Replication V3, sections C and G, with rules R1-R7, R9 and R14).
+Events come in through methods; effects go out as values, which the shell executes in
+order. The shell is the broker's runtime, or the simulator. It owns the log: the machine
+reads the log's ends through `LogView` and changes it by effects only.
 
     FENCED ---- grant ----> LEADER <--- newer grant ---> FOLLOWER
       ^                       |
-      '-- deposed, no grant --'
+      '----- step down -------'
 
-A replica starts FENCED and takes a role only from a grant of the controller
-with a newer leader epoch. One that was fenced again within an epoch may follow
-in that epoch, but never leads in it once more.
+A replica starts FENCED and takes a role only from a grant (a LeaderAndISR row) with a newer
+leader epoch. A replica that was fenced within an epoch may follow in that epoch, but never
+leads in it again.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from leadline_broker.domain.effects import (
     Truncate,
 )
 from leadline_broker.domain.following import Following
-from leadline_broker.domain.leadership import IsrWriteResult, Leadership
-from leadline_broker.domain.parked import ParkedAcks
+from leadline_broker.domain.leadership import IsrWriteResult, PartitionLeadership
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_broker.domain.state import (
     NO_STATE_VERSION,
     LogView,
     Order,
+    ParkedAcks,
     PublishedState,
     ReplicaConfig,
     ReplicaState,
@@ -46,7 +45,7 @@ from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, PartitionRow
 
 
 class Role(Enum):
-    """What a replica does at present."""
+    """The current role of a replica."""
 
     FENCED = "fenced"
     FOLLOWER = "follower"
@@ -57,7 +56,7 @@ class Replica:
     """The state machine of one replica; `state` is for reading.
 
     Invariants: the leader epoch never falls; the high watermark never falls
-    within a leader epoch and never passes the log end; there is a leadership
+    within a leader epoch and never passes the log end; `leadership` is set
     exactly while the role is LEADER.
     """
 
@@ -74,7 +73,7 @@ class Replica:
         config: ReplicaConfig | None = None,
         rules: Rules = ALL_RULES,
     ) -> None:
-        """Start fenced; `high_watermark` is the checkpointed one."""
+        """Start fenced; `high_watermark` comes from the checkpoint."""
         self.state = ReplicaState(
             broker_id=broker_id,
             topic_id=topic_id,
@@ -85,20 +84,19 @@ class Replica:
             high_watermark=max(log.log_start_offset, min(high_watermark, log.log_end_offset)),
         )
         self.role = Role.FENCED
-        self.leadership: Leadership | None = None
+        self.leadership: PartitionLeadership | None = None
         self._following: Following | None = None
         self._parked = ParkedAcks()
 
     def on_leader_and_isr(
         self, row: PartitionRow, now: int, order: Order = (0, 0)
     ) -> tuple[int, list[Effect]]:
-        """Take the role that the controller grants (seed 1: on_leader_and_isr_command).
+        """Take the role that the controller grants (Replication V3, section C).
 
-        Returns the partition's code for the answer, and effects. A repeated
-        grant is success without effect; an older one is refused, as is one to
-        lead again in an epoch that this replica has given up: its ISR proposals
-        may still be under way. Within an epoch the assignment may change, and
-        then `order` tells a newer row from one that was overtaken on the way.
+        Returns the partition's error code and effects. A repeated grant succeeds without
+        effects. An older one is refused, and so is one to lead again in an epoch in which
+        this replica has stepped down: its ISR proposals may still arrive. Within an epoch
+        the assignment may change; `order` then tells a newer row from a delayed one.
         """
         if self.state.broker_id not in row.replicas:
             return InvalidRequest.code, []
@@ -116,40 +114,40 @@ class Replica:
         return NO_ERROR, self.become_follower(row)
 
     def _refresh(self, row: PartitionRow, now: int) -> list[Effect]:
-        """Take what is new in the same epoch: the assignment (R13), and a newer ISR.
+        """Apply what may change within an epoch: the assignment (rule R13), and a newer ISR.
 
-        The ISR is this leader's own write, seen by the controller.
+        The newer ISR is this leader's own write, which the controller has read.
         """
         self.state.assigned, self.state.adding = row.replicas, row.adding
         if self.leadership is None:
             return []
         effects = self.leadership.reassign(now)
         if row.state_version > self.state.state_version:
-            effects += self.leadership.adopt(row.isr, row.eligible, row.state_version)
+            effects += self.leadership.apply_isr(row.isr, row.eligible, row.state_version)
         return effects
 
     def become_leader(self, row: PartitionRow, now: int) -> list[Effect]:
-        """Lead from the present log end on (seed 1 C).
+        """Lead from the current log end on (Replication V3, section C: becomeLeader).
 
-        No follower counts before it has reconciled in the new epoch, so the high
-        watermark stays where it was until all ISR members have fetched. Produces
-        parked in an earlier epoch stay parked: their records are still in this log.
+        A follower counts only once it has reconciled in the new epoch, so the high
+        watermark stays put until all ISR members have fetched. Produces that were parked in
+        an earlier epoch stay parked: their records are still in this log.
         """
         self.state.take(row)
-        # A damaged log may have lost what was committed: claim no more than there is.
+        # A damaged log may have lost committed records: claim no more than it holds.
         self.state.high_watermark = min(self.state.high_watermark, self.state.log.log_end_offset)
         self._following = None
-        self.leadership = Leadership(self.state, now, self._parked)
+        self.leadership = PartitionLeadership(self.state, now, self._parked)
         self.role = Role.LEADER
         return [StopFetching(), Flush()]
 
     def become_follower(self, row: PartitionRow) -> list[Effect]:
-        """Follow the granted leader (seed 1 C), keeping the log as it is.
+        """Follow the granted leader and keep the log (Replication V3, section C: becomeFollower).
 
-        The seed cuts the log to the high watermark here, which loses records
-        (KIP-101); the first fetch finds the point of divergence instead. Produces
-        that were parked here stay so until the new leader has committed their
-        records, or has not got them: a leader that moves fails nobody.
+        The source truncates the log to the high watermark here, which loses records
+        (KIP-101); instead, the first fetch finds the point of divergence. Produces that are
+        parked here stay parked until the new leader has committed their records or turns
+        out to lack them, so that moving a leader fails no produce.
         """
         effects: list[Effect] = [StopFetching()]
         self.leadership = None
@@ -164,32 +162,32 @@ class Replica:
         return effects
 
     def step_down(self) -> list[Effect]:
-        """Stop leading and wait, fenced, for the next grant: nobody knows when that comes."""
+        """Fence the replica until the next grant, and fail the parked produces."""
         self.leadership = self._following = None
         self.role = Role.FENCED
         return self._parked.fail_beyond(0)
 
     def give_up(self) -> list[Effect]:
-        """Fail what was parked here, as the new leader cannot be asked about it."""
+        """Fail the parked produces, because the new leader cannot be reached."""
         return self._parked.fail_beyond(0) if self.leadership is None else []
 
     @property
     def has_parked(self) -> bool:
-        """Whether produces wait to be committed."""
+        """Whether produces are waiting to be committed."""
         return bool(self._parked)
 
     @property
     def catching_up(self) -> bool:
-        """Whether this follower is being added and lacks records that are committed."""
+        """Whether a reassignment adds this follower and it still lacks committed records."""
         following = self._following
         moves = self.state.moves(self.state.broker_id)
         return following is not None and moves and not following.caught_up
 
-    def leading(self) -> Leadership:
+    def leading(self) -> PartitionLeadership:
         """Return the leadership.
 
         Raises:
-            NotLeader: another broker leads, or none.
+            NotLeader: another broker leads, or none does.
 
         """
         if self.leadership is None:
@@ -197,17 +195,17 @@ class Replica:
         return self.leadership
 
     def check_append(self, *, all_replicas: bool) -> None:
-        """Raise the refusal if a produce may not be appended now.
+        """Raise if a produce may not be appended now.
 
         Raises:
-            NotLeader: another broker leads, or none.
+            NotLeader: another broker leads, or none does.
             NotEnoughReplicas: acks=all and the ISR is below min.insync.replicas.
 
         """
         self.leading().check_append(all_replicas=all_replicas)
 
     def on_appended(self, previous_end: int, now: int) -> list[Effect]:
-        """Note that the leader appended: its log ended at `previous_end` before."""
+        """Record that the leader appended to its log, which ended at `previous_end` before."""
         return self.leading().on_appended(previous_end, now)
 
     def park(self, end_offset: int, token: int) -> list[Effect]:
@@ -215,11 +213,11 @@ class Replica:
         return self.leading().park(end_offset, token)
 
     def unpark(self, token: int) -> None:
-        """Forget a parked produce whose caller has given up."""
+        """Remove a parked produce whose caller no longer waits."""
         self._parked.remove(token)
 
     def on_durable(self) -> list[Effect]:
-        """Note that the log's durable end moved."""
+        """Record that the log's durable end has risen."""
         return self.leadership.advance_high_watermark() if self.leadership else []
 
     def on_replica_fetch(
@@ -232,7 +230,7 @@ class Replica:
         now: int,
         leaving: bool = False,
     ) -> tuple[FetchedRow, list[Effect]]:
-        """Count a follower's durable end, or tell it where to cut; see `Leadership`."""
+        """Record a follower's fetch; see `PartitionLeadership.on_replica_fetch`."""
         if self.leadership is None:
             return self._not_leader(row), []
         return self.leadership.on_replica_fetch(
@@ -245,7 +243,7 @@ class Replica:
         )
 
     def peek(self, row: FetchRow) -> FetchedRow:
-        """Answer a row that was counted before, with the present high watermark."""
+        """Return a response to a row that is already recorded, with the current high watermark."""
         if self.leadership is None:
             return self._not_leader(row)
         return self.leadership.peek(row)
@@ -262,22 +260,22 @@ class Replica:
         )
 
     def maybe_change_isr(self, now: int) -> list[Effect]:
-        """Propose to shrink or grow the ISR, if it should (seed 1 G); call this regularly."""
+        """Propose to shrink or grow the ISR if necessary; call this regularly."""
         return self.leadership.maybe_change_isr(now) if self.leadership else []
 
     def on_isr_written(
         self, number: int, result: IsrWriteResult, state_version: int = NO_STATE_VERSION
     ) -> list[Effect]:
-        """Take the result of an ISR write; `state_version` is the new one if committed."""
+        """Apply the result of an ISR write; `state_version` is the new one if committed."""
         if self.leadership is None:
             return []
         return self.leadership.on_isr_written(number, result, state_version)
 
     def on_state_read(self, state: PublishedState | None) -> list[Effect]:
-        """Settle an ISR write of unknown outcome by what ZooKeeper says (rule R7).
+        """Resolve an ISR write of unknown outcome from the state node (rule R7).
 
-        The same epoch: take ZooKeeper's ISR, whoever wrote it. Another epoch, or
-        no such partition: step down and wait for the grant.
+        In the same epoch, use ZooKeeper's ISR, whoever wrote it. In a newer epoch, or if the
+        partition is gone, step down and wait for a grant.
         """
         if self.leadership is None:
             return []
@@ -286,11 +284,11 @@ class Replica:
         return self.leadership.on_state_read(state)
 
     def fetch_row(self) -> FetchRow | None:
-        """Return where to fetch from, or None while there is nothing to ask."""
+        """Return where to fetch from, or None while this replica cannot fetch."""
         return self._following.fetch_row() if self._following else None
 
     def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
-        """Use a leader's answer, if it still fits this replica's state (rule R3)."""
+        """Apply a fetch response if it still matches this replica's state (rule R3)."""
         effects = self._following.on_fetch_answer(answer) if self._following else []
         return self._settle(effects)
 
@@ -300,10 +298,10 @@ class Replica:
         return self._settle(effects)
 
     def _settle(self, effects: list[Effect]) -> list[Effect]:
-        """Add what a follower's change means for produces that it accepted as leader.
+        """Add the effects on produces that this follower accepted while it was the leader.
 
-        Below the high watermark this log is the new leader's (rule R2): what was
-        parked there is committed. What is cut off is not.
+        Below the high watermark this log equals the new leader's (rule R2), so the produces
+        parked there are committed. Those whose records are truncated have failed.
         """
         settled: list[Effect] = []
         for effect in effects:

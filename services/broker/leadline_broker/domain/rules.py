@@ -11,28 +11,28 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which protocol rules hold; the names are those of ARCHITECTURE.md."""
+    """Which protocol rules are in force, named as in ARCHITECTURE.md."""
 
     r1_identity: bool = True
-    """Requests of another leader epoch are refused and count for nothing."""
+    """Requests of another leader epoch are refused."""
     r2_reconcile: bool = True
-    """Logs are reconciled by leader epoch before a fetch; never cut to the high watermark."""
+    """Logs are reconciled by leader epoch before a fetch, never truncated to the high watermark."""
     r3_correlated: bool = True
-    """Answers are used only if they fit the replica's present state."""
+    """Responses are used only if they match the replica's current state."""
     r4_durable_ends: bool = True
-    """Only fsynced ends count, the leader's own included."""
+    """Only fsynced ends count, including the leader's own."""
     r5_proposed_isr: bool = True
     """The high watermark waits for proposed ISR members and freezes below min.insync.replicas."""
     r6_joiner: bool = True
     """A joiner must have reached the leader's epoch start, in an unchanged incarnation."""
     r7_ambiguous: bool = True
-    """An ISR write of unknown outcome is settled by reading the state again."""
+    """An ISR write of unknown outcome is resolved by reading the state again."""
     r8_level_triggered: bool = True
-    """The controller repeats what was not acknowledged."""
+    """The controller sends again what was not acknowledged."""
     r9_incarnation: bool = True
-    """A restarted broker is a failed one: it takes no role but from a grant of a new epoch."""
+    """A restarted broker counts as failed: it takes a role only from a grant of a new epoch."""
     r13_reassignment: bool = True
-    """A reassignment drops replicas only when those that it adds are in sync."""
+    """A reassignment removes replicas only once those that it adds are in sync."""
 
 
 ALL_RULES = Rules()

@@ -1,8 +1,8 @@
-"""Copies of what is staged: who has to hold one before staging answers, and who is asked for one.
+"""Copies of staged batches: which brokers must hold one, and which brokers to ask for one.
 
-Whoever can be elected has to be able to publish. So what is staged is answered when every
-member of the ISR holds it, of the proposed one too, as for the high watermark (rule R5).
-A replica that joins later may lead as well: it asks the others for what it lacks.
+Every broker that can be elected must be able to publish. So staging succeeds once every
+member of the ISR, and of the proposed ISR, holds a copy, as for the high watermark (rule
+R5). A replica that joins later may lead as well: it asks the others for what it lacks.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from leadline_client.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 
 
 def must_hold(replica: Replica) -> tuple[int, ...]:
-    """Return the other brokers that have to hold what is staged with this leader, in order.
+    """Return the other brokers that must hold a copy of what this leader stages, in order.
 
     Raises:
-        NotLeader: another broker leads, or none.
+        NotLeader: another broker leads, or none does.
 
     """
     pending = replica.leading().pending
@@ -25,7 +25,7 @@ def must_hold(replica: Replica) -> tuple[int, ...]:
 
 
 def to_ask(state: ReplicaState) -> tuple[int, ...]:
-    """Return the brokers that may hold what is not here: the other replicas, in-sync ones first."""
+    """Return the brokers that may hold a copy: the other replicas, in-sync ones first."""
     others = {*state.isr, *state.assigned} - {state.broker_id}
     return tuple(sorted(others, key=lambda broker: (broker not in state.isr, broker)))
 
@@ -34,8 +34,8 @@ def require_follower(replica: Replica, leader: int, leader_epoch: int) -> None:
     """Raise unless this replica follows that leader in that epoch (rule R1).
 
     Raises:
-        FencedLeaderEpoch: a later leader is known here.
-        UnknownLeaderEpoch: that leader is not followed here, or not yet.
+        FencedLeaderEpoch: this replica knows a later leader.
+        UnknownLeaderEpoch: this replica does not follow that leader, or not yet.
 
     """
     require_current(replica.state, leader, leader_epoch)
@@ -46,13 +46,13 @@ def require_follower(replica: Replica, leader: int, leader_epoch: int) -> None:
 
 
 def require_current(state: ReplicaState, leader: int, leader_epoch: int) -> None:
-    """Raise where another leader is known here, of that epoch or of a later one.
+    """Raise if this replica knows another leader of that epoch, or a later leader.
 
-    That is enough for one who asks for what is under an id, which never changes, or has no
-    use for it any more: he may have been elected before this replica hears of it.
+    This weaker check is enough to read or drop a copy, because the content of an id never
+    changes. The leader may have been elected before this replica learns of it.
 
     Raises:
-        FencedLeaderEpoch: a later leader is known here.
+        FencedLeaderEpoch: this replica knows a later leader.
         UnknownLeaderEpoch: another broker leads in that epoch.
 
     """

@@ -1,35 +1,44 @@
-"""What the parts of a replica's state machine share."""
+"""The state that the parts of a replica's state machine share."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+from leadline_broker.domain.effects import Acknowledge, Effect, FailAck
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.isr import isr_floor
 from leadline_broker.domain.rules import ALL_RULES, Rules
+from leadline_client.errors import LeadershipLost
 from leadline_client.wire import NO_LEADER
 from leadline_common.rpc import PartitionRow
 
 NO_LEADER_EPOCH = -1
 NO_STATE_VERSION = -1
 
+ReplicaKey = tuple[str, int]
+"""Topic id and partition, which identify a replica on its broker (rule R1)."""
+
+TopicIdPartition = tuple[str, str, int]
+"""Topic, topic id, partition."""
+
 Order = tuple[int, int]
-"""When a controller spoke: its epoch, and the sequence of its request within that."""
+"""Orders the controller's requests: controller epoch, then sequence number within it."""
 
 NOTHING_ORDERED: Order = (-1, -1)
 
 
 class LogView(Protocol):
-    """What the machine reads of the log. Offsets are exclusive ends but for the start."""
+    """The part of a log that the state machine reads. Ends are exclusive offsets."""
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset kept."""
+        """The first offset in the log."""
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record (LEO)."""
 
     @property
     def durable_end_offset(self) -> int:
@@ -42,7 +51,7 @@ class LogView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PublishedState:
-    """The state node as it was read: what ZooKeeper says of the partition."""
+    """A partition's state node as read from ZooKeeper."""
 
     leader: int
     leader_epoch: int
@@ -53,7 +62,7 @@ class PublishedState:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaConfig:
-    """Settings that the protocol reads. Times in milliseconds."""
+    """The settings that the protocol uses. Times in milliseconds."""
 
     min_insync_replicas: int = 2
     replica_lag_time_max_ms: int = 30_000
@@ -63,10 +72,10 @@ class ReplicaConfig:
 class ReplicaState:
     """Identity, last grant and high watermark of one replica.
 
-    `isr` and `eligible` are the committed ones, as published with `state_version`.
-    `adding` are the assigned replicas that a reassignment brings in; `order` is
-    when the controller said so. `last_proposal` numbers ISR proposals over all
-    epochs, so that a late answer never passes for that of a newer proposal (rule R3).
+    `isr` and `eligible` are those of the state node at `state_version`. `adding` are the
+    assigned replicas that a reassignment adds; `order` is that of the request that last set
+    them. `last_proposal` numbers ISR proposals over all epochs, so that a late result is
+    never taken for the result of a newer proposal (rule R3).
     """
 
     broker_id: int
@@ -87,7 +96,7 @@ class ReplicaState:
     last_proposal: int = 0
 
     def take(self, row: PartitionRow) -> None:
-        """Take over what a grant says."""
+        """Copy leader, epoch, assignment and ISR from a grant."""
         self.leader = row.leader
         self.leader_epoch = row.leader_epoch
         self.state_version = row.state_version
@@ -97,15 +106,55 @@ class ReplicaState:
         self.adding = row.adding
 
     def moves(self, broker: int) -> bool:
-        """Tell whether a replica is being added and is not in sync yet: it may be throttled."""
+        """Return whether a replica is being added and not yet in sync: it may be throttled."""
         return broker in self.adding and broker not in self.isr
 
     @property
     def isr_floor(self) -> int:
         """The ISR size below which nothing commits.
 
-        Replicas that are being added do not raise it before they are in: an
-        unfinished reassignment refuses no produce that was accepted before it.
+        Replicas that a reassignment is adding do not raise it: an unfinished reassignment
+        must not refuse produces that were accepted before it began.
         """
         settled = [broker for broker in self.assigned if broker not in self.adding]
         return isr_floor(self.config.min_insync_replicas, settled or self.assigned)
+
+
+class ParkedAcks:
+    """The produces of one replica that wait to be committed, kept across changes of role.
+
+    Each is an (end offset, token) pair. They are in offset order, except for duplicates of
+    earlier batches, which may have lower offsets.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, end_offset: int, token: int) -> None:
+        """Let a produce wait until every record below `end_offset` is committed."""
+        self._waiting.append((end_offset, token))
+
+    def remove(self, token: int) -> None:
+        """Remove a produce whose caller no longer waits."""
+        self._waiting = deque(item for item in self._waiting if item[1] != token)
+
+    def acknowledge_up_to(self, high_watermark: int) -> list[Effect]:
+        """Acknowledge the produces whose records are committed."""
+        acknowledged: list[Effect] = []
+        while self._waiting and self._waiting[0][0] <= high_watermark:
+            acknowledged.append(Acknowledge(self._waiting.popleft()[1]))
+        return acknowledged
+
+    def fail_beyond(self, end_offset: int) -> list[Effect]:
+        """Fail the produces whose records are past `end_offset`, the new log end."""
+        error = LeadershipLost("leadership moved before the records were committed")
+        failed: list[Effect] = [
+            FailAck(token, error) for end, token in self._waiting if end > end_offset
+        ]
+        self._waiting = deque(item for item in self._waiting if item[0] <= end_offset)
+        return failed

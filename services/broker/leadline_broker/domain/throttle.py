@@ -1,4 +1,4 @@
-"""A byte rate that moving replicas may not exceed (KIP-73, for reassignment only)."""
+"""The byte rate that moving replicas may not exceed (KIP-73, for reassignments only)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Final
 from leadline_common.rpc import NO_THROTTLE
 
 UNLIMITED: Final = 1 << 62
-"""How much is available without a throttle: more than anyone asks for."""
+"""The bytes available without a throttle: more than any request asks for."""
 LONGEST_DELAY_MS: Final = 500.0
-"""The longest advice to wait: the rate may be raised or lifted meanwhile."""
+"""The longest wait to suggest, because the rate may be raised or removed meanwhile."""
 
 _BURST_MS: Final = 1_000
-"""How much time may be saved up: what jitter of either side costs is caught up with."""
+"""How much unused time accumulates, to make up for jitter on either side."""
 _QUANTUM_MS: Final = 100
-"""How much time must be saved up before anything is available: large answers, not many."""
+"""How much time must accumulate before bytes are available: few large responses, not many small."""
 
 
 class RateQuota:
-    """Holds a rate on average: a bucket that fills with time and is emptied by bytes.
+    """A token bucket that holds a rate on average.
 
-    More may be taken than is there, because a batch is never cut; the debt is
-    paid before anything is available again, so the average holds. Times are
-    monotonic milliseconds.
+    A caller may take more than is available, because batches are never split. The debt is
+    repaid before anything is available again, so the average holds. Times are monotonic
+    milliseconds.
     """
 
     __slots__ = ("_bytes_per_s", "_filled_at", "_level")
 
     def __init__(self) -> None:
-        """Begin without a throttle."""
+        """Start without a throttle."""
         self._bytes_per_s = NO_THROTTLE
         self._level = 0.0
         self._filled_at = 0
@@ -40,21 +40,18 @@ class RateQuota:
 
     @property
     def throttled(self) -> bool:
-        """Whether there is a rate to hold."""
+        """Whether a rate is in force."""
         return self._bytes_per_s >= 0
 
     def set_rate(self, bytes_per_s: int, now: int) -> None:
-        """Hold another rate from now on; what was saved up or overdrawn does not count for it.
-
-        The same rate again changes nothing.
-        """
+        """Change the rate and empty the bucket; setting the same rate again changes nothing."""
         if bytes_per_s != self._bytes_per_s:
             self._bytes_per_s = bytes_per_s
             self._level = 0.0
             self._filled_at = now
 
     def available(self, now: int) -> int:
-        """Return how many bytes may be moved now; 0 until it is worth while."""
+        """Return how many bytes may be moved now; 0 until at least a quantum is available."""
         if not self.throttled:
             return UNLIMITED
         self._fill(now)

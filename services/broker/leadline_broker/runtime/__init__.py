@@ -1,1 +1,1 @@
-"""Queues and single writers that carry the decisions out."""
+"""The running broker: queues and single writers that execute what the domain decides."""

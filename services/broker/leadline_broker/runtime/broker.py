@@ -1,7 +1,7 @@
-"""The broker as its HTTP API sees it: one object, on one event loop.
+"""The life cycle of a broker: start, fencing, controlled shutdown, close.
 
-It starts fenced and without logs: `start` finds the cluster, opens the logs,
-registers, and returns; from then on the controller's commands give it roles.
+A broker starts fenced and without logs. `start` connects to the cluster, opens the logs and
+registers; from then on the controller's commands give it roles.
 """
 
 from __future__ import annotations
@@ -17,29 +17,14 @@ import structlog
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
-from leadline_broker.runtime.cluster.heartbeat import Heartbeats
-from leadline_broker.runtime.cluster.metadata import MetadataCache
-from leadline_broker.runtime.cluster.registrar import Membership
-from leadline_broker.runtime.engine import Engine, Means
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.cluster.registrar import BrokerRegistrar
+from leadline_broker.runtime.engine import BrokerDependencies, Engine
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
-from leadline_broker.runtime.serving.producer_ids import ProducerIds
-from leadline_broker.runtime.serving.views import FetchedData, ReplicaInfo
 from leadline_client.errors import BrokerFenced, StorageFailed
-from leadline_client.wire import Acks, PartitionOffsets, ProduceResult
 from leadline_common.clock import Clock
 from leadline_common.metrics import Metrics
-from leadline_common.rpc import (
-    CommandResponse,
-    HeartbeatRequest,
-    HeartbeatResponse,
-    LeaderAndIsrRequest,
-    ReplicaFetchRequest,
-    ReplicaFetchResponse,
-    StopReplicaRequest,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
-)
 from leadline_common.settings import BrokerSettings, stated
 
 logger = structlog.get_logger(__name__)
@@ -49,10 +34,12 @@ OpenLogs = Callable[[str], LogStore]
 
 
 class Broker:
-    """One broker: its replicas, its place in the cluster, and what it serves.
+    """One broker. Owned by the event loop.
 
     Attributes:
-        metadata: the cluster as the controller described it.
+        state: its registration and grant, and the addresses of other brokers.
+        metadata: the cluster's metadata, as sent by the controller.
+        coordinator_finder: watches the group coordinator.
 
     """
 
@@ -67,41 +54,31 @@ class Broker:
         metrics: Metrics,
         random: Random,
     ) -> None:
-        """Put the parts together; nothing is opened before `start`."""
-        self.metadata = MetadataCache()
+        """Connect the parts; nothing is opened before `start`."""
+        self.state = BrokerState(settings.broker_id, store.lease_valid)
+        self.metadata = ClusterMetadataCache()
+        self.coordinator_finder = CoordinatorFinder(store)
         self._store = store
         self._peers = peers
         self._open_logs = open_logs
-        self._standing = BrokerState(settings.broker_id, store.lease_valid)
-        self._producer_ids = ProducerIds(store)
-        self._heartbeats = Heartbeats(
-            peers,
-            self._standing,
-            interval_ms=settings.heartbeat_interval_ms,
-            controller_url=self._controller_url,
-            describe=self._describe,
-            heard=self._heard,
-        )
-        self._membership = Membership(
+        self._configuration = Configuration(settings, store)
+        self._registrar = BrokerRegistrar(
             store,
-            self._standing,
+            self.state,
             rack=settings.broker_rack,
             settings=stated(settings),
             random=random,
             on_fenced=self._fence,
-            on_registered=self._heartbeats.hurry,
+            on_registered=self._registered,
         )
-        self._configuration = Configuration(settings, store)
-        self.coordinator = CoordinatorFinder(store)
-        self._means = Means(
+        self._dependencies = BrokerDependencies(
             settings=settings,
             configuration=self._configuration,
-            standing=self._standing,
+            broker_state=self.state,
             store=store,
             peers=peers,
             metadata=self.metadata,
             metrics=BrokerMetrics(metrics),
-            heartbeats=self._heartbeats,
             controller_url=self._controller_url,
             clock=clock,
             random=random,
@@ -110,25 +87,46 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
 
-    # -- life ------------------------------------------------------------------
-
-    async def start(self, url: str) -> None:
-        """Join the cluster as the broker at `url` (seed 1: on_broker_startup, made safe).
-
-        Waits for ZooKeeper and for the cluster's first controller, however long.
+    @property
+    def engine(self) -> Engine:
+        """The parts that need the logs.
 
         Raises:
-            WrongDirectory: the log directory is in use or another broker's.
-            StorageFailed: what must be remembered cannot be read.
+            BrokerFenced: the broker is starting and has not opened its logs yet.
+
+        """
+        if self._engine is None:
+            raise BrokerFenced("the broker is starting")
+        return self._engine
+
+    async def start(self, url: str) -> None:
+        """Join the cluster as the broker at `url`.
+
+        Replication V3, section E (on_broker_startup), with rule R9. Waits for ZooKeeper and for
+        the cluster's first controller without a time limit.
+
+        Raises:
+            WrongDirectory: the log directory is in use or belongs to another broker.
+            StorageFailed: the log directory cannot be read.
 
         """
         self._failed = asyncio.get_running_loop().create_future()
-        self._standing.url = url
-        cluster_id = await self._membership.connect()
+        self.state.url = url
+        cluster_id = await self._registrar.connect()
         await self._configuration.refresh()
         logs = await asyncio.to_thread(self._open_logs, cluster_id)
-        engine = self._engine = Engine(self._means, logs, self._storage_failed)
-        self._means.metrics.watch(
+        engine = self._engine = Engine(self._dependencies, logs, self._storage_failed)
+        self._watch_metrics(engine)
+        self._configuration.on_change = engine.reconfigure
+        for loop in (*engine.loops(), self._configuration.run()):
+            self._spawn(loop)
+        await self._registrar.register()
+        self._spawn(self._registrar.run())
+        self._spawn(engine.heartbeats.run())
+        self._spawn(self.coordinator_finder.run())
+
+    def _watch_metrics(self, engine: Engine) -> None:
+        self._dependencies.metrics.watch(
             engine.replicas,
             sessions=lambda: len(engine.sessions),
             waiting=lambda: len(engine.acks),
@@ -136,37 +134,43 @@ class Broker:
             lease_left_ms=self._store.lease_left_ms,
             staged_bytes=lambda: engine.staging.used_bytes,
         )
-        self._configuration.on_change = engine.reconfigure
-        for loop in (*engine.loops(), self._configuration.run()):
-            self._spawn(loop)
-        await self._membership.register()
-        self._spawn(self._membership.run())
-        self._spawn(self._heartbeats.run())
-        self._spawn(self.coordinator.run())
 
     async def failed(self) -> None:
-        """Wait until the broker cannot go on; raises the reason."""
+        """Wait until the broker fails, and raise the reason."""
         if self._failed is not None:
             await asyncio.shield(self._failed)
 
-    async def hand_over(self) -> None:
-        """Let others lead what is led here, and go on serving meanwhile (controlled shutdown).
+    def readiness(self) -> list[str]:
+        """Return the reasons why this broker is not ready; empty when it is."""
+        reasons = []
+        if self._engine is None:
+            reasons.append("starting: no cluster or no logs yet")
+        if not self._store.is_connected():
+            reasons.append("no session with ZooKeeper")
+        if not self.state.granted:
+            reasons.append("no grant from the controller in this incarnation")
+        elif not self.state.lease_valid():
+            reasons.append("the lease has expired")
+        return reasons
 
-        Takes `controlled.shutdown.timeout.ms` at most.
+    async def controlled_shutdown(self) -> None:
+        """Move the leaders to other brokers while this one still serves.
+
+        Takes at most `controlled.shutdown.timeout.ms`.
         """
         engine, settings = self._engine, self._configuration.current
         if engine is not None and settings.controlled_shutdown_enable:
-            await engine.shutdown.run(settings.controlled_shutdown_timeout_ms)
+            await engine.controlled_shutdown.run(settings.controlled_shutdown_timeout_ms)
 
     def stop_serving(self) -> None:
-        """Refuse from now on, and answer everybody who waits."""
-        self._standing.stopping = True
+        """Refuse requests from now on, and answer all waiting ones."""
+        self.state.stopping = True
         self._fence()
         if self._engine is not None:
             self._engine.offset_finder.stop()
 
     async def close(self) -> None:
-        """Stop in good order: logs flushed, marker left, registration gone at once."""
+        """Shut down cleanly: flush the logs, write the marker, remove the registration."""
         self.stop_serving()
         engine = self._engine
         if engine is not None:
@@ -176,9 +180,9 @@ class Broker:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if engine is not None:
             await engine.finish_background()
-            with suppress(StorageFailed):  # The high watermarks are learnt anew.
+            with suppress(StorageFailed):  # Replicas learn their high watermarks again.
                 await engine.maintenance.checkpoint()
-            incarnation = self._standing.last_incarnation
+            incarnation = self.state.last_incarnation
             clean = await asyncio.to_thread(engine.logs.close, incarnation)
             logger.info("logs closed", clean=clean, incarnation=incarnation)
         await self._store.close()
@@ -190,18 +194,18 @@ class Broker:
         self._tasks.append(task)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        """End the broker with any of its endless tasks: half a broker is worse than none."""
+        """Fail the whole broker if one of its permanent tasks ends."""
         if task.cancelled():
             return
-        error = task.exception() or RuntimeError("an endless task ended")
-        logger.error("broker fails", exc_info=error)
+        error = task.exception() or RuntimeError("a permanent task ended")
+        logger.error("broker failed", exc_info=error)
         self._fail(error)
 
     def _storage_failed(self, error: StorageFailed) -> None:
-        """Give up everything: nobody knows what is on the disk, and an fsync is not tried twice."""
+        """Fail the broker: the content of the disk is unknown, and an fsync is never retried."""
         logger.error("storage failed", reason=error.message)
-        self._standing.stopping = True
-        # Not at once: an effect of some replica is being carried out just now.
+        self.state.stopping = True
+        # Not at once, because an effect of some replica is being executed.
         asyncio.get_running_loop().call_soon(self._fence)
         self._fail(error)
 
@@ -210,190 +214,13 @@ class Broker:
             self._failed.set_exception(error)
 
     def _fence(self) -> None:
-        self._standing.fence()
+        self.state.fence()
         if self._engine is not None:
             self._engine.fence_all()
 
-    @property
-    def engine(self) -> Engine:
-        """What runs on its logs; raises BrokerFenced while it starts."""
-        if self._engine is None:
-            raise BrokerFenced("the broker is starting")
-        return self._engine
-
-    # -- who it is -------------------------------------------------------------
-
-    @property
-    def broker_id(self) -> int:
-        """The number of this broker."""
-        return self._standing.broker_id
-
-    @property
-    def url(self) -> str:
-        """The address under which it is registered."""
-        return self._standing.url
-
-    @property
-    def incarnation(self) -> int:
-        """The registration in force (rule R9); -1 while there is none."""
-        return self._standing.incarnation
-
-    @property
-    def granted(self) -> bool:
-        """Whether the controller has given this incarnation its full grant."""
-        return self._standing.granted
-
-    def readiness(self) -> list[str]:
-        """Return why this broker is not ready to serve; nothing when it is."""
-        reasons = []
-        if self._engine is None:
-            reasons.append("starting: no cluster or no logs yet")
-        if not self._store.is_connected():
-            reasons.append("no session with ZooKeeper")
-        if not self._standing.granted:
-            reasons.append("no grant from the controller in this incarnation")
-        elif not self._standing.lease_valid():
-            reasons.append("the lease has run out")
-        return reasons
+    def _registered(self) -> None:
+        self.engine.heartbeats.trigger()
 
     def _controller_url(self) -> str:
-        known = self._membership.controller or self.metadata.controller
-        return known.url if known else ""
-
-    def _describe(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
-        engine = self.engine
-        engine.throttle.asking()
-        return HeartbeatRequest(
-            broker_id=self.broker_id,
-            incarnation=self.incarnation,
-            controller_epoch=engine.commands.controller_epoch,
-            granted=self.granted,
-            metadata_version=self.metadata.version,
-            replicas=engine.replicas.applied_count,
-            digest=engine.replicas.digest,
-            isr_changes=isr_changes,
-            moving=engine.moving(),
-        )
-
-    def _heard(self, answer: HeartbeatResponse) -> None:
-        """Do as the controller says; a deposed one that still answers says nothing."""
-        engine = self.engine
-        if answer.controller_epoch >= engine.commands.controller_epoch:
-            engine.throttle.heard(answer.moving_bytes_per_s)
-
-    # -- what clients ask ------------------------------------------------------
-
-    async def produce(
-        self,
-        topic: str,
-        partition: int,
-        data: bytearray,
-        *,
-        acks: Acks,
-        timeout_ms: int,
-        leader_epoch: int | None = None,
-    ) -> ProduceResult:
-        """Append v2 batches, which are stamped in place, and wait as `acks` says.
-
-        Raises:
-            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
-            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
-            BodyTooLarge, NotEnoughReplicas, OutOfOrderSequence, ProducerFenced,
-            StorageFailed: nothing was appended.
-            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
-            outcome is unknown.
-
-        """
-        return await self.engine.serving.produce(
-            topic, partition, data, acks=acks, timeout_ms=timeout_ms, leader_epoch=leader_epoch
-        )
-
-    async def fetch(
-        self,
-        topic: str,
-        partition: int,
-        offset: int,
-        *,
-        max_bytes: int,
-        min_bytes: int,
-        wait_ms: int,
-        leader_epoch: int | None = None,
-        any_replica: bool = False,
-    ) -> FetchedData:
-        """Return committed batches from the one that holds `offset`.
-
-        Waits up to `wait_ms` for `min_bytes`. At least one batch, if there is
-        one, even if it is larger than `max_bytes`. With `any_replica` an in-sync
-        follower answers too, up to the high watermark that it knows (seed 4).
-
-        Raises:
-            OffsetOutOfRange: before the log start or beyond the log end.
-            OffsetNotAvailable: a follower does not have it: ask the leader.
-            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
-            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
-
-        """
-        return await self.engine.serving.fetch(
-            topic,
-            partition,
-            offset,
-            max_bytes=max_bytes,
-            min_bytes=min_bytes,
-            wait_ms=wait_ms,
-            leader_epoch=leader_epoch,
-            any_replica=any_replica,
-        )
-
-    def offsets(self, topic: str, partition: int) -> PartitionOffsets:
-        """Return the ends of a partition that this broker leads (OffsetNotAvailable: KIP-207)."""
-        return self.engine.serving.offsets(topic, partition)
-
-    def replicas(self) -> list[ReplicaInfo]:
-        """Return every local replica, by topic and partition."""
-        partitions = self.engine.replicas.all()
-        rows = [partition.describe() for partition in partitions]
-        return sorted(rows, key=lambda row: (row.topic, row.partition))
-
-    async def allocate_producer_id(self) -> tuple[int, int]:
-        """Return a producer id that nobody else has, and its first epoch."""
-        if self._engine is None:
-            raise BrokerFenced("the broker is starting")
-        return await self._producer_ids.allocate()
-
-    # -- what other services ask -----------------------------------------------
-
-    def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
-        """Take the roles that the controller grants; see `Commands`."""
-        granted, engine = self.granted, self.engine
-        moves = any(row.adding for topic in request.topics for row in topic.partitions)
-        if moves:
-            engine.throttle.begin()
-        answer = engine.commands.leader_and_isr(request)
-        if moves or not granted:
-            self._heartbeats.hurry()
-        return answer
-
-    def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
-        """Stop replicas, and delete their logs if told to; see `Commands`."""
-        return self.engine.commands.stop_replica(request)
-
-    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
-        """Take the cluster's metadata from the controller.
-
-        Raises:
-            InvalidRequest, StaleIncarnation, StaleControllerEpoch: not for this
-                broker, or not from the present controller.
-            StaleVersion: see `MetadataCache.apply`.
-
-        """
-        commands = self.engine.commands
-        self._standing.require_addressed(request.broker_id, request.incarnation)
-        commands.obey(request.controller.epoch)
-        version = self.metadata.apply(request)
-        self.engine.take_configs(request.topics)
-        self._standing.learn(request.brokers)
-        return UpdateMetadataResponse(commands.controller_epoch, version)
-
-    async def replica_fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
-        """Serve a follower; see `FetchSessions`."""
-        return await self.engine.sessions.fetch(request, self.incarnation)
+        controller = self._registrar.controller or self.metadata.controller
+        return controller.url if controller else ""

@@ -1,9 +1,9 @@
-"""The parts of a running broker that stand on its logs, and how they are joined."""
+"""The parts of a broker that need its logs, and how they are connected."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -12,266 +12,270 @@ from typing import Any
 import structlog
 
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
-from leadline_broker.runtime.cluster.controlled_shutdown import ControlledShutdown
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import ClusterStore, LogStore, Peers
-from leadline_broker.runtime.replication.commands import Commands
-from leadline_broker.runtime.replication.effect_executor import EffectExecutor
+from leadline_broker.runtime.replication.commands import ControllerCommands
+from leadline_broker.runtime.replication.controlled_shutdown import ControlledShutdown
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.fetch_sessions import FetchSessions
-from leadline_broker.runtime.replication.fetchers import FetchContext, Fetchers, FetchSettings
+from leadline_broker.runtime.replication.fetchers import FetchContext, ReplicaFetcherManager
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
-from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
+from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
-from leadline_broker.runtime.serving.acks import PendingAcks
 from leadline_broker.runtime.serving.load import LoadMeter
 from leadline_broker.runtime.serving.offset_finder import OffsetFinder
+from leadline_broker.runtime.serving.producer_ids import ProducerIds
 from leadline_broker.runtime.serving.serving import Serving
-from leadline_broker.runtime.staging.copy_store import StagedCopyStore
 from leadline_broker.runtime.staging.publishing import Publishing
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
-from leadline_broker.runtime.staging.staging import Staging
+from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
+from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
-from leadline_common.rpc import MovingRow, TopicRows
+from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a broker works with, before it has any logs.
+class BrokerDependencies:
+    """What a broker needs before it has opened its logs.
 
-    `settings` are what it was started with, `configuration` knows those in force.
+    `settings` are those at start, `configuration` has those in force. `controller_url()`
+    returns "" while no controller is known.
     """
 
     settings: BrokerSettings
     configuration: Configuration
-    standing: BrokerState
+    broker_state: BrokerState
     store: ClusterStore
     peers: Peers
-    metadata: MetadataCache
+    metadata: ClusterMetadataCache
     metrics: BrokerMetrics
-    heartbeats: Heartbeats
     controller_url: Callable[[], str]
     clock: Clock
     random: Random
 
 
 class Engine:
-    """Replicas and everything that moves them. Owned by the event loop.
+    """The replicas of a broker and everything that works on them. Owned by the event loop.
 
-    `on_failed(error)` is told when the disk can no longer be trusted.
+    Its parts are attributes; the HTTP API uses them directly. `on_failed(error)` is called when
+    the disk can no longer be trusted.
     """
 
     def __init__(
-        self, means: Means, logs: LogStore, on_failed: Callable[[StorageFailed], None]
+        self,
+        dependencies: BrokerDependencies,
+        logs: LogStore,
+        on_failed: Callable[[StorageFailed], None],
     ) -> None:
-        self._means = means
+        self._dependencies = dependencies
         self._background: set[asyncio.Future[None]] = set()
+        self._topic_settings = TopicSettings(dependencies.configuration.current)
         self.logs = logs
         self.acks = PendingAcks()
-        carrier = self._carrier = EffectExecutor(self.acks, on_failed)
-        self.flusher, self.moving_flusher = (
-            GroupFlusher(
-                on_durable=carrier.on_durable, on_failed=on_failed, on_group=means.metrics.flushed
-            )
-            for _ in range(2)
-        )
+        self._executor = EffectExecutor(self.acks, on_failed)
+        self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
-            sending=Throttle(means.clock, means.metrics.moved_out),
-            receiving=Throttle(means.clock, means.metrics.moved_in),
+            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out),
+            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in),
         )
-        self.fetchers = Fetchers(self._fetch_context())
+        self.fetchers = ReplicaFetcherManager(self._fetch_context())
         self.replicas = ReplicaManager(
-            means.standing.broker_id, logs, self.fetchers, carrier.carry_out
+            dependencies.broker_state.broker_id, logs, self.fetchers, self._executor.execute
         )
-        self.isr_writer = IsrWriter(
-            means.store,
-            carry_out=carrier.carry_out,
-            on_committed=self._isr_committed,
-            on_stepped_down=self.replicas.applied,
-        )
-        carrier.connect(
+        self.isr_writer = self._isr_writer()
+        self._executor.connect(
             flusher=self.flusher,
             moving_flusher=self.moving_flusher,
             fetchers=self.fetchers,
-            isr=self.isr_writer,
+            isr_writer=self.isr_writer,
         )
-        self.sessions = FetchSessions(
-            find=self.replicas.find,
-            carry_out=carrier.carry_out,
-            clock=means.clock,
-            sending=self.throttle.sending,
-        )
-        self._topic_settings = TopicSettings(means.configuration.current)
-        self._told: dict[str, PartitionSettings] = {}
-        logs.limit_open_files(means.configuration.current.open_files_max)
+        logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
+        self.sessions = self._sessions()
+        self.heartbeats = self._heartbeats()
         self.commands = self._commands()
+        self.producer_ids = ProducerIds(dependencies.store)
         self.serving = self._serving()
         self.offset_finder = self._offset_finder()
         self.copies = self._copies()
         self.staging = self._staging()
-        self.copy_keeper = StagedCopyStore(
-            standing=means.standing, replicas=self.replicas, staging=self.staging
+        self.copy_store = StagedCopyStore(
+            broker_state=dependencies.broker_state, replicas=self.replicas, staging=self.staging
         )
         self.publishing = Publishing(
-            serving=self.serving, staging=self.staging, metrics=means.metrics
+            serving=self.serving, staging=self.staging, metrics=dependencies.metrics
         )
         self.replicas.on_dropped = self.staging.forget
         self.load = self._load_meter()
         self.maintenance = self._maintenance()
-        self.shutdown = self._shutdown()
+        self.controlled_shutdown = self._controlled_shutdown()
+
+    def _flusher(self, on_failed: Callable[[StorageFailed], None]) -> GroupFlusher:
+        return GroupFlusher(
+            on_durable=self._executor.on_durable,
+            on_failed=on_failed,
+            on_group=self._dependencies.metrics.flushed,
+        )
 
     def _fetch_context(self) -> FetchContext:
-        means, settings = self._means, self._means.settings
         return FetchContext(
-            me=means.standing,
-            peers=means.peers,
-            flushes=self.flusher,
-            moving_flushes=self.moving_flusher,
-            carry_out=self._carrier.carry_out,
-            clock=means.clock,
-            random=means.random,
-            settings=FetchSettings(
-                wait_max_ms=settings.replica_fetch_wait_max_ms,
-                min_bytes=settings.replica_fetch_min_bytes,
-                max_bytes=settings.replica_fetch_max_bytes,
-                lanes=settings.num_replica_fetchers,
-            ),
+            broker_state=self._dependencies.broker_state,
+            peers=self._dependencies.peers,
+            flusher=self.flusher,
+            moving_flusher=self.moving_flusher,
+            execute=self._executor.execute,
+            clock=self._dependencies.clock,
+            random=self._dependencies.random,
+            settings=self._dependencies.settings,
             nonces=count(1),
             receiving=self.throttle.receiving,
         )
 
-    def _commands(self) -> Commands:
-        return Commands(
-            standing=self._means.standing,
+    def _isr_writer(self) -> IsrWriter:
+        return IsrWriter(
+            self._dependencies.store,
+            execute=self._executor.execute,
+            on_committed=self._isr_committed,
+            on_stepped_down=self.replicas.applied,
+        )
+
+    def _sessions(self) -> FetchSessions:
+        return FetchSessions(
+            broker_state=self._dependencies.broker_state,
+            find=self.replicas.find,
+            execute=self._executor.execute,
+            clock=self._dependencies.clock,
+            sending=self.throttle.sending,
+        )
+
+    def _heartbeats(self) -> Heartbeats:
+        return Heartbeats(
+            self._dependencies.peers,
+            self._dependencies.broker_state,
+            interval_ms=self._dependencies.settings.heartbeat_interval_ms,
+            controller_url=self._dependencies.controller_url,
+            build_request=self._heartbeat_request,
+            on_response=self.on_heartbeat_response,
+        )
+
+    def _commands(self) -> ControllerCommands:
+        return ControllerCommands(
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             logs=self.logs,
+            metadata=self._dependencies.metadata,
             settings=self._topic_settings,
-            carry_out=self._carrier.carry_out,
-            clock=self._means.clock,
+            heartbeats=self.heartbeats,
+            throttle=self.throttle,
+            execute=self._executor.execute,
+            clock=self._dependencies.clock,
             in_background=self._in_background,
         )
 
     def _serving(self) -> Serving:
         return Serving(
-            standing=self._means.standing,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
-            metadata=self._means.metadata,
+            metadata=self._dependencies.metadata,
             acks=self.acks,
-            metrics=self._means.metrics,
-            carrier=self._carrier,
-            clock=self._means.clock,
+            metrics=self._dependencies.metrics,
+            executor=self._executor,
+            clock=self._dependencies.clock,
         )
 
     def _offset_finder(self) -> OffsetFinder:
         return OffsetFinder(
-            standing=self._means.standing,
-            metadata=self._means.metadata,
+            broker_state=self._dependencies.broker_state,
+            metadata=self._dependencies.metadata,
             replicas=self.replicas,
             serving=self.serving,
-            peers=self._means.peers,
-            clock=self._means.clock,
+            peers=self._dependencies.peers,
+            clock=self._dependencies.clock,
         )
 
     def _copies(self) -> StagedCopies:
         return StagedCopies(
-            standing=self._means.standing,
+            broker_state=self._dependencies.broker_state,
             serving=self.serving,
-            peers=self._means.peers,
-            metrics=self._means.metrics,
-            random=self._means.random,
+            peers=self._dependencies.peers,
+            metrics=self._dependencies.metrics,
+            random=self._dependencies.random,
         )
 
     def _staging(self) -> Staging:
         return Staging(
             store=self.logs.staged,
-            configuration=self._means.configuration,
-            standing=self._means.standing,
+            configuration=self._dependencies.configuration,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             serving=self.serving,
             copies=self.copies,
-            clock=self._means.clock,
+            clock=self._dependencies.clock,
             in_background=self._in_background,
         )
 
     def _load_meter(self) -> LoadMeter:
         return LoadMeter(
-            self._means.standing.broker_id,
-            configuration=self._means.configuration,
+            self._dependencies.broker_state.broker_id,
+            configuration=self._dependencies.configuration,
             replicas=self.replicas,
             logs=self.logs,
-            clock=self._means.clock,
+            clock=self._dependencies.clock,
         )
 
     def _maintenance(self) -> Maintenance:
         return Maintenance(
-            configuration=self._means.configuration,
-            standing=self._means.standing,
+            configuration=self._dependencies.configuration,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
             logs=self.logs,
-            clock=self._means.clock,
-            carry_out=self._carrier.carry_out,
+            clock=self._dependencies.clock,
+            execute=self._executor.execute,
         )
 
-    def _shutdown(self) -> ControlledShutdown:
+    def _controlled_shutdown(self) -> ControlledShutdown:
         return ControlledShutdown(
-            peers=self._means.peers,
-            standing=self._means.standing,
+            peers=self._dependencies.peers,
+            broker_state=self._dependencies.broker_state,
             replicas=self.replicas,
-            metadata=self._means.metadata,
-            controller_url=self._means.controller_url,
-            backoff=Backoff(self._means.random, first_ms=100, longest_ms=1_000),
+            metadata=self._dependencies.metadata,
+            controller_url=self._dependencies.controller_url,
+            backoff=Backoff(self._dependencies.random.random, first_ms=100, longest_ms=1_000),
         )
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the endless tasks to run."""
+        """Return the coroutines to run from the start; they never return."""
         flushers = self.flusher.run(), self.moving_flusher.run()
         others = self.isr_writer.run(), self.staging.run(), self.copies.run(), self.load.run()
         return [*flushers, *others, *self.maintenance.loops()]
 
-    def moving(self) -> list[MovingRow]:
-        """Return how far the replicas have come that are being added to led partitions."""
-        return [row for partition in self.replicas.growing for row in partition.moving()]
-
     def reconfigure(self) -> None:
-        """Go by changed settings of this broker or the cluster, everywhere and at once."""
-        settings = self._means.configuration.current
+        """Apply changed settings of this broker or of the cluster at once."""
+        settings = self._dependencies.configuration.current
         self.logs.limit_open_files(settings.open_files_max)
         self._topic_settings.rebase(settings)
         for partition in self.replicas.all():
-            self.replicas.configure(partition, self._topic_settings.again(partition.settings))
-
-    def take_configs(self, topics: Sequence[TopicRows]) -> None:
-        """Go by what metadata says of topics' own settings, which change within an epoch."""
-        for topic in topics:
-            settings = self._topic_settings.of(topic.configs)
-            if self._told.get(topic.topic_id) is settings:
-                continue
-            self._told[topic.topic_id] = settings
-            for row in topic.partitions:
-                partition = self.replicas.find((topic.topic_id, row.partition))
-                if partition is not None:
-                    self.replicas.configure(partition, settings)
+            self.replicas.configure(partition, self._topic_settings.updated(partition.settings))
 
     def fence_all(self) -> None:
-        """Leave every role at once."""
+        """Fence every replica and close every fetch session at once."""
         self.replicas.fence_all()
         self.sessions.close_all()
 
     async def finish_background(self) -> None:
-        """Wait for deletions that are under way."""
+        """Wait for file removals in progress."""
         await asyncio.gather(*self._background, return_exceptions=True)
 
     def _in_background(self, work: Callable[[], None]) -> None:
@@ -279,11 +283,31 @@ class Engine:
         self._background.add(done)
         done.add_done_callback(self._background.discard)
 
+    def _heartbeat_request(self, isr_changes: list[tuple[str, int]]) -> HeartbeatRequest:
+        self.throttle.on_heartbeat_sent()
+        state = self._dependencies.broker_state
+        return HeartbeatRequest(
+            broker_id=state.broker_id,
+            incarnation=state.incarnation,
+            controller_epoch=self.commands.controller_epoch,
+            granted=state.granted,
+            metadata_version=self._dependencies.metadata.version,
+            replicas=self.replicas.applied_count,
+            digest=self.replicas.digest,
+            isr_changes=isr_changes,
+            moving=[row for partition in self.replicas.growing for row in partition.moving()],
+        )
+
+    def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
+        """Apply the throttle that the controller sets; ignore a former controller."""
+        if response.controller_epoch >= self.commands.controller_epoch:
+            self.throttle.on_heartbeat_response(response.moving_bytes_per_s)
+
     def _isr_committed(
         self, partition: Partition, proposal: IsrProposal, members_before: int
     ) -> None:
-        self._means.metrics.isr_changed(proposal, members_before)
-        self._means.heartbeats.isr_changed(partition.topic, partition.partition)
+        self._dependencies.metrics.isr_changed(proposal, members_before)
+        self.heartbeats.isr_changed(partition.topic_partition)
         logger.info(
             "ISR changed",
             topic=partition.topic,

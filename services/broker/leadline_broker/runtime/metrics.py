@@ -1,27 +1,20 @@
-"""What the broker counts and shows as metrics."""
+"""The metrics of a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
 
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_common.metrics import Metrics
 
 _GROUP_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
-class Observed(Protocol):
-    """What gauges are read from, when somebody looks."""
-
-    def all(self) -> list[Partition]:
-        """Return every replica."""
-
-
 class BrokerMetrics:
-    """The broker's own metrics; see the meanings below."""
+    """The counters, histograms and gauges of a broker."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -30,22 +23,22 @@ class BrokerMetrics:
         self._produces = metrics.counter("produces", "Produce requests that appended.")
         self._bytes_out = metrics.counter("bytes_out", "Bytes served to consumers.")
         self._moved_in = metrics.counter(
-            "moving_bytes_in", "Bytes fetched for replicas that a reassignment adds here."
+            "moving_bytes_in", "Bytes fetched for replicas that a reassignment adds to this broker."
         )
         self._moved_out = metrics.counter(
-            "moving_bytes_out", "Bytes sent to replicas that a reassignment adds elsewhere."
+            "moving_bytes_out", "Bytes sent to replicas that a reassignment adds to other brokers."
         )
-        self._fetches = metrics.counter("fetches", "Fetch requests of consumers served.")
-        self._publishes = metrics.counter("publishes", "Batches of applications published.")
+        self._fetches = metrics.counter("fetches", "Consumer fetch requests served.")
+        self._publishes = metrics.counter("publishes", "Application batches published.")
         self._duplicates = metrics.counter(
-            "publish_duplicates", "Publishes of batches that were published before."
+            "publish_duplicates", "Publishes of batches that were already in the log."
         )
         self._recovered = metrics.counter(
-            "staged_recovered", "Staged uploads that a leader lacked and got from another replica."
+            "staged_recovered", "Staged uploads that a leader copied from another replica."
         )
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
         self._groups = metrics.histogram(
-            "flush_group_logs", "Logs fsynced together.", buckets=_GROUP_BUCKETS
+            "flush_group_logs", "Logs fsynced in one group.", buckets=_GROUP_BUCKETS
         )
 
     def produced(self, records: int, size: int) -> None:
@@ -55,16 +48,16 @@ class BrokerMetrics:
         self._bytes_in.inc(size)
 
     def fetched(self, size: int) -> None:
-        """Count an answered fetch of `size` bytes."""
+        """Count a fetch response of `size` bytes."""
         self._fetches.inc()
         self._bytes_out.inc(size)
 
     def published(self, *, duplicate: bool) -> None:
-        """Count a publish that was answered."""
+        """Count a successful publish."""
         (self._duplicates if duplicate else self._publishes).inc()
 
     def recovered(self) -> None:
-        """Count a staged upload that another replica had."""
+        """Count a staged upload that was copied from another replica."""
         self._recovered.inc()
 
     def moved_in(self, size: int) -> None:
@@ -76,16 +69,16 @@ class BrokerMetrics:
         self._moved_out.inc(size)
 
     def isr_changed(self, proposal: IsrProposal, members_before: int) -> None:
-        """Count a published ISR change."""
+        """Count a committed ISR change."""
         self._isr.labels("shrink" if len(proposal.isr) < members_before else "expand").inc()
 
     def flushed(self, logs: int) -> None:
-        """Note the size of a group commit."""
+        """Record the size of a group commit."""
         self._groups.observe(logs)
 
     def watch(
         self,
-        replicas: Observed,
+        replicas: ReplicaManager,
         *,
         sessions: Callable[[], int],
         waiting: Callable[[], int],
@@ -93,7 +86,7 @@ class BrokerMetrics:
         lease_left_ms: Callable[[], float],
         staged_bytes: Callable[[], int],
     ) -> None:
-        """Register the gauges that are read when somebody looks."""
+        """Register the gauges, which are evaluated when metrics are read."""
 
         def led() -> list[Partition]:
             return [p for p in replicas.all() if p.replica.role is Role.LEADER]
@@ -110,16 +103,30 @@ class BrokerMetrics:
         gauge = self._metrics.gauge_from
         gauge("replicas", "Replicas on this broker.", lambda: len(replicas.all()))
         gauge("leaders", "Partitions that this broker leads.", lambda: len(led()))
-        gauge("under_replicated", "Led partitions whose ISR is not whole.", under_replicated)
-        gauge("uncommitted_records_max", "Largest gap between log end and HW.", largest_lag)
-        gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
-        gauge("staged_bytes", "Bytes staged, or copies of that, and not published.", staged_bytes)
-        gauge("parked_produces", "Produces that wait to be committed.", waiting)
         gauge(
-            "moving_throttle_bytes", "Throttle of moving replicas, per second; -1: none.", throttle
+            "under_replicated",
+            "Led partitions whose ISR lacks an assigned replica.",
+            under_replicated,
+        )
+        gauge(
+            "uncommitted_records_max",
+            "Largest difference between log end and high watermark.",
+            largest_lag,
+        )
+        gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
+        gauge("staged_bytes", "Bytes of staged uploads and of copies of them.", staged_bytes)
+        gauge(
+            "parked_produces",
+            "Produce requests that wait for their records to be committed.",
+            waiting,
+        )
+        gauge(
+            "moving_throttle_bytes",
+            "Throttle of moving replicas in bytes per second; -1 without one.",
+            throttle,
         )
         gauge(
             "lease_left_seconds",
-            "How long this broker may act without news of ZooKeeper.",
+            "Remaining time of the lease, without which this broker must not act as a leader.",
             lambda: lease_left_ms() / 1000,
         )

@@ -1,6 +1,6 @@
-"""What the runtime needs of the outside: logs, the cluster store, other services.
+"""The Protocols that the runtime uses: logs, the cluster store, other services.
 
-The adapters fit these shapes without knowing them; `main` joins the two.
+The adapters implement them without importing them; `main` connects the two.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Protocol
 
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.leadership import IsrOutcome
 from leadline_broker.domain.producers import ProducerStates
-from leadline_broker.domain.state import LogView, PublishedState
+from leadline_broker.domain.state import (
+    LogView,
+    PublishedState,
+    ReplicaKey,
+    TopicIdPartition,
+)
 from leadline_client.batches import Buffer
 from leadline_client.wire import ControllerInfo
 from leadline_common.bulk_offsets import BulkAnswer, BulkQuestion
@@ -33,16 +38,13 @@ from leadline_common.staged_copies import (
     StagedRecords,
 )
 
-ReplicaKey = tuple[str, int]
-"""Topic id and partition: what a replica is known by (rule R1)."""
-
 
 class Log(LogView, Protocol):
-    """One replica's records; only `flush` may be called off the event loop's thread."""
+    """The records of one replica; only `flush` may be called outside the event loop's thread."""
 
     @property
     def directory(self) -> Path:
-        """Where its files are, or will be."""
+        """The directory of its files, which may not exist yet."""
 
     @property
     def producers(self) -> ProducerStates:
@@ -53,11 +55,11 @@ class Log(LogView, Protocol):
         """Bytes of all batches."""
 
     def size_from(self, offset: int) -> int:
-        """Return the bytes from `offset` to the end, roughly."""
+        """Return the bytes from `offset` to the end, rounded to index entries."""
 
     @property
     def failed(self) -> bool:
-        """Whether a write or an fsync failed; the log refuses all use then."""
+        """Whether a write or an fsync has failed; such a log refuses all use."""
 
     def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
         """Append stamped batches and return the new end; see `PartitionLog`."""
@@ -72,13 +74,13 @@ class Log(LogView, Protocol):
         """Return (offset, timestamp) of the first record at or after a time (ms)."""
 
     def truncate_to(self, offset: int) -> int:
-        """Cut at a batch boundary at or before `offset`, durably; return the new end."""
+        """Truncate durably at a batch boundary at or before `offset`; return the new end."""
 
     def reset_to(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`, durably."""
+        """Delete all records and restart at `offset`, durably."""
 
     def roll_at(self, segment_bytes: int) -> None:
-        """Close segments before they would grow beyond `segment_bytes`, from now on."""
+        """From now on, close a segment before it grows beyond `segment_bytes`."""
 
     def apply_retention(
         self, now_ms: int, retention_ms: int, retention_bytes: int, limit_offset: int
@@ -90,30 +92,30 @@ class LogStore(Protocol):
     """All logs of this broker, on one disk."""
 
     def stored(self) -> Sequence[StoredReplica]:
-        """Return what was found on disk at the start."""
+        """Return the replicas found on disk at the start."""
 
     @property
     def controller_epoch(self) -> int:
-        """The highest controller epoch ever obeyed (rules R1, R11)."""
+        """The highest controller epoch that this broker has accepted (rules R1, R11)."""
 
     def open(self, topic: str, topic_id: str, partition: int) -> Log:
         """Return the log of a replica, empty if there is none yet.
 
-        A log of another incarnation of the topic is moved to stray first; one
-        that was moved to stray itself is brought back.
+        A log of another topic id under the same name becomes a stray first. If the replica's
+        own log is a stray, it is restored.
         """
 
     def to_stray(self, key: ReplicaKey) -> None:
-        """Move a replica that should not be here aside (rule R12)."""
+        """Rename the log of an unexpected replica to a stray (rule R12)."""
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
-        """Remove a replica for good; return the rest of the work, for any thread."""
+        """Delete a replica; return the removal of its files, which may run in any thread."""
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Remember the highest controller epoch; durable before it returns.
+        """Store the highest accepted controller epoch; durable when this returns.
 
         Raises:
-            StorageFailed: the disk refuses; nothing may be obeyed that came with it.
+            StorageFailed: the write failed; a command of that epoch must not be executed.
 
         """
 
@@ -121,173 +123,166 @@ class LogStore(Protocol):
         """Write all high watermarks; thread-safe.
 
         Raises:
-            StorageFailed: the disk refuses; what was written before stays.
+            StorageFailed: the write failed; the previous checkpoint stays.
 
         """
 
     def limit_open_files(self, count: int) -> None:
-        """Hold no more than so many files open."""
+        """Keep at most `count` files open."""
 
     @property
     def staged(self) -> StagedStore:
-        """What waits beside the logs to be published."""
+        """The staged uploads."""
 
     def space(self) -> tuple[int, int]:
-        """Return the bytes of the disk in all, and those that are free; thread-safe."""
+        """Return the total and the free bytes of the disk; thread-safe."""
 
     def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
         """Delete the strays older than the grace time; return their names."""
 
     def close(self, incarnation: int) -> bool:
-        """Close all logs, leaving the clean-shutdown marker if all went well."""
+        """Close all logs; return whether the shutdown was clean, which leaves a marker."""
 
 
 class StagedStore(Protocol):
-    """Uploads that wait to be published, on disk; thread-safe.
+    """The staged uploads on disk; thread-safe.
 
-    Methods may raise StorageFailed; what was not written then is not there.
+    Methods may raise StorageFailed; a failed write stores nothing.
     """
 
     def found(self) -> list[tuple[ReplicaKey, str, int, int]]:
-        """Return (partition, id, bytes, when it was written in Unix ms) of each upload."""
+        """Return (partition, id, bytes, time of writing in Unix ms) of each upload."""
 
     def write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> None:
-        """Keep an upload, as a whole or not at all."""
+        """Write an upload, completely or not at all."""
 
     def read(self, key: ReplicaKey, staged_id: str) -> bytes | None:
-        """Return an upload, None where it is gone."""
+        """Return an upload, or None if it is gone."""
 
     def remove(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
         """Delete uploads."""
 
     def remove_all(self, key: ReplicaKey) -> None:
-        """Delete everything that is staged for a partition."""
+        """Delete all uploads of a partition."""
 
-
-PartitionName = tuple[str, str, int]
-"""Topic, topic id, partition."""
 
 StoredReplica = tuple[str, str, int, Log, int]
 """Topic, topic id, partition, log, checkpointed high watermark of a replica found on disk."""
 
-IsrOutcome = tuple[IsrWriteResult, int]
-"""How an ISR write ended, and the state node's new version if it was committed."""
-
 
 class Registration(Enum):
-    """What has become of this session's registration."""
+    """The state of this session's registration."""
 
     OURS = "ours"
     GONE = "gone"
-    ANOTHERS = "another's"
+    REPLACED = "another's"
 
 
 class ClusterStore(Protocol):
     """ZooKeeper as this broker uses it. Methods may raise `ZkError`."""
 
-    @property
-    def session_timeout_ms(self) -> int:
-        """The session timeout that the server granted."""
-
     def is_connected(self) -> bool:
-        """Tell whether a server is in touch."""
+        """Return whether the session is connected to a server."""
 
     def lease_valid(self) -> bool:
-        """Tell whether this broker may still act as a leader (rule R10)."""
+        """Return whether this broker may still act as a leader (rule R10)."""
 
     def lease_left_ms(self) -> float:
-        """Return how long the lease still holds; negative when it does not."""
+        """Return the remaining time of the lease; negative once it has expired."""
 
     async def connect(self, on_lost: Callable[[], None], on_hint: Callable[[], None]) -> None:
-        """Begin a new session.
+        """Start a new session.
 
-        `on_lost` is told once of its end; `on_hint` that something watched may
-        have changed.
+        `on_lost()` is called once when it ends, `on_hint()` when something watched may have
+        changed.
         """
 
     async def cluster_id(self) -> str:
-        """Return the cluster's id, waiting for the first controller to name it."""
+        """Return the cluster's id; wait until the first controller has written it."""
 
     async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
         """Register this broker and return its new incarnation (rule R9).
 
-        `settings` are those that it was told at its start, for others to show.
+        `settings` are those set explicitly at start; others read them from the registration.
         """
 
     async def registration(self) -> str:
-        """Return the value of a `Registration`; watches it."""
+        """Return the value of a `Registration`, and watch the registration."""
 
     async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
-        """Return what is set for this broker and for the cluster, None where nothing ever was.
+        """Return the dynamic settings of this broker and of the cluster, None if never set.
 
-        `on_hint` is told that it may have changed.
+        `on_hint()` is called when they may have changed.
         """
 
     async def controller(self) -> ControllerInfo | None:
-        """Return who holds `/controller`, epoch 0 as it is not told there; watches it."""
+        """Return the holder of `/controller` and watch it; the epoch, which it lacks, is 0."""
 
     async def coordinator(self, on_hint: Callable[[], None]) -> ControllerInfo | None:
-        """Return who holds `/consumers/coordinator`; `on_hint` is told that it may have changed."""
+        """Return the holder of `/consumers/coordinator`.
+
+        `on_hint()` is called when it may have changed.
+        """
 
     async def write_isrs(
-        self, changes: Sequence[tuple[PartitionName, IsrProposal]]
+        self, changes: Sequence[tuple[TopicIdPartition, IsrProposal]]
     ) -> list[IsrOutcome]:
-        """Publish each change in a multi of its own; never raises `ZkError`."""
+        """Write each change in a separate transaction; never raises `ZkError`."""
 
     async def read_states(
-        self, partitions: Sequence[PartitionName]
-    ) -> Mapping[PartitionName, PublishedState | None]:
-        """Return the states by (topic, topic id, partition), None where one is gone.
+        self, partitions: Sequence[TopicIdPartition]
+    ) -> Mapping[TopicIdPartition, PublishedState | None]:
+        """Return the states by partition, None for one that is gone.
 
-        One that cannot be read, because a person has written something else, is left out.
+        States that cannot be decoded, which a person may have written, are omitted.
         """
 
     async def claim_producer_ids(self, count: int) -> int:
         """Reserve `count` producer ids and return the first (rule R7 on ambiguity)."""
 
     async def close(self) -> None:
-        """End the session, and with it the registration."""
+        """Close the session, which removes the registration."""
 
 
 class Peers(Protocol):
     """Requests to other services.
 
-    All raise LeadlineError: what the other answered, or ConnectionLost when
-    there was no usable answer, so that nobody knows whether it acted.
+    All raise LeadlineError: the error that the service returned, or ConnectionLost if there was
+    no usable response, so that the outcome is unknown.
     """
 
     async def fetch(
         self, url: str, request: ReplicaFetchRequest, timeout_ms: int
     ) -> ReplicaFetchResponse:
-        """Ask a leader for records."""
+        """Fetch records from a leader."""
 
     async def heartbeat(
         self, url: str, request: HeartbeatRequest, timeout_ms: int
     ) -> HeartbeatResponse:
-        """Tell the controller what this broker has applied."""
+        """Send a heartbeat to the controller."""
 
     async def controlled_shutdown(
         self, url: str, request: ControlledShutdownRequest, timeout_ms: int
     ) -> ControlledShutdownResponse:
-        """Ask the controller to let others lead."""
+        """Ask the controller to move the leaders off this broker."""
 
     async def offsets(self, url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
-        """Ask a leader where partitions begin and end."""
+        """Ask a leader for the offsets of partitions."""
 
     async def keep_staged(
         self, url: str, request: KeepStagedRequest, timeout_ms: int
     ) -> StagedDone:
-        """Have a follower keep what is staged."""
+        """Store a copy of a staged upload on a follower."""
 
     async def drop_staged(
         self, url: str, request: DropStagedRequest, timeout_ms: int
     ) -> StagedDone:
-        """Have a follower let go of what is staged."""
+        """Delete copies of staged uploads on a follower."""
 
     async def read_staged(
         self, url: str, request: ReadStagedRequest, timeout_ms: int
     ) -> StagedRecords:
-        """Ask another replica for what was staged with a former leader."""
+        """Read the copy of a staged upload from another replica."""
 
     async def close(self) -> None:
         """Close all connections."""

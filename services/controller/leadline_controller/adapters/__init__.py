@@ -1,1 +1,1 @@
-"""IO behind the Protocols of runtime/ports.py."""
+"""Implementations of the protocols in `runtime/ports.py`: ZooKeeper, HTTP and the database."""

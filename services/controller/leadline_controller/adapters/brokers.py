@@ -1,4 +1,4 @@
-"""The controller's door to the brokers: JSON RPC over one aiohttp session."""
+"""Requests to brokers: JSON RPC over one aiohttp session."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from leadline_common.rpc import JSON
 _CONNECT_TIMEOUT_S = 2.0
 
 
-class HttpBrokers:
-    """See `runtime.ports.BrokerGateway`. Connections are kept and used again."""
+class BrokerRpcClient:
+    """Implements `runtime.ports.BrokerGateway`; connections are kept alive and reused."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -25,22 +25,23 @@ class HttpBrokers:
         )
 
     async def post(self, url: str, path: str, body: bytes, timeout_ms: int) -> bytes:
-        """Send a JSON body and return the answer's.
+        """Send a JSON body and return the body of the response.
 
         Raises:
-            LeadlineError: what the broker answered, or ConnectionLost when it did not.
+            ConnectionLost: the broker did not respond in time.
+            LeadlineError: the broker responded with this error.
 
         """
         timeout = aiohttp.ClientTimeout(
             total=timeout_ms / 1000, sock_connect=min(_CONNECT_TIMEOUT_S, timeout_ms / 1000)
         )
         try:
-            async with self._session.post(url + path, data=body, timeout=timeout) as answer:
-                content = await answer.read()
+            async with self._session.post(url + path, data=body, timeout=timeout) as response:
+                content = await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            raise ConnectionLost(f"no answer from {url}{path}: {problem!r}") from problem
-        if answer.status != 200:
-            raise error_from_body(answer.status, _json(content))
+            raise ConnectionLost(f"no response from {url}{path}: {problem!r}") from problem
+        if response.status != 200:
+            raise error_from_body(response.status, _json(content))
         return content
 
     async def close(self) -> None:

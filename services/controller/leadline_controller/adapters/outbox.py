@@ -1,17 +1,17 @@
-"""The audit outbox in ZooKeeper: read by id, because ids have no gaps.
+"""The audit outbox in ZooKeeper, read by id.
 
-A sequence node's number counts the creations under its parent, and a transaction
-that fails creates nothing. So the entry after the last one known has a known path,
-and nobody needs the list of all children to follow.
+ZooKeeper numbers sequence nodes by the creations under their parent, and a failed
+transaction creates nothing. So ids have no gaps, the path of the next entry is known in
+advance, and a reader does not need to list all children.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 
 import msgspec
+import structlog
 
 from leadline_common import znodes
 from leadline_common.zk.errors import NoNode
@@ -20,27 +20,28 @@ from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.history import AuditRecord, ReaderPosition
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 _UNREADABLE = "unreadable"
 _ENTRY = re.compile(r"entry-[0-9]{10}")
 
 
 class ZkOutbox:
-    """See `runtime.ports.Outbox`."""
+    """Implements `runtime.ports.Outbox`."""
 
     def __init__(self, session: ZkSession) -> None:
         self._session = session
 
     async def extent(self) -> tuple[int, int]:
-        """Return how many entries were ever written, and how many are there.
+        """Return how many entries were ever created, and how many still exist.
 
-        ZooKeeper shows twice the creations less the present children as `cversion`.
+        The `cversion` of a node counts creations and deletions of its children, so it is
+        twice the creations minus the existing children.
         """
         _, stat = await self._session.get(znodes.AUDIT)
         return (stat.cversion + stat.num_children) // 2, stat.num_children
 
     async def read(self, first: int, count: int) -> list[AuditRecord]:
-        """Read up to `count` entries from the id `first` on, as far as they are there."""
+        """Read up to `count` consecutive entries, starting with the id `first`."""
         numbers = range(first, first + count)
         nodes = await self._session.get_many([znodes.audit_path(number) for number in numbers])
         records = []
@@ -52,16 +53,16 @@ class ZkOutbox:
         return records
 
     async def ids(self) -> list[int]:
-        """Return the ids that are there, the lowest first; what else is there is no entry."""
+        """Return the ids of the existing entries in ascending order; ignore other nodes."""
         names = await self._session.get_children(znodes.AUDIT)
         return sorted(znodes.audit_id(name) for name in names if _ENTRY.fullmatch(name))
 
     async def watch(self, audit_id: int, wake: Callable[[], None]) -> bool:
-        """Have `wake` told when an entry is written; True when it is there already."""
+        """Call `wake` once when an entry is created; return whether it already exists."""
         return await self._session.exists(znodes.audit_path(audit_id), watch=wake) is not None
 
     async def readers(self) -> list[ReaderPosition]:
-        """Return how far every controller that ever read has come."""
+        """Return the stored positions of all controllers that have read the outbox."""
         names = await self._session.get_children(znodes.AUDIT_READERS)
         nodes = await self._session.get_many([f"{znodes.AUDIT_READERS}/{name}" for name in names])
         positions = []
@@ -70,11 +71,11 @@ class ZkOutbox:
                 try:
                     positions.append(msgspec.json.decode(node[0], type=ReaderPosition))
                 except msgspec.MsgspecError as problem:
-                    _log.error("a reader of the audit cannot be read: %s", problem)
+                    logger.warning("reader position unreadable", reason=str(problem))
         return positions
 
     async def note(self, position: ReaderPosition) -> None:
-        """Publish how far this controller has come."""
+        """Store the position of this controller."""
         path = f"{znodes.AUDIT_READERS}/{position.reader}"
         data = msgspec.json.encode(position)
         try:
@@ -84,9 +85,9 @@ class ZkOutbox:
 
 
 def _entry(number: int, data: bytes, ctime: int) -> AuditEntry:
-    """Decode an entry; one that somebody wrote by hand keeps its place at least."""
+    """Decode an entry; one that cannot be decoded keeps its id and time."""
     try:
         return znodes.decode_audit(data)
     except msgspec.MsgspecError as problem:
-        _log.error("audit entry %d cannot be read: %s", number, problem)
+        logger.warning("audit entry unreadable", id=number, reason=str(problem))
         return AuditEntry(ctime, "", "", _UNREADABLE, outcome="unknown", reason=str(problem))

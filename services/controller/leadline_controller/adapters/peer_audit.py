@@ -1,4 +1,4 @@
-"""The histories of other controllers, read over HTTP line by line."""
+"""Audit exports of other controllers, read over HTTP line by line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from leadline_controller.domain.history import AuditRecord
 _BATCH = 500
 _LONGEST_LINE = 4 * 1024 * 1024
 _PLAIN = {"Accept-Encoding": "identity"}
-"""Compressing would cost the controller that answers more than sending does."""
+"""Compression would cost the exporting controller more than sending the plain lines."""
 _TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=2.0, sock_read=30.0)
 
 
 class HttpPeerAuditClient:
-    """See `runtime.ports.PeerAuditClient`."""
+    """Implements `runtime.ports.PeerAuditClient`."""
 
     async def export(self, url: str, first: int) -> AsyncIterator[list[AuditRecord]]:
-        """Yield a controller's records from the id `first` on, some at a time.
+        """Yield the records of a controller in batches, starting with the id `first`.
 
         Raises:
-            LeadlineError: what the controller answered, or ConnectionLost when it did not.
+            ConnectionLost: the controller did not respond, or its export is invalid.
+            LeadlineError: the controller responded with this error.
 
         """
         async with aiohttp.ClientSession(read_bufsize=_LONGEST_LINE) as session:
@@ -35,16 +36,16 @@ class HttpPeerAuditClient:
                     params={"after": first - 1},
                     headers=_PLAIN,
                     timeout=_TIMEOUT,
-                ) as answer:
-                    if answer.status != 200:
-                        raise error_from_body(answer.status, await answer.json())
-                    async for records in _batches(answer.content):
+                ) as response:
+                    if response.status != 200:
+                        raise error_from_body(response.status, await response.json())
+                    async for records in _batches(response.content):
                         yield records
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
-                raise ConnectionLost(f"no history from {url}: {problem!r}") from problem
+                raise ConnectionLost(f"no audit export from {url}: {problem!r}") from problem
 
     async def close(self) -> None:
-        """Have nothing to close: each export has its own session."""
+        """Do nothing: each export closes its own session."""
 
 
 async def _batches(lines: aiohttp.StreamReader) -> AsyncIterator[list[AuditRecord]]:
@@ -53,7 +54,7 @@ async def _batches(lines: aiohttp.StreamReader) -> AsyncIterator[list[AuditRecor
         try:
             entry = decode_line(line)
         except msgspec.MsgspecError as problem:
-            raise ValueError(f"a line is no audit entry: {problem}") from problem
+            raise ValueError(f"invalid audit entry in the export: {problem}") from problem
         records.append(AuditRecord(entry.id, entry.zxid, imported(entry)))
         if len(records) == _BATCH:
             yield records

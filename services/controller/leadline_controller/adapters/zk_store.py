@@ -1,153 +1,70 @@
-"""The controller's door to ZooKeeper: loading, conditional writes, watches as hints.
+"""The controller's ZooKeeper adapter: reads, conditional writes and watches.
 
-What cannot be decoded (operators may write nodes by hand) is logged and treated
-as absent; it never stops the controller.
+A node that cannot be decoded, because an operator wrote an invalid value, is logged and
+treated as absent; it never stops the controller.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
+import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
+from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.settings import Accepted, accept_node
-from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp, Stat
-from leadline_common.zk.session import ZkSession
-from leadline_common.zk.transport import SessionState
-from leadline_common.znodes import ControllerRegistration, PartitionState
+from leadline_common.zk.errors import NodeExists, NoNode
+from leadline_common.zk.ops import MultiResults, Op, Stat
+from leadline_common.znodes import PartitionState
 from leadline_controller.adapters.outbox import ZkOutbox
 from leadline_controller.domain.cluster import BrokerUp, Change, ConfigsSet, StateSet, TopicSet
-from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 _Value = TypeVar("_Value")
 _Wake = Callable[[], None]
 
 READ_BATCH = 1000
-"""Nodes in one multiRead."""
-_FIRST_EPOCH = b"0"
-_UNREADABLE = ControllerRegistration(-1, "", 0)
-"""Whoever holds the office under a value that is none: nobody can be sent there."""
+"""The number of nodes in one multiRead."""
 
 
-class ZkStore:
-    """ZooKeeper over one session; see `runtime.ports.Store`. `start` it before anything else."""
+def _identity(data: bytes) -> tuple[int, str]:
+    registration = znodes.decode_controller(data)
+    return registration.id, registration.url
+
+
+_ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)
+
+
+class ControllerZkStore(ElectionStore):
+    """Implements `runtime.ports.Store` on one session; call `start` before any other method."""
 
     def __init__(self) -> None:
+        super().__init__(_ELECTION)
         self.reads = 0
         self.writes = 0
-        self.lost = asyncio.Event()
-        self._reconnected: _Wake = _ignore
-        self._session = ZkSession(on_state=self._on_state, on_reconnected=self._on_reconnected)
         self._broker_watches: dict[int, _BrokerWatch] = {}
-
-    # -- life ------------------------------------------------------------------
-
-    async def start(self, hosts: str, session_timeout_ms: int) -> None:
-        """Open the session.
-
-        Raises:
-            NotConnected: no server answered.
-
-        """
-        await self._session.start(hosts, session_timeout_ms)
-
-    async def close(self) -> None:
-        """End the session, and with it `/controller` where this session holds it."""
-        await self._session.close()
-        self.lost.set()
-
-    @property
-    def session_id(self) -> int:
-        """The id of the session."""
-        return self._session.session_id
-
-    def is_connected(self) -> bool:
-        """Tell whether a server is in touch."""
-        return self._session.is_connected
-
-    def lease_valid(self) -> bool:
-        """Tell whether this process may still act (rule R10)."""
-        return self._session.lease_valid()
-
-    def on_reconnected(self, wake: _Wake) -> None:
-        """Have `wake` told after each reconnection."""
-        self._reconnected = wake
-
-    def _on_reconnected(self) -> None:
-        self._reconnected()
-
-    def _on_state(self, state: SessionState) -> None:
-        _log.info("ZooKeeper session %x is %s", self.session_id, state.name)
-        if state is SessionState.LOST:
-            self.lost.set()
-
-    # -- office ----------------------------------------------------------------
 
     async def prepare(self, cluster_id: str) -> str:
         """Create what must exist before all else, and return the cluster's id."""
         for path in znodes.PERSISTENT_PATHS:
             await self._session.ensure_path(path)
-        for path, data in (
-            (znodes.CLUSTER_ID, cluster_id.encode()),
-            (znodes.CONTROLLER_EPOCH, _FIRST_EPOCH),
-        ):
-            try:
-                await self._session.create(path, data)
-            except NodeExists:
-                continue
+        await self.create_epoch_node()
+        with contextlib.suppress(NodeExists):
+            await self._session.create(znodes.CLUSTER_ID, cluster_id.encode())
         data, _ = await self._session.get(znodes.CLUSTER_ID)
         return data.decode()
-
-    async def holder(self, wake: _Wake | None = None) -> Holder | None:
-        """Return who is the active controller, or None."""
-        if wake is not None and await self._session.exists(znodes.CONTROLLER, watch=wake) is None:
-            return None
-        try:
-            data, stat = await self._session.get(znodes.CONTROLLER)
-        except NoNode:
-            return None
-        registration = _decoded(znodes.decode_controller, data, znodes.CONTROLLER)
-        return Holder(registration or _UNREADABLE, stat.ephemeral_owner, stat.czxid)
-
-    async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
-        """Become the active controller in one multi; None when another one is, or was faster."""
-        term = await self.term()
-        ops: list[Op] = [
-            CreateOp(znodes.CONTROLLER, znodes.encode_controller(registration), ephemeral=True),
-            SetOp(znodes.CONTROLLER_EPOCH, str(term.epoch + 1).encode(), term.epoch_version),
-            CreateOp(znodes.AUDIT_ENTRY_PREFIX, entry, sequence=True),
-        ]
-        try:
-            await self.submit(ops)
-        except MultiFailed as failure:
-            if isinstance(failure.error, NodeExists | BadVersion):
-                return None
-            raise
-        return Term(term.epoch + 1, term.epoch_version + 1)
-
-    async def term(self) -> Term:
-        """Read the present controller epoch.
-
-        Every win adds one to a node that began with 0, so that its data version
-        stands in for a value that somebody has spoilt.
-        """
-        self.reads += 1
-        data, stat = await self._session.get(znodes.CONTROLLER_EPOCH)
-        epoch = _decoded(int, data, znodes.CONTROLLER_EPOCH)
-        return Term(stat.version if epoch is None else epoch, stat.version)
 
     # -- brokers ---------------------------------------------------------------
 
     async def live_brokers(self, wake: _Wake | None = None) -> LiveBrokers:
-        """Read who is live."""
+        """Read the live brokers; call `wake` when a broker registers or leaves."""
         self.reads += 1
         names = await self._session.get_children(znodes.BROKER_IDS, watch=wake)
         nodes = await self._get_many([f"{znodes.BROKER_IDS}/{name}" for name in names])
@@ -163,7 +80,7 @@ class ZkStore:
         return LiveBrokers(brokers, zxid)
 
     async def watch_broker(self, broker_id: int, wake: _Wake) -> bool:
-        """Have `wake` told when a registration goes; False when it has gone already."""
+        """Call `wake` when a registration is deleted; return False if it is already gone."""
         self.reads += 1
         watch = self._broker_watches.setdefault(broker_id, _BrokerWatch())
         watch.wake = wake
@@ -179,12 +96,12 @@ class ZkStore:
     # -- topics ----------------------------------------------------------------
 
     async def topic_names(self, wake: _Wake | None = None) -> list[str]:
-        """Return the names of all topics."""
+        """Return the names of all topics; call `wake` when topics are created or deleted."""
         self.reads += 1
         return await self._session.get_children(znodes.TOPICS, watch=wake)
 
     async def tombstones(self, wake: _Wake | None = None) -> list[Tombstone]:
-        """Return all pending deletions."""
+        """Return all pending deletions; call `wake` when deletions are requested or completed."""
         self.reads += 1
         names = await self._session.get_children(znodes.DELETE_TOPICS, watch=wake)
         if not names:
@@ -199,7 +116,7 @@ class ZkStore:
     async def read_topics(
         self, names: Sequence[str], known: Mapping[str, int] | None = None
     ) -> list[Change]:
-        """Read topic nodes and configs; a topic node whose last zxid is `known` is left out."""
+        """Read topic nodes and configs; skip topic nodes whose last zxid is in `known`."""
         known = known or {}
         topics, configs = await asyncio.gather(
             self._get_many([znodes.topic_path(name) for name in names]),
@@ -223,10 +140,10 @@ class ZkStore:
         return changes
 
     async def read_states(
-        self, names: Sequence[TopicPartition], known: Sequence[int] | None = None
+        self, topic_partitions: Sequence[TopicPartition], known: Sequence[int] | None = None
     ) -> list[StateSet]:
-        """Read states. With `known` versions, in the order of `names`, only other ones."""
-        paths = [znodes.state_path(topic, partition) for topic, partition in names]
+        """Read states; skip those whose version is the one at the same index in `known`."""
+        paths = [znodes.state_path(topic, partition) for topic, partition in topic_partitions]
         states = []
         values: dict[bytes, PartitionState | None] = {}
         for index, node in enumerate(await self._get_many(paths)):
@@ -235,16 +152,16 @@ class ZkStore:
             data, stat = node
             if known is not None and known[index] == stat.version:
                 continue
-            if data not in values:  # alike by the thousand
+            if data not in values:  # many states are equal: decode each value once
                 values[data] = _decoded(znodes.decode_state, data, paths[index])
             state = values[data]
             if state is not None:
-                topic, partition = names[index]
+                topic, partition = topic_partitions[index]
                 states.append(StateSet(topic, partition, state, stat.version, stat.mzxid))
         return states
 
     async def read_configs(self, wake: _Wake) -> dict[str, ReadNode]:
-        """Read the settings of the cluster and of brokers, by path."""
+        """Read the configs of the cluster and of brokers by path; call `wake` when one changes."""
         names = await self._session.get_children(znodes.CONFIG_BROKERS, watch=wake)
         paths = [znodes.CONFIG_CLUSTER, *(f"{znodes.CONFIG_BROKERS}/{name}" for name in names)]
         self.reads += 1 + len(paths)
@@ -253,7 +170,7 @@ class ZkStore:
         return {path: node for path, node in nodes if node is not None}
 
     async def intents(self, root: str, wake: _Wake) -> dict[str, dict[int, bytes]]:
-        """Return the orders for single partitions below `root`, by topic and partition."""
+        """Read the intents below `root` by topic and partition; call `wake` when they change."""
         self.reads += 1
         topics = await self._session.get_children(root, watch=wake)
         found: dict[str, dict[int, bytes]] = {}
@@ -271,17 +188,17 @@ class ZkStore:
         return found
 
     async def watched_node(self, path: str, wake: _Wake) -> ReadNode | None:
-        """Read a node that may come and go; `wake` is told when it does."""
+        """Read a node, or None if it does not exist; call `wake` when it changes."""
         self.reads += 1
         if await self._session.exists(path, watch=wake) is None:
             return None
         (found,) = await self.read_nodes([path])
         return found
 
-    # -- anything --------------------------------------------------------------
+    # -- any nodes -------------------------------------------------------------
 
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
-        """Read any nodes."""
+        """Read nodes; the result has None for a node that does not exist."""
         nodes = await self._get_many(paths)
         return [
             None if node is None else ReadNode(node[0], node[1].version, node[1].num_children)
@@ -289,7 +206,7 @@ class ZkStore:
         ]
 
     async def list_children(self, path: str, wake: _Wake) -> list[str] | None:
-        """Read the children's names of a node, and have `wake` told once when they change."""
+        """List the children of a node, None without the node; call `wake` when they change."""
         self.reads += 1
         try:
             return await self._session.get_children(path, watch=wake)
@@ -297,7 +214,7 @@ class ZkStore:
             return None
 
     async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
-        """Read the children's names of any nodes."""
+        """List the children of nodes; the result has None for a node that does not exist."""
         self.reads += _batches(paths)
         return await self._session.get_children_many(paths, batch_size=READ_BATCH)
 
@@ -307,9 +224,9 @@ class ZkStore:
         return ZkOutbox(self._session)
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
-        """Send a multi; those of one store are applied in the order of submission."""
+        """Send a multi; the multis of one store are applied in the order of submission."""
         self.writes += 1
-        return self._session.submit_multi(ops)
+        return super().submit(ops)
 
     async def _get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         self.reads += _batches(paths)
@@ -317,7 +234,7 @@ class ZkStore:
 
 
 class _BrokerWatch:
-    """A watch callback for one broker: one object, so that the client keeps one watch."""
+    """The watch callback of one broker: reusing one object keeps a single watch per broker."""
 
     def __init__(self) -> None:
         self.wake: _Wake = _ignore
@@ -327,7 +244,7 @@ class _BrokerWatch:
 
 
 def _ignore() -> None:
-    """Stand in for an absent callback."""
+    """Do nothing."""
 
 
 def _batches(paths: Sequence[str]) -> int:
@@ -336,17 +253,17 @@ def _batches(paths: Sequence[str]) -> int:
 
 @lru_cache
 def _accepted(data: bytes) -> Accepted:
-    """Sort a topic's settings, once for all that are alike; one that is none is complained of."""
+    """Validate a topic's configs and log the invalid ones; cached, because many are equal."""
     accepted = accept_node("topic", data)
     for problem in accepted.problems.values():
-        _log.error("a topic config is not obeyed: %s", problem)
+        logger.warning("topic config invalid", reason=problem)
     return accepted
 
 
 def _decoded(decode: Callable[[bytes], _Value], data: bytes, path: str) -> _Value | None:
-    """Decode a node that a person may have written; None, with a log line, when it is no such."""
+    """Decode a node; log an invalid value and return None."""
     try:
         return decode(data)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        _log.error("%s cannot be read: %s", path, problem)
+        logger.warning("node unreadable", path=path, reason=str(problem))
         return None

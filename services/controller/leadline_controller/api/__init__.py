@@ -1,1 +1,1 @@
-"""HTTP: parse, ask the runtime, answer."""
+"""The HTTP API: parse requests, call the runtime, build responses."""

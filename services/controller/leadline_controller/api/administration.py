@@ -1,44 +1,51 @@
-"""Administration, done: from bodies to the runtime, and from its answers to bodies."""
+"""Implementation of the administration API: cluster, topics, partitions and elections."""
 
 from __future__ import annotations
 
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common.api import models
+from leadline_common.api.partitions import (
+    AddedPartitions,
+    MorePartitionsBody,
+    RemovalBody,
+    RemovedPartitions,
+)
 from leadline_controller.api import views
-from leadline_controller.api.audit import AuditAnswers
-from leadline_controller.api.brokers import BrokerAnswers
-from leadline_controller.api.configs import ConfigAnswers
-from leadline_controller.api.events import EventAnswers
-from leadline_controller.api.exports import ExportAnswers
-from leadline_controller.api.failed_brokers import HealingAnswers
-from leadline_controller.api.partitions import PartitionAnswers
-from leadline_controller.api.plans import PlanAnswers
-from leadline_controller.api.reassignments import ReassignmentAnswers
-from leadline_controller.api.tasks import TaskAnswers
-from leadline_controller.api.what_if import WhatIfAnswers
+from leadline_controller.api.audit import AuditEndpoints
+from leadline_controller.api.brokers import BrokerEndpoints
+from leadline_controller.api.configs import ConfigEndpoints
+from leadline_controller.api.events import EventEndpoints
+from leadline_controller.api.exports import ExportEndpoints
+from leadline_controller.api.plans import PlanEndpoints
+from leadline_controller.api.reassignments import ReassignmentEndpoints
+from leadline_controller.api.tasks import TaskEndpoints
+from leadline_controller.api.what_if import WhatIfEndpoints
+from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.topics.elections import ElectLeaders
+from leadline_controller.runtime.topics.partition_intents import AddPartitions, RemovePartitions
 
 
 class ControllerAdministration(
-    AuditAnswers,
-    BrokerAnswers,
-    ConfigAnswers,
-    EventAnswers,
-    ExportAnswers,
-    HealingAnswers,
-    PartitionAnswers,
-    PlanAnswers,
-    ReassignmentAnswers,
-    TaskAnswers,
-    WhatIfAnswers,
+    AuditEndpoints,
+    BrokerEndpoints,
+    ConfigEndpoints,
+    EventEndpoints,
+    ExportEndpoints,
+    PlanEndpoints,
+    ReassignmentEndpoints,
+    TaskEndpoints,
+    WhatIfEndpoints,
 ):
-    """Answers `leadline_common.api.administration.Administration` from one controller.
+    """Implements `leadline_common.api.administration.Administration` for one controller.
 
-    Each area beyond the first has its own base, in its own module.
+    The base classes implement the other groups of routes, each in its own module.
     """
 
+    def __init__(self, controller: ControllerService) -> None:
+        self._controller = controller
+
     def this_controller(self) -> models.ThisController:
-        """Tell which controller this is, and which one rules."""
+        """Return this controller and the active one."""
         return models.ThisController(
             id=self._controller.id,
             url=self._controller.url,
@@ -46,39 +53,39 @@ class ControllerAdministration(
             controller=views.controller_view(self._controller.active),
         )
 
-    def cluster(self) -> models.Cluster:
-        """Return the cluster in numbers."""
+    def cluster(self) -> models.ClusterBody:
+        """Return statistics of the cluster."""
         return views.cluster_view(
             self._controller.image(), self._controller.cluster_id(), self._controller.active
         )
 
-    def brokers(self) -> models.Brokers:
-        """Return the live brokers, by id."""
+    def brokers(self) -> models.BrokersBody:
+        """Return the live brokers in order of their ids."""
         image = self._controller.image()
         found = [image.brokers[broker_id] for broker_id in sorted(image.brokers)]
-        return models.Brokers(brokers=views.broker_views(image, found))
+        return models.BrokersBody(brokers=views.broker_views(image, found))
 
-    def broker(self, broker_id: int) -> models.Broker:
+    def broker(self, broker_id: int) -> models.BrokerBody:
         """Return one live broker."""
         found = self._controller.broker(broker_id)
         return views.broker_views(self._controller.image(), [found])[0]
 
-    def topics(self) -> models.Topics:
-        """Return all topics, by name, but for those that are being deleted."""
+    def topics(self) -> models.TopicsBody:
+        """Return all topics in order of their names, without those being deleted."""
         found = self._controller.image().topics
         shown = [found[name] for name in sorted(found) if not found[name].deleting]
-        return models.Topics(topics=[views.topic_summary(topic) for topic in shown])
+        return models.TopicsBody(topics=[views.topic_summary(topic) for topic in shown])
 
-    def topic(self, name: str) -> models.Topic:
+    def topic(self, name: str) -> models.TopicBody:
         """Return one topic."""
         return views.topic_view(self._controller.topic(name))
 
-    def partitions(self, name: str) -> models.Partitions:
+    def partitions(self, name: str) -> models.PartitionsBody:
         """Return the partitions of a topic."""
-        return models.Partitions(partitions=views.partition_views(self._controller.topic(name)))
+        return models.PartitionsBody(partitions=views.partition_views(self._controller.topic(name)))
 
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
-        """Create a topic, or with `dry_run` say how it would be."""
+        """Create a topic, or with `dry_run` only validate and plan it."""
         topic_id, assignment = await self._controller.create_topic(
             _new_topic(new), dry_run=new.dry_run
         )
@@ -92,17 +99,68 @@ class ControllerAdministration(
         )
 
     async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
-        """Order a topic's deletion, and wait for it at most `wait_ms`."""
+        """Request the deletion of a topic, and wait up to `wait_ms` for its completion."""
         topic_id, complete = await self._controller.delete_topic(name, wait_ms)
         return models.DeletedTopic(name=name, topic_id=topic_id, complete=complete)
 
+    async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
+        """Add partitions, or with `dry_run` only plan their replicas."""
+        given = wanted.replica_assignment
+        asked = self._controller.ask(
+            AddPartitions(
+                topic=topic,
+                total=wanted.partitions,
+                replica_assignment=None
+                if given is None
+                else {int(number): tuple(replicas) for number, replicas in given.items()},
+                dry_run=wanted.dry_run,
+            )
+        )
+        added = (
+            await asked
+            if wanted.dry_run
+            else await self._controller.until_acknowledged(topic, asked)
+        )
+        return AddedPartitions(
+            topic=topic,
+            topic_id=self._controller.topic(topic).topic_id,
+            partitions=wanted.partitions,
+            added={str(number): list(replicas) for number, replicas in added.items()},
+            dry_run=wanted.dry_run,
+        )
+
+    async def remove_partitions(
+        self, topic: str, wanted: RemovalBody, wait_ms: int
+    ) -> RemovedPartitions:
+        """Request the removal of partitions, and wait up to `wait_ms` for its completion."""
+        known = self._controller.topic(topic)
+        numbers = await self._controller.ask(
+            RemovePartitions(
+                topic=topic, partitions=tuple(wanted.partitions), dry_run=wanted.dry_run
+            )
+        )
+
+        def are_gone() -> bool:
+            return known.pending_removal.isdisjoint(numbers)
+
+        complete = not wanted.dry_run and await self._controller.wait_until(are_gone, wait_ms)
+        return RemovedPartitions(
+            topic=topic,
+            topic_id=known.topic_id,
+            partitions=list(numbers),
+            complete=complete,
+            dry_run=wanted.dry_run,
+        )
+
     async def elect(self, wanted: models.ElectionBody) -> models.Elections:
-        """Elect leaders."""
-        names = None
+        """Elect preferred or unclean leaders."""
+        topic_partitions = None
         if wanted.partitions is not None:
-            names = tuple(TopicPartition(row.topic, row.partition) for row in wanted.partitions)
+            topic_partitions = tuple(
+                TopicPartition(row.topic, row.partition) for row in wanted.partitions
+            )
         decisions = await self._controller.ask(
-            ElectLeaders(wanted.type == "unclean", names, dry_run=wanted.dry_run)
+            ElectLeaders(wanted.type == "unclean", topic_partitions, dry_run=wanted.dry_run)
         )
         return models.Elections(
             elected=[views.elected_view(decision) for decision in decisions],

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from starlette.middleware import Middleware
 
-from leadline_client.errors import NoController
+from leadline_client.errors import (
+    BrokerFenced,
+    NoController,
+    StaleIncarnation,
+    StoreOutcomeUnknown,
+)
 from leadline_common.api.administration import (
     CLUSTER_TAG,
     TAGS,
@@ -14,27 +19,42 @@ from leadline_common.api.administration import (
     administration_routes,
 )
 from leadline_common.api.metadata import metadata_routes
-from leadline_common.http import Document, Problem, ServiceApp, create_app
+from leadline_common.export_tables import AUDIT_TABLE
+from leadline_common.http import Document, Problem, ServiceApp, bulk_route, create_app
+from leadline_common.http.standby import LocalPaths, StandbyGate
 from leadline_common.metrics import Metrics
+from leadline_common.rpc import (
+    CONTROLLED_SHUTDOWN_PATH,
+    HEARTBEAT_PATH,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
 from leadline_controller.api.administration import ControllerAdministration
-from leadline_controller.api.gate import StandbyGate
 from leadline_controller.api.guarded import guarded_route
-from leadline_controller.api.internal import add_internal_routes
 from leadline_controller.runtime.service import ControllerService
 
 VERSION = "0.1.0"
 _DESCRIPTION = """\
-Leadline's controller: topics, who leads what, moving and healing replicas, settings, and the
-history of it all. Any number of controllers run, one of them is active; the others forward to it,
-so any of them can be asked.
+Leadline's controller manages topics, leader election, reassignment and self-healing of replicas,
+configs, and the audit history. One of the running controllers is active. The others forward
+requests to it, so that clients can call any of them.
 
-Errors share one body; see `ErrorBody`. `outcome` says whether anything was changed.
+All errors have the body `ErrorBody`; its `outcome` says whether anything was changed.
 """
-_INTERNAL = {"name": "internal", "description": "What brokers say; not for people."}
+_INTERNAL = {"name": "internal", "description": "Requests of brokers; not for clients."}
+_LOCAL = LocalPaths(
+    exact=("/v1/controller", HEARTBEAT_PATH, CONTROLLED_SHUTDOWN_PATH),
+    prefixes=("/v1/what-if/", "/v1/audit", AUDIT_TABLE),
+    suffixes=("/history",),
+)
+_FORWARD_TIMEOUT_S = 75.0
+"""Longer than the longest long poll."""
 
 
 def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
-    """Return the application of one controller; building it does no IO."""
+    """Return the application of one controller; this does no IO."""
 
     def check() -> Iterator[Problem]:
         for reason, serving in controller.problems():
@@ -53,13 +73,63 @@ def build_app(controller: ControllerService, metrics: Metrics, max_body_bytes: i
         checks=[check],
         max_body_bytes=max_body_bytes,
     )
-    answering: Administration = ControllerAdministration(controller)
-    app.state.administration = answering
+    administration: Administration = ControllerAdministration(controller)
+    app.state.administration = administration
     app.include_router(administration_routes(guarded_route(controller)))
     app.include_router(metadata_routes(CLUSTER_TAG, read_metadata, NoController))
-    add_internal_routes(app, controller)
-    # Innermost: within the layer that gives cause ids and counts requests.
+    _add_internal_routes(app, controller)
+    # Innermost, so that forwarded requests get cause ids and are counted, too.
     app.user_middleware.append(
-        Middleware(StandbyGate, controller=controller, forwarder=app.forwarder)
+        Middleware(
+            StandbyGate,
+            service=controller,
+            forwarder=app.forwarder,
+            local=_LOCAL,
+            timeout_s=_FORWARD_TIMEOUT_S,
+        )
     )
     return app
+
+
+def _add_internal_routes(app: ServiceApp, controller: ControllerService) -> None:
+    """Add the routes that brokers call."""
+
+    async def heartbeat(beat: HeartbeatRequest) -> HeartbeatResponse:
+        return controller.heartbeat(beat)
+
+    bulk_route(
+        app,
+        HEARTBEAT_PATH,
+        heartbeat,
+        HeartbeatRequest,
+        HeartbeatResponse,
+        name="heartbeat",
+        summary="Report what a broker has applied",
+        description=(
+            "The controller compares the report with what the broker should have applied, and "
+            "sends again what differs (rule R8). A standby refuses the request: the broker finds "
+            "the active controller in ZooKeeper."
+        ),
+        errors=[NoController],
+        request_example=HeartbeatRequest(1, 4, 3, True, 1042, 240, 8301034833169298228),
+        response_example=HeartbeatResponse(1, 3),
+    )
+    bulk_route(
+        app,
+        CONTROLLED_SHUTDOWN_PATH,
+        controller.controlled_shutdown,
+        ControlledShutdownRequest,
+        ControlledShutdownResponse,
+        name="controlled_shutdown",
+        summary="Announce that a broker is about to stop",
+        description=(
+            "Leadership moves from the broker to other members of the ISR, and the broker leaves "
+            "each ISR that keeps min.insync.replicas members without it. Until its next "
+            "incarnation it gets no new role. `remaining` lists the partitions that it still "
+            "leads because no other replica can. The request is idempotent, and must be repeated "
+            "after a change of the active controller."
+        ),
+        errors=[NoController, StaleIncarnation, BrokerFenced, StoreOutcomeUnknown],
+        request_example=ControlledShutdownRequest(1, 4, "broker-1-stops"),
+        response_example=ControlledShutdownResponse(3, [("orders", 0)]),
+    )

@@ -1,4 +1,4 @@
-"""The audit, answered from this controller's own history."""
+"""The audit API, served from this controller's history database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from leadline_common.api import audit as models
 from leadline_common.api import past as past_models
 from leadline_common.audit_export import encode_lines, exported
 from leadline_common.znodes import StateChange
-from leadline_controller.api.answers import Answers
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
@@ -19,12 +18,15 @@ from leadline_controller.domain.history import (
     PastCluster,
     TaskRecord,
 )
+from leadline_controller.runtime.service import ControllerService
 
 _EXPORT_PAGE = 500
 
 
-class AuditAnswers(Answers):
-    """Answers `leadline_common.api.audit.AuditAdministration`."""
+class AuditEndpoints:
+    """Implements `leadline_common.api.audit.AuditAdministration`."""
+
+    _controller: ControllerService
 
     async def audit(
         self, wanted: models.AuditFilter, cursor: int | None, order: str, page_size: int
@@ -40,18 +42,18 @@ class AuditAnswers(Answers):
             next_cursor=str(page[-1].id) if len(found) > page_size else None,
         )
 
-    async def audit_entry(self, audit_id: int) -> models.AuditEntry:
+    async def audit_entry(self, audit_id: int) -> models.AuditEntryBody:
         """Return one entry with all its changes."""
         history = await self._controller.history()
         found = await history.find(AuditQuery(), cursor=audit_id - 1, newest_first=False, limit=1)
         if not found or found[0].id != audit_id:
-            raise NotFound(f"there is no audit entry {audit_id}")
+            raise NotFound(f"audit entry {audit_id} does not exist")
         return _entry(found[0], len(found[0].entry.changes))
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
     ) -> models.Export:
-        """Return the entries between two ids, at most so many of them, as lines."""
+        """Export up to `limit` entries between two ids, both exclusive, as lines of JSON."""
         history = await self._controller.history()
         oldest, head = await history.ids()
         last = head if before is None else min(head, before - 1)
@@ -89,17 +91,19 @@ class AuditAnswers(Answers):
         )
 
     async def past_tasks(self, limit: int) -> past_models.PastTasks:
-        """Return the latest tasks, those that are long over too."""
+        """Return the latest tasks, including finished ones."""
         history = await self._controller.history()
         found = await history.tasks(limit)
         return past_models.PastTasks(tasks=[_task(record) for record in found])
 
-    async def past_cluster(self, at: int | None, version: int | None) -> past_models.PastCluster:
-        """Return the cluster as it was."""
+    async def past_cluster(
+        self, at: int | None, version: int | None
+    ) -> past_models.PastClusterBody:
+        """Return the cluster at a past time or version."""
         history = await self._controller.history()
         past = await history.past(time_ms=at, zxid=version)
         if past.audit_id < 0:
-            raise NotFound("the history does not reach back that far")
+            raise NotFound("the history does not go back that far")
         return _past(past)
 
 
@@ -124,9 +128,9 @@ def _query(wanted: models.AuditFilter) -> AuditQuery:
     )
 
 
-def _entry(record: AuditRecord, changes_shown: int) -> models.AuditEntry:
+def _entry(record: AuditRecord, changes_shown: int) -> models.AuditEntryBody:
     entry = record.entry
-    return models.AuditEntry(
+    return models.AuditEntryBody(
         id=record.id,
         zxid=record.zxid,
         time=entry.time,
@@ -177,15 +181,15 @@ def _roles(roles: tuple[int, int, tuple[int, ...]]) -> models.Roles:
     return models.Roles(leader=leader, leader_epoch=leader_epoch, isr=list(isr))
 
 
-def _past(past: PastCluster) -> past_models.PastCluster:
-    return past_models.PastCluster(
+def _past(past: PastCluster) -> past_models.PastClusterBody:
+    return past_models.PastClusterBody(
         version=past.zxid,
         time=past.time,
         audit_id=past.audit_id,
         controller=past.controller,
         brokers=past.brokers,
         topics={
-            name: past_models.PastTopic(
+            name: past_models.PastTopicBody(
                 topic_id=topic.topic_id,
                 partitions=[
                     (number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))

@@ -1,67 +1,121 @@
-"""Taking brokers out of service: from bodies to the runtime, and from its answers to bodies."""
+"""Broker routes: stop risks, drains, and failed brokers with their history."""
 
 from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
+from leadline_common.api import failed_brokers as models
 from leadline_common.api.brokers import CanStop, DrainBody, RiskRow
-from leadline_common.api.models import PartitionName
-from leadline_common.api.tasks import Task
-from leadline_controller.api.answers import Answers
+from leadline_common.api.models import TopicPartitionBody
+from leadline_common.api.tasks import TaskBody
 from leadline_controller.api.reassignments import dry_run_view
-from leadline_controller.api.tasks import task_view
+from leadline_controller.api.tasks import find_task
+from leadline_controller.domain.controlled_shutdown import (
+    assess_stop_risks,
+    partitions_hosted_by,
+    partitions_led_by,
+)
 from leadline_controller.domain.draining import move_leaders_off
-from leadline_controller.domain.stopping import hosted_names, led_by, risks_of_stopping
+from leadline_controller.domain.healing import replicas_on
+from leadline_controller.domain.history import FailureRecord
+from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.drains import DrainBroker, submission_of_drain
+from leadline_controller.runtime.service import ControllerService
 
 SHOWN = 20
-"""Partitions that are named for each risk; the total counts them all."""
+"""The number of partitions listed for each risk; the total counts all of them."""
 
 
-class BrokerAnswers(Answers):
-    """Answers `leadline_common.api.brokers.BrokerAdministration`."""
+class BrokerEndpoints:
+    """Implements `BrokerAdministration` and `HealingAdministration` of `leadline_common.api`."""
+
+    _controller: ControllerService
 
     def can_stop(self, broker_id: int) -> CanStop:
-        """Tell whether a broker may stop without harm."""
+        """Tell whether a broker can stop without risk, and list the risks."""
         self._controller.broker(broker_id)
-        risks = risks_of_stopping(self._controller.image(), broker_id)
+        risks = assess_stop_risks(self._controller.image(), broker_id)
         return CanStop(
             broker=broker_id,
             can_stop=risks.can_stop,
             reasons=[
                 RiskRow(
                     reason=risk,
-                    total=len(names),
+                    total=len(partitions),
                     partitions=[
-                        PartitionName(topic=name.topic, partition=name.partition)
-                        for name in names[:SHOWN]
+                        TopicPartitionBody(topic=topic, partition=number)
+                        for topic, number in partitions[:SHOWN]
                     ],
                 )
-                for risk, names in risks.partitions.items()
+                for risk, partitions in risks.partitions.items()
             ],
         )
 
-    async def drain(self, broker_id: int, wanted: DrainBody) -> Task:
-        """Begin to empty a broker, or with `dry_run` only plan it."""
+    async def drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
+        """Start to drain a broker, or with `dry_run` only plan it."""
         if wanted.dry_run:
             return await self._plan_drain(broker_id, wanted)
         task_id = await self._controller.ask(
             DrainBroker(broker_id, wanted.leaders_only, wanted.throttle_bytes_per_s)
         )
-        active = self._controller.active_controller()
-        return task_view(active, active.tasks.store.find(task_id))
+        return find_task(self._controller, task_id)
 
-    async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> Task:
+    async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
         active = self._controller.active_controller()
         question = active.drains.question(broker_id)
         rows = () if wanted.leaders_only else await asyncio.to_thread(question.plan)
-        names = hosted_names(active.image, broker_id)
-        leaders = len(move_leaders_off(active.image, names, frozenset({broker_id})))
+        hosted = partitions_hosted_by(active.image, broker_id)
+        leaders = len(move_leaders_off(active.image, hosted, frozenset({broker_id})))
         details = {
             "broker": broker_id,
             "leaders_only": wanted.leaders_only,
             "leaders": leaders,
-            "leaders_that_stay": len(led_by(active.image, broker_id)) - leaders,
+            "leaders_that_stay": len(partitions_led_by(active.image, broker_id)) - leaders,
         }
         rate = wanted.throttle_bytes_per_s
         return dry_run_view(submission_of_drain(rows, details, rate, "operator"))
+
+    def failed_brokers(self) -> models.FailedBrokersBody:
+        """Return the failed brokers and those whose healing has not ended."""
+        active = self._controller.active_controller()
+        healing = active.healing
+        chunked = {task.node.details.get("broker", -1) for task in healing.chunks()}
+        return models.FailedBrokersBody(
+            suspended=healing.is_suspended,
+            interval_ms=active.configs.current().failed_broker_interval_ms,
+            brokers=[_failed(active, broker) for broker in sorted({*healing.failed, *chunked})],
+        )
+
+    async def broker_failures(self, broker: int | None, limit: int) -> models.BrokerFailures:
+        """Return the latest failures of a broker, or of all brokers with None."""
+        history = await self._controller.history()
+        found = await history.failures(broker, limit)
+        return models.BrokerFailures(failures=[_failure(record) for record in found])
+
+
+def _failed(active: ActiveController, broker: int) -> models.FailedBrokerBody:
+    failure = active.healing.failed.get(broker)
+    return models.FailedBrokerBody(
+        id=broker,
+        failed_at=failure.failure_timestamp if failure else None,
+        due_at=active.healing.due_at(broker) if failure else None,
+        incarnation=failure.incarnation if failure else None,
+        detected_in_controller_epoch=failure.controller_epoch if failure else None,
+        partitions=len(replicas_on(active.image, broker)),
+        chunks=[task.id for task in active.healing.chunks(broker)],
+    )
+
+
+def _failure(record: FailureRecord) -> models.BrokerFailure:
+    return models.BrokerFailure(
+        **msgspec.structs.asdict(record),
+        outcome=record.outcome,
+        down_ms=_between(record.failed_at, record.returned_at),
+        healing_ms=_between(record.queued_at, record.over_at),
+    )
+
+
+def _between(since: int | None, until: int | None) -> int | None:
+    return None if since is None or until is None else until - since

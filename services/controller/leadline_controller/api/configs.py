@@ -1,33 +1,35 @@
-"""Configuration, answered from the settings in force at the active controller."""
+"""Config routes, served from the configs in force at the active controller."""
 
 from __future__ import annotations
 
 from leadline_common.api import configs as models
 from leadline_common.settings import Level, Resolved, Synonym, describe, may_be_set
-from leadline_controller.api.answers import Answers
 from leadline_controller.runtime.engine.dynamic_configs import AlterConfigs, ConfigResource
+from leadline_controller.runtime.service import ControllerService
 
 
-class ConfigAnswers(Answers):
-    """Answers `leadline_common.api.configs.ConfigAdministration`."""
+class ConfigEndpoints:
+    """Implements `leadline_common.api.configs.ConfigAdministration`."""
 
-    def read_configs(self, level: Level, name: str) -> tuple[models.Configs, str]:
-        """Return all settings of a level, and their ETag."""
+    _controller: ControllerService
+
+    def read_configs(self, level: Level, name: str) -> tuple[models.ConfigsBody, str]:
+        """Return all configs of a resource, and their ETag."""
         resource = ConfigResource(level, name)
         configs = self._controller.active_controller().configs
         configs.find(resource)
         problems = dict(configs.accepted(resource).problems)
         shown = [_config(level, found) for found in describe(level, configs.layers(resource))]
         version = configs.version(resource)
-        body = models.Configs(
+        body = models.ConfigsBody(
             level=level, name=name, version=version, configs=shown, problems=problems
         )
         return body, configs.etag(resource, version)
 
     async def alter_configs(
         self, level: Level, name: str, changes: models.ConfigChanges
-    ) -> tuple[models.AlteredConfigs, str]:
-        """Set and remove settings of a level, all or none; return what changed, and the ETag."""
+    ) -> tuple[models.AlteredConfigsBody, str]:
+        """Set and remove configs of a resource atomically; return the changes and the new ETag."""
         resource = ConfigResource(level, name)
         altered = await self._controller.ask(
             AlterConfigs(resource, changes.set, tuple(changes.remove), dry_run=changes.dry_run)
@@ -38,7 +40,7 @@ class ConfigAnswers(Answers):
             for name in sorted(before.keys() | after.keys())
             if before.get(name) != after.get(name)
         ]
-        body = models.AlteredConfigs(
+        body = models.AlteredConfigsBody(
             level=level,
             name=resource.name,
             version=altered.version,
@@ -48,10 +50,10 @@ class ConfigAnswers(Answers):
         return body, altered.etag
 
 
-def _config(level: Level, found: Resolved) -> models.Config:
+def _config(level: Level, found: Resolved) -> models.ConfigBody:
     setting = found.setting
     hidden = setting.sensitive
-    return models.Config(
+    return models.ConfigBody(
         name=setting.name,
         value=None if hidden else found.value,
         source=found.source.value,
@@ -65,11 +67,13 @@ def _config(level: Level, found: Resolved) -> models.Config:
         maximum=setting.maximum,
         meaning=setting.meaning,
         aliases=list(setting.aliases),
-        synonyms=[_synonym(one, hidden=hidden) for one in found.synonyms],
+        synonyms=[_synonym(synonym, hidden=hidden) for synonym in found.synonyms],
     )
 
 
-def _synonym(one: Synonym, *, hidden: bool) -> models.Synonym:
-    return models.Synonym(
-        name=one.name, value=None if hidden else one.value, source=one.source.value
+def _synonym(synonym: Synonym, *, hidden: bool) -> models.SynonymBody:
+    return models.SynonymBody(
+        name=synonym.name,
+        value=None if hidden else synonym.value,
+        source=synonym.source.value,
     )

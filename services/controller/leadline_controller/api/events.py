@@ -1,19 +1,18 @@
-"""The change feed, from the image of the active controller."""
+"""The change feed, served from the image of the active controller."""
 
 from __future__ import annotations
 
 from leadline_client.errors import NoController
-from leadline_common.api.events import Event
+from leadline_common.api.events import EventBody
 from leadline_common.api.metadata import MetadataBroker
-from leadline_controller.api.answers import Answers
 from leadline_controller.domain.cluster import PartitionImage
 from leadline_controller.domain.feed import (
-    BrokersNow,
-    Feed,
-    News,
-    TopicChanged,
+    BrokersSnapshot,
+    ChangeFeed,
+    FeedEvent,
     TopicDeleted,
-    TopicNow,
+    TopicDelta,
+    TopicSnapshot,
 )
 from leadline_controller.runtime.channel.metadata_snapshot import partition_row
 from leadline_controller.runtime.service import ControllerService
@@ -22,64 +21,68 @@ _Rows = list[tuple[int, int, int, list[int], list[int]]]
 
 
 class FeedReader:
-    """One reader's place in the feed of one term: it ends with the term."""
+    """The position of one reader in the feed; the feed ends with the leadership term."""
 
     def __init__(self, controller: ControllerService, after: int | None) -> None:
         self._controller = controller
         self._active = controller.active_controller()
-        self._feed = Feed(self._active.image, after)
+        self._feed = ChangeFeed(self._active.image, after)
 
     @property
     def version(self) -> int:
-        """The version up to which the reader was told."""
+        """The metadata version up to which events have been sent."""
         return self._feed.version
 
-    async def read(self, wait_ms: int) -> list[Event] | None:
-        """Return what is new, once there is something, after `wait_ms` at most; None at the end."""
+    async def read(self, wait_ms: int) -> list[EventBody] | None:
+        """Wait up to `wait_ms` for changes and return them; None when the feed has ended."""
         try:
             await self._controller.metadata(self._feed.version, wait_ms)
-            active = self._controller.active_controller()
-            if self._controller.is_stopping or active is not self._active:
+            if (
+                self._controller.is_stopping
+                or self._controller.active_controller() is not self._active
+            ):
                 return None
         except NoController:
             return None
-        return [_event(news) for news in self._feed.news()]
+        return [_event(event) for event in self._feed.poll()]
 
 
-class EventAnswers(Answers):
-    """Answers `leadline_common.api.events.EventAdministration`."""
+class EventEndpoints:
+    """Implements `leadline_common.api.events.EventAdministration`."""
+
+    _controller: ControllerService
 
     def follow(self, after: int | None) -> FeedReader:
-        """Begin to follow from a version on, or from now on."""
+        """Return a reader that starts after a metadata version, or at the current one with None."""
         return FeedReader(self._controller, after)
 
 
-def _event(news: News) -> Event:
-    match news:
-        case BrokersNow():
+def _event(event: FeedEvent) -> EventBody:
+    match event:
+        case BrokersSnapshot():
             brokers = [
                 MetadataBroker(id=b.id, url=b.url, rack=b.rack, incarnation=b.incarnation)
-                for b in news.brokers
+                for b in event.brokers
             ]
-            return Event(type="brokers", brokers=brokers)
+            return EventBody(type="brokers", brokers=brokers)
         case TopicDeleted():
-            return Event(type="topic_deleted", topic=news.topic)
-        case TopicNow():
-            return Event(
+            return EventBody(type="topic_deleted", topic=event.topic)
+        case TopicSnapshot():
+            return EventBody(
                 type="topic",
-                topic=news.topic,
-                topic_id=news.topic_id,
-                configs=news.configs,
-                partitions=_rows(news.partitions),
+                topic=event.topic,
+                topic_id=event.topic_id,
+                configs=event.configs,
+                partitions=_rows(event.partitions),
             )
-        case TopicChanged():
-            return Event(
+        case TopicDelta():
+            return EventBody(
                 type="topic_changed",
-                topic=news.topic,
-                topic_id=news.topic_id,
-                configs=news.configs,
-                partitions=_rows(news.partitions),
-                removed=list(news.removed),
+                topic=event.topic,
+                topic_id=event.topic_id,
+                configs=event.configs,
+                partitions=_rows(event.partitions),
+                removed=list(event.removed),
             )
 
 

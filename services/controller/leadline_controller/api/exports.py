@@ -1,4 +1,4 @@
-"""The cluster as tables: the past from this controller's history, the present from its image."""
+"""Export routes: the current state as tables, and the extent of the audit."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import Any
 
 from leadline_client.wire import NO_LEADER
 from leadline_common.api.exports import AuditHead, TableExport
-from leadline_common.export_tables import PartitionRow, Row, StateTable, encode_rows
+from leadline_common.export_tables import ExportedPartition, Row, StateTable, encode_rows
 from leadline_controller.api import views
-from leadline_controller.api.answers import Answers
-from leadline_controller.api.reassignments import ReassignmentAnswers
+from leadline_controller.api.reassignments import reassignments_view
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.history import AuditQuery
 from leadline_controller.runtime.channel.requests import is_visible
+from leadline_controller.runtime.service import ControllerService
 
 
-class ExportAnswers(Answers):
-    """Answers `leadline_common.api.exports.ExportAdministration`, with `AuditAnswers`."""
+class ExportEndpoints:
+    """Implements `leadline_common.api.exports.ExportAdministration`, with `AuditEndpoints`."""
+
+    _controller: ControllerService
 
     async def audit_head(self) -> AuditHead:
-        """Tell how far the audit reaches."""
+        """Return the oldest and the newest id of the audit."""
         history = await self._controller.history()
         newest = await history.find(AuditQuery(), cursor=None, newest_first=True, limit=1)
         if not newest:
@@ -29,7 +31,7 @@ class ExportAnswers(Answers):
         return AuditHead(oldest=oldest, head=newest[0].id, head_time=newest[0].entry.time)
 
     def export_table(self, table: StateTable) -> TableExport:
-        """Return a table of the present; nothing of it changes while it is sent."""
+        """Return a consistent table of the current state."""
         image = self._controller.image()
         rows: Iterable[Row]
         if table == "partitions":
@@ -41,13 +43,12 @@ class ExportAnswers(Answers):
         return TableExport(encode_rows(rows), image.version)
 
     def _reassignment_rows(self, version: int) -> Iterator[dict[str, Any]]:
-        shown = ReassignmentAnswers(self._controller).reassignments(None)
-        for row in shown.reassignments:
+        for row in reassignments_view(self._controller.active_controller(), None).reassignments:
             yield {"metadata_version": version, **row.model_dump()}
 
 
 def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
-    """Yield the live brokers, by id."""
+    """Yield the live brokers in order of their ids."""
     brokers = [image.brokers[number] for number in sorted(image.brokers)]
     for broker in views.broker_views(image, brokers):
         yield {
@@ -58,31 +59,36 @@ def broker_rows(image: ClusterImage) -> Iterator[dict[str, Any]]:
         }
 
 
-def partition_rows(image: ClusterImage) -> Iterator[PartitionRow]:
-    """Return the partitions as they are now, each made into its row when it is asked for.
+def partition_rows(image: ClusterImage) -> Iterator[ExportedPartition]:
+    """Return the rows of all current partitions, each created when it is consumed.
 
-    What is kept until then are partitions as the image holds them, which never change: to
-    make a hundred thousand rows at once would keep the engine waiting.
+    Until then this keeps the immutable partitions of the image. Creating a hundred thousand
+    rows at once would block the event loop.
     """
     version = image.version
-    kept = [
-        (topic.name, topic.topic_id, image.min_insync_replicas(topic), dict(topic.standing))
+    snapshot = [
+        (
+            topic.name,
+            topic.topic_id,
+            image.min_insync_replicas(topic),
+            dict(topic.active_partitions),
+        )
         for _, topic in sorted(image.topics.items())
         if is_visible(topic)
     ]
     return (
         _partition_row((version, name, topic_id, number), partition, floor)
-        for name, topic_id, floor, partitions in kept
+        for name, topic_id, floor, partitions in snapshot
         for number, partition in partitions.items()
     )
 
 
 def _partition_row(
-    place: tuple[int, str, str, int], partition: PartitionImage, floor: int
-) -> PartitionRow:
+    key: tuple[int, str, str, int], partition: PartitionImage, floor: int
+) -> ExportedPartition:
     state = partition.state
-    return PartitionRow(
-        *place,
+    return ExportedPartition(
+        *key,
         leader=state.leader if state else NO_LEADER,
         leader_epoch=state.leader_epoch if state else -1,
         isr=state.isr if state else (),

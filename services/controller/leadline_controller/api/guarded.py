@@ -1,19 +1,20 @@
-"""The layer around all routes of the administration: ETags, `If-Match` and `Idempotency-Key`.
+"""ETags, `If-Match` and `Idempotency-Key` for all administration routes.
 
-A route's own code knows nothing of it. `leadline_common.api.guards` documents it.
+The routes do not handle these headers themselves. `leadline_common.api.guards` documents
+them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import re
 import zlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
+import structlog
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
@@ -26,25 +27,28 @@ from leadline_common.api.guards import (
     changes_something,
     resource_of,
 )
-from leadline_controller.domain.idempotency import MAX_ANSWER_BYTES, KeptAnswer
+from leadline_controller.domain.idempotency import (
+    MAX_RESPONSE_BYTES,
+    StoredResponse,
+)
 from leadline_controller.runtime.engine.guard import Condition, Guard, ResourceName, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
 from leadline_controller.runtime.service import ControllerService
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 Serve = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 _ETAG = re.compile(r'"[!#-~]*"')
-_KEPT_HEADERS = ("content-type", "etag", "location")
+_STORED_HEADERS = ("content-type", "etag", "location")
 
 
 def guarded_route(controller: ControllerService) -> type[APIRoute]:
-    """Return the kind of route that a controller serves its administration with."""
+    """Return the route class for a controller's administration routes."""
 
     class GuardedRoute(APIRoute):
-        """Shows what its route shows, and heeds the headers that guard a change."""
+        """A route that adds ETags to reads and applies the guard headers to changes."""
 
         def get_route_handler(self) -> Serve:
             serve = super().get_route_handler()
@@ -60,11 +64,11 @@ def guarded_route(controller: ControllerService) -> type[APIRoute]:
 
 
 def _tagging(controller: ControllerService, path: str, serve: Serve) -> Serve:
-    """Add the ETag of the resource to its reading."""
+    """Add the ETag of the resource to the response of a read."""
 
     async def tagging(request: Request) -> Response:
         named = _named(path, request)
-        # Before the reading: a change in between makes the ETag too old, never too new.
+        # Take the ETag before reading, so that a concurrent change makes it too old, never too new.
         etag = None if named is None else controller.active_controller().etags.of(named)
         response = await serve(request)
         if etag is not None:
@@ -89,57 +93,61 @@ def _guarding(controller: ControllerService, path: str, serve: Serve) -> Serve:
 async def _once(
     controller: ControllerService, key: str, guard: Guard, request: Request, serve: Serve
 ) -> Response:
-    """Serve a request, unless it was served before: then give the first answer again."""
+    """Serve a request once; a retry with the same key gets the stored response."""
     if not _KEY.fullmatch(key):
         raise _invalid(IDEMPOTENCY_KEY, "must be 1 to 255 printable ASCII characters")
     what = f"{request.method} {request.url.path}"
-    taken = await controller.ask(TakeKey(key, await _digest(request), what))
-    if isinstance(taken, KeptAnswer):
+    taken = await controller.ask(TakeKey(key=key, request=await _digest(request), what=what))
+    if isinstance(taken, StoredResponse):
         return _replayed(taken)
     guard.mark = taken
-    kept = False
+    stored = False
     try:
         with guard_scope(guard):
             response = await serve(request)
-        kept = await _keep(controller, key, response)
+        stored = await _store(controller, key, response)
     finally:
-        if not kept:
+        if not stored:
             controller.post(DropKey(key, guard.marked))
     return response
 
 
-async def _keep(controller: ControllerService, key: str, response: Response) -> bool:
-    """Keep a success; where that fails, the change has its mark, and repetitions are told so."""
+async def _store(controller: ControllerService, key: str, response: Response) -> bool:
+    """Store a response for retries; on failure, the key's record still marks the change."""
     body = zlib.compress(bytes(response.body), level=1)
-    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-    answer = KeptAnswer(response.status_code, headers, body)
+    headers = {name: response.headers[name] for name in _STORED_HEADERS if name in response.headers}
+    answer = StoredResponse(response.status_code, headers, body)
     try:
-        await controller.ask(KeepAnswer(key, answer if len(body) <= MAX_ANSWER_BYTES else None))
+        await controller.ask(
+            KeepAnswer(key=key, answer=answer if len(body) <= MAX_RESPONSE_BYTES else None)
+        )
     except LeadlineError as problem:
-        _log.warning("the answer to a request with a key could not be kept: %s", problem)
+        logger.warning("response for idempotency key not stored", key=key, reason=problem.message)
         return False
     return True
 
 
-def _replayed(answer: KeptAnswer) -> Response:
-    headers = {**answer.headers, REPLAYED: "true"}
-    return Response(zlib.decompress(answer.body), answer.status, headers)
+def _replayed(stored: StoredResponse) -> Response:
+    headers = {**stored.headers, REPLAYED: "true"}
+    return Response(zlib.decompress(stored.body), stored.status, headers)
 
 
 async def _digest(request: Request) -> str:
-    """Return what tells a request from others: the order of members in its body does not."""
+    """Return a digest of a request that does not depend on the order of members in its body."""
     body = await request.body()
-    with contextlib.suppress(msgspec.MsgspecError, RecursionError):  # as it is, if not JSON
+    with contextlib.suppress(
+        msgspec.MsgspecError, RecursionError
+    ):  # not JSON: use the body as it is
         body = msgspec.json.encode(msgspec.json.decode(body), order="sorted")
     head = f"{request.method} {request.url.path}?{request.url.query}\n"
     return hashlib.sha256(head.encode() + body).hexdigest()
 
 
 def _condition(path: str, request: Request) -> Condition | None:
-    """Return what `If-Match` demands.
+    """Return the condition of the `If-Match` header, or None without one.
 
     Raises:
-        InvalidRequest: it is no list of ETags, or nothing of the route has an ETag.
+        InvalidRequest: it is not a list of ETags, or the resource of the route has no ETag.
 
     """
     stated = request.headers.get(IF_MATCH)
@@ -147,18 +155,18 @@ def _condition(path: str, request: Request) -> Condition | None:
         return None
     named = _named(path, request)
     if named is None:
-        raise _invalid(IF_MATCH, "nothing that this changes has an ETag")
+        raise _invalid(IF_MATCH, "the resource that this request changes has no ETag")
     if stated.strip() == "*":
         return Condition(named, None)
     etags = [etag.strip() for etag in stated.split(",")]
     if not all(map(_ETAG.fullmatch, etags)):
         raise _invalid(IF_MATCH, 'must be `*`, or ETags in quotes: "a", "b"')
-    # The compressed form of the metadata is as good a proof of having seen this version.
+    # The ETag of the compressed metadata identifies the same version.
     return Condition(named, frozenset(etag.replace('-gzip"', '"') for etag in etags))
 
 
 def _named(path: str, request: Request) -> ResourceName | None:
-    """Return the resource that a request is about, and that its route guards."""
+    """Return the guarded resource that a request addresses, or None."""
     resource = resource_of(path, request.method)
     if resource is None:
         return None

@@ -1,29 +1,31 @@
-"""Plans: from bodies to the runtime, and from plans to bodies."""
+"""Plan routes: make, read and apply plans."""
 
 from __future__ import annotations
 
 import msgspec
 
 from leadline_common.api.plans import (
-    Plan,
     PlanApplication,
     PlanBody,
-    PlanFigures,
     PlannedBroker,
     PlannedPartition,
+    PlanResponse,
+    PlanStats,
 )
-from leadline_common.api.tasks import Task
-from leadline_controller.api.answers import Answers
-from leadline_controller.api.tasks import task_view
+from leadline_common.api.tasks import TaskBody
+from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.planning.requests import PlanRequest
 from leadline_controller.runtime.reassignment.plans import ApplyPlan, KnownPlan, MakePlan
+from leadline_controller.runtime.service import ControllerService
 
 
-class PlanAnswers(Answers):
-    """Answers `leadline_common.api.plans.PlanAdministration`."""
+class PlanEndpoints:
+    """Implements `leadline_common.api.plans.PlanAdministration`."""
 
-    async def make_plan(self, wanted: PlanBody) -> Plan:
-        """Plan, and keep the plan for a while."""
+    _controller: ControllerService
+
+    async def make_plan(self, wanted: PlanBody) -> PlanResponse:
+        """Make a plan and store it for a limited time."""
         request = PlanRequest(
             wanted.kind,
             brokers=tuple(wanted.brokers or ()),
@@ -32,32 +34,31 @@ class PlanAnswers(Answers):
         )
         return _plan(await self._controller.ask(MakePlan(request)), is_stale=False)
 
-    def plan(self, plan_id: str) -> Plan:
+    def plan(self, plan_id: str) -> PlanResponse:
         """Return a plan."""
         plans = self._controller.active_controller().plans
         known = plans.find(plan_id)
         return _plan(known, is_stale=plans.is_stale(known))
 
-    async def apply_plan(self, plan_id: str, how: PlanApplication) -> Task:
-        """Carry a plan out, if nothing that it is based on has changed."""
+    async def apply_plan(self, plan_id: str, how: PlanApplication) -> TaskBody:
+        """Apply a plan if its basis has not changed."""
         task_id = await self._controller.ask(
             ApplyPlan(plan_id, how.algorithm, how.throttle_bytes_per_s)
         )
-        active = self._controller.active_controller()
-        return task_view(active, active.tasks.store.find(task_id))
+        return find_task(self._controller, task_id)
 
 
-def _plan(known: KnownPlan, *, is_stale: bool) -> Plan:
+def _plan(known: KnownPlan, *, is_stale: bool) -> PlanResponse:
     plan = known.plan
     topics = known.basis.topics
-    return Plan(
+    return PlanResponse(
         id=known.id,
         kind=plan.kind,
         version=known.version,
         created_at_ms=known.created_at,
         stale=is_stale,
         tasks=list(known.tasks),
-        figures=PlanFigures(
+        figures=PlanStats(
             partitions=len(plan.targets),
             moves=plan.moves,
             least_moves=plan.minimum,

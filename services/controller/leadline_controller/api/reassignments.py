@@ -1,4 +1,4 @@
-"""Reassignments: from bodies to the runtime, and from what it knows to bodies."""
+"""Reassignment routes: submit, list and cancel reassignments."""
 
 from __future__ import annotations
 
@@ -6,56 +6,36 @@ from leadline_client.wire import TopicPartition
 from leadline_common.api.reassignments import (
     BatchRow,
     CancelledReassignment,
-    Limits,
+    LimitsBody,
     Reassignment,
     ReassignmentBody,
     Reassignments,
 )
-from leadline_common.api.tasks import Task, TaskPartitions
+from leadline_common.api.tasks import TaskBody, TaskPartitions
 from leadline_common.tasks import TargetRow, TaskState
-from leadline_controller.api.answers import Answers
-from leadline_controller.api.tasks import task_view
-from leadline_controller.domain.reassignment.machine import PartitionFacts, Wait
-from leadline_controller.domain.reassignment.queue import Entry, result_of_step
+from leadline_controller.api.tasks import find_task
+from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait
+from leadline_controller.domain.reassignment.queue import QueuedReassignment, replicas_after_step
 from leadline_controller.domain.reassignment.requests import Submission
+from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
+from leadline_controller.runtime.service import ControllerService
 
 _QUEUED = "queued"
 _LEADER_LIMIT = "leader_limit"
 
 
-class ReassignmentAnswers(Answers):
-    """Answers `leadline_common.api.reassignments.ReassignmentAdministration`."""
+class ReassignmentEndpoints:
+    """Implements `leadline_common.api.reassignments.ReassignmentAdministration`."""
+
+    _controller: ControllerService
 
     def reassignments(self, topic: str | None) -> Reassignments:
-        """Return the reassignments, all or of one topic."""
-        active = self._controller.active_controller()
-        agenda, limits = active.reassignments, active.agent.limits
-        agenda.refresh(active.image, limits)
-        entries = sorted(
-            (entry for entry in agenda if topic in (None, entry.name.topic)),
-            key=lambda entry: entry.name,
-        )
-        held_up, left = agenda.held_up(limits), active.progress.by_partition()
-        return Reassignments(
-            reassignments=[
-                _row(entry, left.get(entry.name, 0), is_held_up=entry.name in held_up)
-                for entry in entries
-            ],
-            current_batch=[
-                _batch_row(entry.name, entry.facts)
-                for entry in entries
-                if entry.facts is not None and entry.is_running
-            ],
-            limits=Limits(
-                replica_movements=limits.replica_movements,
-                partition_movements=limits.partition_movements,
-                leader_movements=limits.leader_movements,
-            ),
-        )
+        """Return the reassignments of one topic, or of all topics with None."""
+        return reassignments_view(self._controller.active_controller(), topic)
 
-    async def reassign(self, wanted: ReassignmentBody) -> Task:
-        """Accept a reassignment, or with `dry_run` only check it."""
+    async def reassign(self, wanted: ReassignmentBody) -> TaskBody:
+        """Submit a reassignment, or with `dry_run` only validate it."""
         submission = Submission(
             partitions=tuple(
                 TargetRow(row.topic, row.partition, tuple(row.replicas))
@@ -69,37 +49,67 @@ class ReassignmentAnswers(Answers):
         task_id = await self._controller.ask(SubmitReassignment(submission, dry_run=wanted.dry_run))
         if wanted.dry_run:
             return dry_run_view(submission)
-        active = self._controller.active_controller()
-        return task_view(active, active.tasks.store.find(task_id))
+        return find_task(self._controller, task_id)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
-        """Send one partition back."""
-        cancellation = CancelReassignment(TopicPartition(topic, partition))
-        start = await self._controller.ask(cancellation)
+        """Cancel the reassignment of one partition and return it to its start replicas."""
+        name = TopicPartition(topic, partition)
+        start = await self._controller.ask(CancelReassignment(topic_partition=name))
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
 
 
-def _row(entry: Entry, bytes_left: int, *, is_held_up: bool) -> Reassignment:
-    facts, intent = entry.facts, entry.intent
+def reassignments_view(active: ActiveController, topic: str | None) -> Reassignments:
+    """Describe the reassignments of one topic, or of all topics with None."""
+    queue, limits = active.reassignments, active.agent.limits
+    queue.refresh(active.image, limits)
+    entries = sorted(
+        (entry for entry in queue if topic in (None, entry.topic_partition.topic)),
+        key=lambda entry: entry.topic_partition,
+    )
+    blocked, bytes_left = queue.blocked_by_leader_limit(limits), active.progress.by_partition()
+    return Reassignments(
+        reassignments=[
+            _row(
+                entry,
+                bytes_left.get(entry.topic_partition, 0),
+                is_blocked=entry.topic_partition in blocked,
+            )
+            for entry in entries
+        ],
+        current_batch=[
+            _batch_row(entry.topic_partition, entry.state)
+            for entry in entries
+            if entry.state is not None and entry.is_running
+        ],
+        limits=LimitsBody(
+            replica_movements=limits.replica_movements,
+            partition_movements=limits.partition_movements,
+            leader_movements=limits.leader_movements,
+        ),
+    )
+
+
+def _row(entry: QueuedReassignment, bytes_left: int, *, is_blocked: bool) -> Reassignment:
+    state, intent = entry.state, entry.intent
     action = entry.action
     reason: str | None = None
     if isinstance(action, Wait):
         reason = action.reason.value
-    elif is_held_up:
+    elif is_blocked:
         reason = _LEADER_LIMIT
     elif not entry.is_running:
         reason = _QUEUED
     return Reassignment(
-        topic=entry.name.topic,
-        partition=entry.name.partition,
+        topic=entry.topic_partition.topic,
+        partition=entry.topic_partition.partition,
         task=intent.task or None,
         algorithm=intent.algorithm,
         start=list(intent.start),
-        current=[b for b in facts.replicas if b not in facts.adding] if facts else [],
+        current=[b for b in state.replicas if b not in state.adding] if state else [],
         target=list(intent.target),
-        adding=list(facts.adding) if facts else [],
-        removing=list(facts.removing) if facts else [],
-        leader=facts.leader if facts else -1,
+        adding=list(state.adding) if state else [],
+        removing=list(state.removing) if state else [],
+        leader=state.leader if state else -1,
         state=entry.phase,
         reason=reason,
         waiting_for=list(action.waiting_for) if isinstance(action, Wait) else [],
@@ -108,19 +118,19 @@ def _row(entry: Entry, bytes_left: int, *, is_held_up: bool) -> Reassignment:
     )
 
 
-def _batch_row(name: TopicPartition, facts: PartitionFacts) -> BatchRow:
+def _batch_row(name: TopicPartition, state: ReassignmentState) -> BatchRow:
     return BatchRow(
         topic=name.topic,
         partition=name.partition,
-        current=[b for b in facts.replicas if b not in facts.adding],
-        target=list(result_of_step(facts)),
+        current=[b for b in state.replicas if b not in state.adding],
+        target=list(replicas_after_step(state)),
     )
 
 
-def dry_run_view(wanted: Submission) -> Task:
-    """Show what would be accepted."""
+def dry_run_view(wanted: Submission) -> TaskBody:
+    """Return the task that a submission would create."""
     total = len(wanted.partitions)
-    return Task(
+    return TaskBody(
         id=None,
         kind=wanted.kind,
         state=TaskState.ACCEPTED,

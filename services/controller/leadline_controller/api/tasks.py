@@ -1,46 +1,58 @@
-"""Tasks: from bodies to the runtime, and from what it knows to bodies."""
+"""Task routes: list, throttle and cancel tasks."""
 
 from __future__ import annotations
 
-from leadline_common.api.tasks import Task, TaskChange, TaskPartitions, Tasks
-from leadline_controller.api.answers import Answers
+from leadline_common.api.tasks import TaskBody, TaskChange, TaskPartitions, TasksBody
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
+from leadline_controller.runtime.service import ControllerService
 
 
-class TaskAnswers(Answers):
-    """Answers `leadline_common.api.tasks.TaskAdministration`."""
+class TaskEndpoints:
+    """Implements `leadline_common.api.tasks.TaskAdministration`."""
 
-    def tasks(self) -> Tasks:
+    _controller: ControllerService
+
+    def tasks(self) -> TasksBody:
         """Return all tasks."""
         active = self._controller.active_controller()
-        return Tasks(tasks=[task_view(active, task) for task in active.tasks.store])
+        return TasksBody(tasks=[task_view(active, task) for task in active.tasks.store])
 
-    def task(self, task_id: str) -> Task:
+    def task(self, task_id: str) -> TaskBody:
         """Return one task."""
-        active = self._controller.active_controller()
-        return task_view(active, active.tasks.store.find(task_id))
+        return find_task(self._controller, task_id)
 
-    async def change_task(self, task_id: str, change: TaskChange) -> Task:
+    async def change_task(self, task_id: str, change: TaskChange) -> TaskBody:
         """Change a task's throttle."""
         rate = change.throttle_bytes_per_s
         await self._controller.ask(ThrottleTask(task_id, rate))
         return self.task(task_id)
 
-    async def cancel_task(self, task_id: str) -> Task:
-        """Send back what a task has moved, and begin nothing more of it."""
-        await self._controller.ask(CancelTask(task_id))
+    async def cancel_task(self, task_id: str) -> TaskBody:
+        """Cancel a task: return its unfinished partitions to their start replicas."""
+        await self._controller.ask(CancelTask(task=task_id))
         return self.task(task_id)
 
 
-def task_view(active: ActiveController, task: ReassignmentTask) -> Task:
-    """Show a task, and how far it is."""
+def find_task(controller: ControllerService, task_id: str) -> TaskBody:
+    """Return a task.
+
+    Raises:
+        NotFound: the task does not exist.
+
+    """
+    active = controller.active_controller()
+    return task_view(active, active.tasks.store.find(task_id))
+
+
+def task_view(active: ActiveController, task: ReassignmentTask) -> TaskBody:
+    """Return the API model of a task with its progress."""
     node, counts = task.node, active.tasks.count(task)
     now_ms = active.context.clock.monotonic_ms()
-    left = active.progress.bytes_left(task.id)
+    remaining = active.progress.bytes_left(task.id)
     is_over = node.state.is_over
-    return Task(
+    return TaskBody(
         id=task.id,
         kind=node.kind,
         state=node.state,
@@ -53,8 +65,8 @@ def task_view(active: ActiveController, task: ReassignmentTask) -> Task:
             moving=counts.moving,
             waiting=counts.waiting,
         ),
-        bytes_left=left.left,
-        bytes_total=left.total,
+        bytes_left=remaining.left,
+        bytes_total=remaining.total,
         rate_bytes_per_s=active.progress.rate(task.id, now_ms),
         eta_ms=None if is_over else active.progress.eta_ms(task.id, counts.waiting, now_ms),
         is_auto_generated=node.is_auto_generated,

@@ -1,4 +1,4 @@
-"""From the image to the bodies of the API."""
+"""API models of the image: cluster, brokers, topics, partitions and elections."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from leadline_controller.domain.stats import (
     count_unhealthy,
     is_offline,
     is_under_replicated,
-    leaders_of,
+    leader_and_replica_counts,
 )
 
 
 def controller_view(row: ControllerRow | None) -> models.ControllerBody | None:
-    """Show who rules."""
+    """Return the model of the active controller."""
     if row is None:
         return None
     return models.ControllerBody(id=row.id, url=row.url, epoch=row.epoch)
@@ -25,11 +25,11 @@ def controller_view(row: ControllerRow | None) -> models.ControllerBody | None:
 
 def cluster_view(
     image: ClusterImage, cluster_id: str, controller: ControllerRow | None
-) -> models.Cluster:
-    """Show the cluster in numbers."""
+) -> models.ClusterBody:
+    """Return the statistics of the cluster."""
     offline, under = count_unhealthy(image)
     shown = [topic for topic in image.topics.values() if not topic.deleting]
-    return models.Cluster(
+    return models.ClusterBody(
         cluster_id=cluster_id,
         version=image.version,
         controller=controller_view(controller),
@@ -41,11 +41,11 @@ def cluster_view(
     )
 
 
-def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.Broker]:
-    """Show live brokers."""
-    counts = leaders_of(image, (broker.id for broker in brokers))
+def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list[models.BrokerBody]:
+    """Return the models of live brokers."""
+    counts = leader_and_replica_counts(image, (broker.id for broker in brokers))
     return [
-        models.Broker(
+        models.BrokerBody(
             id=broker.id,
             url=broker.url,
             host=broker.host,
@@ -60,8 +60,8 @@ def broker_views(image: ClusterImage, brokers: list[BrokerRegistration]) -> list
 
 
 def topic_summary(topic: TopicImage) -> models.TopicSummary:
-    """Show a topic in numbers."""
-    partitions = topic.standing.values()
+    """Return the statistics of a topic."""
+    partitions = topic.active_partitions.values()
     return models.TopicSummary(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -72,9 +72,9 @@ def topic_summary(topic: TopicImage) -> models.TopicSummary:
     )
 
 
-def topic_view(topic: TopicImage) -> models.Topic:
-    """Show a topic whole."""
-    return models.Topic(
+def topic_view(topic: TopicImage) -> models.TopicBody:
+    """Return the model of a topic with its partitions."""
+    return models.TopicBody(
         name=topic.name,
         topic_id=topic.topic_id,
         configs=topic.configs,
@@ -82,14 +82,14 @@ def topic_view(topic: TopicImage) -> models.Topic:
     )
 
 
-def partition_views(topic: TopicImage) -> list[models.Partition]:
-    """Show a topic's partitions."""
-    return [_partition(number, partition) for number, partition in topic.standing.items()]
+def partition_views(topic: TopicImage) -> list[models.PartitionBody]:
+    """Return the models of a topic's partitions."""
+    return [_partition(number, partition) for number, partition in topic.active_partitions.items()]
 
 
-def _partition(number: int, partition: PartitionImage) -> models.Partition:
+def _partition(number: int, partition: PartitionImage) -> models.PartitionBody:
     state = partition.state
-    return models.Partition(
+    return models.PartitionBody(
         partition=number,
         leader=state.leader if state else NO_LEADER,
         leader_epoch=state.leader_epoch if state else -1,
@@ -100,7 +100,7 @@ def _partition(number: int, partition: PartitionImage) -> models.Partition:
 
 
 def elected_view(decision: StateDecision) -> models.ElectedPartition:
-    """Show what an election changed."""
+    """Return the model of a partition whose leader was elected."""
     before, after = decision.before, decision.after
     return models.ElectedPartition(
         topic=decision.topic,

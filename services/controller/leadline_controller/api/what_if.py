@@ -1,4 +1,4 @@
-"""What-if questions, answered with the controller's own functions."""
+"""What-if routes, which call the controller's decision functions on given input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_controller.domain.election import elect
 from leadline_controller.domain.placement import assign_replicas
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
-from leadline_controller.domain.reassignment.machine import PartitionFacts
+from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.domain.reassignment.simulation import (
     SimulatedStep,
     simulate,
@@ -21,11 +21,11 @@ from leadline_controller.domain.reassignment.simulation import (
 _Value = TypeVar("_Value")
 
 
-class WhatIfAnswers:
-    """Answers `leadline_common.api.what_if.WhatIfAdministration`; needs no controller to rule."""
+class WhatIfEndpoints:
+    """Implements `leadline_common.api.what_if.WhatIfAdministration` without any cluster state."""
 
     def what_if_election(self, question: what_if.WhatIfElection) -> what_if.WhatIfElected:
-        """Decide an election with the controller's own function."""
+        """Elect a leader with the controller's function."""
         _check_distinct("body.assignment", question.assignment)
         _check_distinct("body.isr", question.isr)
         election = elect(
@@ -43,10 +43,10 @@ class WhatIfAnswers:
         )
 
     def what_if_placement(self, question: what_if.WhatIfPlacement) -> what_if.WhatIfPlaced:
-        """Place replicas with the controller's own function."""
+        """Place replicas with the controller's function."""
         brokers = {broker.id: broker.rack for broker in question.brokers}
         if len(brokers) < len(question.brokers):
-            raise InvalidRequest("body.brokers: an id is named twice")
+            raise InvalidRequest("body.brokers: an id is listed twice")
         placed = assign_replicas(
             brokers,
             question.partitions,
@@ -62,39 +62,39 @@ class WhatIfAnswers:
     def what_if_reassignment(
         self, question: what_if.WhatIfReassignment
     ) -> what_if.WhatIfReassigned:
-        """Follow a reassignment with the machine and the window of the real ones."""
+        """Simulate reassignments with the controller's state machine and window."""
         limits = ReassignmentLimits(**question.limits.model_dump())
         if question.batch is not None:
             if question.start is not None or question.target is not None:
-                raise InvalidRequest("body: give start and target, or a batch, not both")
-            return _follow_batch(question, question.batch, limits)
+                raise InvalidRequest("body: give either start and target, or a batch, not both")
+            return _simulate_batch(question, question.batch, limits)
         if question.start is None or question.target is None:
             raise InvalidRequest("body: give start and target, or a batch of partitions")
-        facts = _facts("body", question.start, question.target, limits, question, question)
-        course = simulate(facts)
+        state = _state("body", question.start, question.target, limits, question, question)
+        simulation = simulate(state)
         return what_if.WhatIfReassigned(
-            steps=[what_if.WhatIfStep(**_step(step)) for step in course.steps],
-            waiting_for=list(course.waiting_for),
+            steps=[what_if.WhatIfStep(**_step(step)) for step in simulation.steps],
+            waiting_for=list(simulation.waiting_for),
         )
 
 
-def _follow_batch(
+def _simulate_batch(
     question: what_if.WhatIfReassignment,
     batch: list[what_if.WhatIfPartition],
     limits: ReassignmentLimits,
 ) -> what_if.WhatIfReassigned:
     partitions = {
-        TopicPartition(row.topic, row.partition): _facts(
-            f"body.batch.{place}", row.start, row.target, limits, row, question
+        TopicPartition(row.topic, row.partition): _state(
+            f"body.batch.{index}", row.start, row.target, limits, row, question
         )
-        for place, row in enumerate(batch)
+        for index, row in enumerate(batch)
     }
     if len(partitions) < len(batch):
-        raise InvalidRequest("body.batch: a partition is named twice")
-    course = simulate_batches(partitions, limits)
+        raise InvalidRequest("body.batch: a partition is listed twice")
+    simulation = simulate_batches(partitions, limits)
     waiting = [
         what_if.WhatIfWaiting(topic=topic, partition=partition, waiting_for=list(brokers))
-        for (topic, partition), brokers in course.waiting.items()
+        for (topic, partition), brokers in simulation.waiting.items()
     ]
     return what_if.WhatIfReassigned(
         batches=[
@@ -102,30 +102,30 @@ def _follow_batch(
                 what_if.WhatIfBatchStep(topic=topic, partition=partition, **_step(step))
                 for (topic, partition), step in steps
             ]
-            for steps in course.batches
+            for steps in simulation.batches
         ],
         waiting_for=sorted({broker for row in waiting for broker in row.waiting_for}),
         waiting=waiting,
     )
 
 
-def _facts(
+def _state(
     where: str,
     start: list[int],
     target: list[int],
     limits: ReassignmentLimits,
     own: what_if.PartitionCircumstances,
     general: what_if.PartitionCircumstances,
-) -> PartitionFacts:
-    """Return a partition that is about to begin; what its `own` leaves out is as in `general`."""
+) -> ReassignmentState:
+    """Return the initial state of a partition; `general` applies where `own` has no value."""
     for name, replicas in (("start", start), ("target", target), ("isr", own.isr or [])):
         _check_distinct(f"{where}.{name}", replicas)
     online = _first(own.online, general.online, [*start, *target])
     isr = own.isr if own.isr is not None else [b for b in start if b in online]
     if not {*isr} <= {*start}:
-        raise InvalidRequest(f"{where}.isr: names brokers that are not in start")
+        raise InvalidRequest(f"{where}.isr: contains brokers that are not in start")
     first = next((b for b in start if b in isr and b in online), NO_LEADER)
-    return PartitionFacts(
+    return ReassignmentState(
         replicas=tuple(start),
         leader=first if own.leader is None else own.leader,
         isr=tuple(isr),
@@ -138,10 +138,10 @@ def _facts(
     )
 
 
-def _first(own: _Value | None, general: _Value | None, otherwise: _Value) -> _Value:
+def _first(own: _Value | None, general: _Value | None, default: _Value) -> _Value:
     if own is not None:
         return own
-    return otherwise if general is None else general
+    return default if general is None else general
 
 
 def _step(step: SimulatedStep) -> dict[str, Any]:
@@ -154,11 +154,11 @@ def _step(step: SimulatedStep) -> dict[str, Any]:
 
 
 def _check_distinct(name: str, brokers: list[int]) -> None:
-    """Refuse a list that no partition can have.
+    """Check that a list of brokers has no duplicates.
 
     Raises:
-        InvalidRequest: a broker is named twice.
+        InvalidRequest: a broker is listed twice.
 
     """
     if len(set(brokers)) < len(brokers):
-        raise InvalidRequest(f"{name}: a broker is named twice")
+        raise InvalidRequest(f"{name}: a broker is listed twice")

@@ -1,1 +1,1 @@
-"""Decisions: state and event in, new state and effects out; no IO, clock or randomness."""
+"""Decisions of the controller: pure functions of state; no IO, clock or randomness."""

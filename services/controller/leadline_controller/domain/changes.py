@@ -1,6 +1,6 @@
-"""What can change in the cluster, as it is read from ZooKeeper or written to it.
+"""The changes that `ClusterImage.apply` accepts: nodes that were read from or written to ZooKeeper.
 
-`ClusterImage.apply` takes these in. `zxid` is the transaction that wrote the node.
+`zxid` is the transaction that wrote the node.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ NO_NODE = -1
 
 
 class BrokerUp(msgspec.Struct, frozen=True):
-    """A broker registered; `zxid` is the transaction that created its ephemeral."""
+    """A broker registered; `zxid` is the transaction that created its ephemeral node."""
 
     registration: BrokerRegistration
     zxid: int = 0
 
 
 class BrokerDown(msgspec.Struct, frozen=True):
-    """A broker's ephemeral is gone."""
+    """The ephemeral node of a broker is gone."""
 
     broker_id: int
     zxid: int = 0
@@ -40,9 +40,10 @@ class TopicSet(msgspec.Struct, frozen=True):
 
 
 class ConfigsSet(msgspec.Struct, frozen=True):
-    """A topic's dynamic settings were read or written; `NO_NODE` says that there are none.
+    """A topic's dynamic configs were read or written; version `NO_NODE` means that it has none.
 
-    `problems` say by name what cannot be obeyed; without a name it is the whole node.
+    `problems` maps the names of invalid configs to the reasons; the empty name stands for
+    the whole node.
     """
 
     topic: str
@@ -70,7 +71,7 @@ class DeletionPending(msgspec.Struct, frozen=True):
 
 
 class RemovalPending(msgspec.Struct, frozen=True):
-    """Partitions of a topic are ordered to be removed (rule R12)."""
+    """Partitions of a topic are pending removal (rule R12)."""
 
     topic: str
     partitions: frozenset[int]

@@ -1,19 +1,19 @@
-"""The cluster as the controller knows it: what is in ZooKeeper, with the versions it was read at.
+"""The controller's image of the cluster: the nodes of ZooKeeper and the versions they were read at.
 
-Invariant: the image only ever holds what was read from, or successfully written
-to, ZooKeeper. One `apply` serves live writes and loading after a failover. What
-it holds survives the controller, because ZooKeeper does; nothing here is truth.
-One thing is known from brokers instead: which of them are `stopping`. The tasks say
-which are `draining` (should lead nothing) and `emptying` (should get no replicas).
+Invariant: the image holds only what was read from, or successfully written to,
+ZooKeeper. The same `apply` serves live writes and loading after a failover, so
+that a new controller rebuilds the image from ZooKeeper alone.
 
-Each node's data version is kept beside its value, because every later write
-names it, and the transaction id (zxid) of its last write, because it tells which
-of two facts came first.
+Three sets do not come from nodes of their own. Brokers announce that they are
+`stopping`; the tasks decide which brokers are `draining` (should lead nothing) and
+`emptying` (should get no replicas).
 
-`version` rises with everything that is visible in metadata. It is the highest
-zxid applied, or one more than before where news of an earlier transaction comes
-late, so that two different documents never share a version. `zxid` is the highest
-one applied.
+The image keeps each node's data version, because a later write names it, and the
+transaction id (zxid) of its last write, because zxids order any two writes.
+
+`version` is the version of the metadata. It rises with every visible change: to the
+highest zxid applied or, when an earlier transaction arrives late, by one. So two
+different documents never share a version. `zxid` is the highest zxid applied.
 """
 
 from __future__ import annotations
@@ -62,20 +62,21 @@ _UNCLEAN = "unclean.leader.election.enable"
 
 
 PartitionsByTopic: TypeAlias = Mapping[str, Iterable[int]]
-"""Partition numbers under their topic: names by the thousand, without an object for each."""
+"""Partition numbers by topic; unlike a set of TopicPartition, cheap for thousands of partitions."""
 
 
 class ClusterPolicy(msgspec.Struct, frozen=True):
-    """The cluster's settings that decisions look at, where a topic has none of its own."""
+    """The cluster's defaults of the topic configs that decisions depend on."""
 
     min_insync_replicas: int = 2
     unclean_leader_election: bool = False
 
 
 class PartitionImage(msgspec.Struct, frozen=True, gc=False):
-    """One partition: AR in order of preference, published state, the state node's version and zxid.
+    """One partition: its assigned replicas (AR) in order of preference, and its state node.
 
-    `state` is None, and `version` `NO_NODE`, until a leader was ever chosen.
+    `version` and `zxid` are those of the state node. Until the first leader is elected,
+    `state` is None and `version` is `NO_NODE`.
     """
 
     replicas: tuple[int, ...]
@@ -85,12 +86,13 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicImage:
-    """One topic. `deleting` from the tombstone on; `changed_at` is an image version.
+    """One topic.
 
-    `leaving` are the partitions that are ordered to be removed: they are kept from
-    clients and brokers, as those of a topic under deletion are.
-    `version` and `zxid` are those of the topic's own node, `configs_version` is
-    that of its settings' node, and `config_problems` say what in it is not obeyed.
+    `deleting` is true once the topic has a tombstone. `changed_at` is the image version of
+    the last change. Partitions in `pending_removal` are hidden from clients and brokers,
+    like the partitions of a topic that is being deleted. `version` and `zxid` belong to the
+    topic node, `configs_version` to its config node; `config_problems` maps the names of
+    invalid configs to the reasons.
     """
 
     __slots__ = (
@@ -100,9 +102,9 @@ class TopicImage:
         "configs",
         "configs_version",
         "deleting",
-        "leaving",
         "name",
         "partitions",
+        "pending_removal",
         "version",
         "zxid",
     )
@@ -117,31 +119,35 @@ class TopicImage:
         self.config_problems: Mapping[str, str] = {}
         self.partitions: dict[int, PartitionImage] = {}
         self.deleting = False
-        self.leaving: frozenset[int] = frozenset()
+        self.pending_removal: frozenset[int] = frozenset()
         self.changed_at = 0
 
     @property
     def topic_id(self) -> str:
-        """The id that tells this topic from others of the same name; empty until it is given."""
+        """The id that distinguishes topics of the same name; empty until it is assigned."""
         return self.assignment.topic_id
 
     @property
-    def standing(self) -> Mapping[int, PartitionImage]:
-        """The partitions that are not ordered to be removed, by number."""
-        if not self.leaving:
+    def active_partitions(self) -> Mapping[int, PartitionImage]:
+        """The partitions that are not pending removal, by number."""
+        if not self.pending_removal:
             return self.partitions
-        return {n: found for n, found in self.partitions.items() if n not in self.leaving}
+        return {n: found for n, found in self.partitions.items() if n not in self.pending_removal}
 
-    def stands(self, number: int) -> PartitionImage | None:
-        """Return a partition, or None where there is none, or it is ordered to be removed."""
-        return None if number in self.leaving else self.partitions.get(number)
+    def active_partition(self, number: int) -> PartitionImage | None:
+        """Return a partition, or None if it does not exist or is pending removal."""
+        return None if number in self.pending_removal else self.partitions.get(number)
 
 
 _BROKER_CHANGES = (BrokerUp, BrokerDown)
 
 
 class ClusterImage:
-    """Brokers, topics and partitions. Dictionaries keep the order in which things came."""
+    """Brokers, topics and partitions; dictionaries keep the order of arrival.
+
+    `registered_at` maps live brokers to the zxid of their registration, `deleted_at` maps
+    deleted topics to the image version of their deletion.
+    """
 
     def __init__(self, policy: ClusterPolicy | None = None, controller_epoch: int = 0) -> None:
         self.policy = policy or ClusterPolicy()
@@ -151,7 +157,7 @@ class ClusterImage:
         self.brokers: dict[int, BrokerRegistration] = {}
         self.registered_at: dict[int, int] = {}
         self.topics: dict[str, TopicImage] = {}
-        self.gone: dict[str, int] = {}
+        self.deleted_at: dict[str, int] = {}
         self.brokers_changed_at = 0
         self.stopping: set[int] = set()
         self.draining: frozenset[int] = frozenset()
@@ -168,23 +174,23 @@ class ClusterImage:
 
     @property
     def electable(self) -> frozenset[int]:
-        """The ids of the live brokers that are not about to stop: new roles are for these."""
+        """The ids of the live brokers that are not stopping: only these may get a new role."""
         return frozenset(self.brokers.keys() - self.stopping)
 
     @property
-    def preferable(self) -> frozenset[int]:
-        """The ids of the live brokers that leadership may be given to where another one leads."""
+    def leader_candidates(self) -> frozenset[int]:
+        """The ids of the brokers that leadership may be moved to: electable and not draining."""
         return self.electable - self.draining
 
     @property
-    def placeable(self) -> frozenset[int]:
-        """The ids of the live brokers that replicas may be placed on by themselves."""
+    def placement_candidates(self) -> frozenset[int]:
+        """The ids of the brokers that automatic placement may use: electable and not emptying."""
         return self.electable - self.emptying
 
-    def partition(self, name: TopicPartition) -> PartitionImage | None:
-        """Return a partition, or None where there is none."""
-        topic = self.topics.get(name.topic)
-        return topic.partitions.get(name.partition) if topic else None
+    def partition(self, topic_partition: TopicPartition) -> PartitionImage | None:
+        """Return a partition, or None if it does not exist."""
+        topic = self.topics.get(topic_partition.topic)
+        return topic.partitions.get(topic_partition.partition) if topic else None
 
     def partitions(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """Yield every partition, topic by topic."""
@@ -193,42 +199,42 @@ class ClusterImage:
                 yield TopicPartition(topic.name, number), partition
 
     def hosted_by(self, broker_id: int) -> PartitionsByTopic:
-        """Return the partitions assigned to a broker: a failure looks at these alone."""
+        """Return the partitions assigned to a broker, from an index: a failover needs no scan."""
         return self._hosted.get(broker_id, {})
 
     def hosts(self) -> frozenset[int]:
-        """Return the live brokers, and those that replicas are assigned to."""
+        """Return the live brokers and those that have replicas assigned."""
         return self.live.union(broker for broker, hosted in self._hosted.items() if hosted)
 
     def min_insync_replicas(self, topic: TopicImage) -> int:
-        """Return min.insync.replicas of a topic."""
+        """Return `min.insync.replicas` of a topic."""
         own = topic.configs.get(_MIN_INSYNC)
         return int(own) if own is not None else self.policy.min_insync_replicas
 
     def unclean_allowed(self, topic: TopicImage) -> bool:
-        """Tell whether a topic may elect a leader from outside its ISR by itself."""
+        """Tell whether `unclean.leader.election.enable` holds for a topic."""
         own = topic.configs.get(_UNCLEAN)
         return own == "true" if own is not None else self.policy.unclean_leader_election
 
     # -- changing --------------------------------------------------------------
 
     def apply(self, changes: Iterable[Change]) -> list[Change]:
-        """Take in what was read or written, in order; return what was news.
+        """Apply changes in order; return those that changed the image.
 
-        What is known already, or older than what is known, changes nothing.
+        A change that the image contains already, or that is older than the image, is ignored.
         """
-        news: list[Change] = []
+        effective: list[Change] = []
         zxid = self.zxid
         for change in changes:
             if self._set_state(change) if isinstance(change, StateSet) else self._set(change):
-                news.append(change)
+                effective.append(change)
             zxid = max(zxid, change.zxid)
         self.zxid = zxid
-        if news:
+        if effective:
             self.version = max(self.version + 1, zxid)
-            self._stamp(news)
-            self._publish(news)
-        return news
+            self._stamp(effective)
+            self._publish(effective)
+        return effective
 
     def subscribe(self, listener: Callable[[Sequence[Change]], None]) -> None:
         """Call `listener` with the changes that `apply` has applied.
@@ -241,8 +247,8 @@ class ClusterImage:
         for listener in self._listeners:
             listener(changes)
 
-    def will_stop(self, broker_id: int) -> None:
-        """Note that a live broker is about to stop; it holds until its next incarnation."""
+    def mark_stopping(self, broker_id: int) -> None:
+        """Mark a live broker as stopping until its next incarnation."""
         if broker_id in self.brokers:
             self.stopping.add(broker_id)
             self._publish(())
@@ -253,20 +259,20 @@ class ClusterImage:
             self.draining, self.emptying = draining, emptying
             self._publish(())
 
-    def see_version(self, version: int) -> None:
-        """Never serve a metadata version that an earlier controller has used (rule R15)."""
+    def advance_version(self, version: int) -> None:
+        """Raise the version above one that an earlier controller has published (rule R15)."""
         if version > self.version:
             self.version = version + 1
 
-    def _stamp(self, news: list[Change]) -> None:
-        """Note at which version each topic changed, or went."""
-        if any(isinstance(change, _BROKER_CHANGES) for change in news):
+    def _stamp(self, changes: list[Change]) -> None:
+        """Record the image version at which each topic changed or was deleted."""
+        if any(isinstance(change, _BROKER_CHANGES) for change in changes):
             self.brokers_changed_at = self.version
-        for name in {c.topic for c in news if not isinstance(c, _BROKER_CHANGES)}:
+        for name in {c.topic for c in changes if not isinstance(c, _BROKER_CHANGES)}:
             if name in self.topics:
                 self.topics[name].changed_at = self.version
             else:
-                self.gone[name] = self.version
+                self.deleted_at[name] = self.version
 
     def _set(self, change: Change) -> bool:
         match change:
@@ -296,12 +302,12 @@ class ClusterImage:
     def _set_topic(self, change: TopicSet) -> bool:
         topic = self.topics.get(change.topic)
         if topic is not None and topic.topic_id not in ("", change.assignment.topic_id):
-            self._forget_topic(TopicGone(change.topic))  # another topic of the same name
+            self._forget_topic(TopicGone(change.topic))  # recreated under the same name
             topic = None
         if topic is None:
             topic = TopicImage(change.topic, change.assignment, NO_NODE)
             self.topics[change.topic] = topic
-            self.gone.pop(change.topic, None)
+            self.deleted_at.pop(change.topic, None)
         topic.zxid = change.zxid
         if change.version <= topic.version:
             return False
@@ -310,7 +316,7 @@ class ClusterImage:
         return True
 
     def _assign(self, topic: TopicImage, assignment: TopicAssignment) -> None:
-        """Take over a topic's replica assignment, and keep the index by broker true."""
+        """Replace a topic's replica assignment and update the index by broker."""
         self._unlist(topic)
         before, topic.partitions = topic.partitions, {}
         topic.assignment = assignment
@@ -325,10 +331,10 @@ class ClusterImage:
             for broker in replicas:
                 hosted = self._hosted.setdefault(broker, {})
                 hosted.setdefault(topic.name, []).append(number)
-        topic.leaving &= topic.partitions.keys()
+        topic.pending_removal &= topic.partitions.keys()
 
     def _unlist(self, topic: TopicImage) -> None:
-        """Take a topic out of the index by broker."""
+        """Remove a topic from the index by broker."""
         for broker in {b for partition in topic.partitions.values() for b in partition.replicas}:
             self._hosted[broker].pop(topic.name, None)
 
@@ -337,7 +343,7 @@ class ClusterImage:
         if topic is None:
             return False
         topic.configs_version, topic.config_problems = change.version, change.problems
-        # What cannot be obeyed undoes nothing: the value before it stays in force.
+        # An invalid value does not reset a config: its previous value stays in force.
         kept = topic.configs if "" in change.problems else change.problems.keys()
         configs = {name: topic.configs[name] for name in kept if name in topic.configs}
         configs |= change.configs
@@ -363,12 +369,12 @@ class ClusterImage:
         topic = self.topics.get(change.topic)
         if topic is None:
             return False
-        known = topic.deleting, topic.leaving
+        known = topic.deleting, topic.pending_removal
         if isinstance(change, DeletionPending):
             topic.deleting = True
         else:
-            topic.leaving |= change.partitions & topic.partitions.keys()
-        return (topic.deleting, topic.leaving) != known
+            topic.pending_removal |= change.partitions & topic.partitions.keys()
+        return (topic.deleting, topic.pending_removal) != known
 
     def _forget_topic(self, change: TopicGone) -> bool:
         topic = self.topics.pop(change.topic, None)

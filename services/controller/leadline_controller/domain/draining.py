@@ -1,9 +1,8 @@
-"""Emptying a broker: its leaders first, then its replicas.
+"""Draining a broker: its leaders move first, then its replicas.
 
-A broker that is drained keeps working. Leadership leaves it where another member of
-the ISR can have it, and is not given back while the drain lasts; it may still be
-elected where nobody else can lead. Its replicas go by a reassignment, as
-`planning.plan_drain` plans it.
+A draining broker keeps running. Its leaderships move to other members of the ISR and
+do not return while the drain lasts, but it may still be elected if no other replica
+can lead. Its replicas move by a reassignment that `planning.plans.plan_drain` plans.
 """
 
 from __future__ import annotations
@@ -16,47 +15,25 @@ from leadline_client.errors import PolicyViolation
 from leadline_client.wire import TopicPartition
 from leadline_common.tasks import TargetRow
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.election import ElectionKind, elect
-from leadline_controller.domain.failover import StateDecision, decision_for, registered_since
+from leadline_controller.domain.election import ElectionKind
+from leadline_controller.domain.failover import StateDecision, move_leaders
 from leadline_controller.domain.planning.plans import Assignments, Racks, plan_drain
 
 Target = Callable[[TopicPartition], tuple[int, ...] | None]
-"""Tells where a partition's replicas are going, or None where they stay."""
+"""Returns the target of a partition's reassignment, or None if it is not being reassigned."""
 
 
 def move_leaders_off(
-    image: ClusterImage, names: Iterable[TopicPartition], drained: frozenset[int]
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition], drained: frozenset[int]
 ) -> list[StateDecision]:
-    """Give the leadership of drained brokers to other members of the ISR, which stays.
-
-    But for those that registered after the state was written, as in `elect_preferred`.
-    """
-    decisions: list[StateDecision] = []
-    find_stale = registered_since(image)
-    takers = image.electable - drained
-    for name in names:
-        topic = image.topics.get(name.topic)
-        partition = topic.stands(name.partition) if topic and not topic.deleting else None
-        if topic is None or partition is None or partition.state is None:
-            continue
-        state, stale = partition.state, find_stale(partition)
-        if state.leader not in drained:
-            continue
-        chosen = elect(
-            ElectionKind.REASSIGN,
-            partition.replicas,
-            tuple(broker for broker in state.isr if broker not in stale),
-            takers - stale,
-            leader=state.leader,
-        )
-        if chosen.leader != state.leader:
-            outcome = (chosen, state.eligible)
-            decisions.append(decision_for(topic, name.partition, outcome, image.controller_epoch))
-    return decisions
+    """Move the leadership of drained brokers to other members of the ISR."""
+    return move_leaders(
+        image, topic_partitions, ElectionKind.REASSIGN, image.electable - drained, drained
+    )
 
 
-class DrainQuestion(msgspec.Struct, frozen=True):
-    """What a drain is planned from: taken from the image at one moment, and immutable."""
+class DrainPlanInput(msgspec.Struct, frozen=True):
+    """An immutable copy of everything that a drain is planned from."""
 
     broker: int
     assignments: Assignments
@@ -64,24 +41,27 @@ class DrainQuestion(msgspec.Struct, frozen=True):
     excluded: frozenset[int]
 
     def plan(self) -> tuple[TargetRow, ...]:
-        """Return where replicas go, those of the broker first. May take a second: any thread.
+        """Return the targets, those of the broker's partitions first.
+
+        Planning a large cluster takes about a second; this method may run in any thread.
 
         Raises:
             PolicyViolation: there would be fewer brokers than replicas of a partition.
 
         """
         plan = plan_drain(self.assignments, self.racks, (self.broker,), excluded=self.excluded)
-        rows = [TargetRow(*name, replicas) for name, replicas in sorted(plan.targets.items())]
+        rows = [TargetRow(*target, replicas) for target, replicas in sorted(plan.targets.items())]
         return tuple(sorted(rows, key=lambda row: not self._is_hosted(row)))
 
     def _is_hosted(self, row: TargetRow) -> bool:
         return self.broker in self.assignments[TopicPartition(row.topic, row.partition)]
 
 
-def question_of_drain(image: ClusterImage, broker_id: int, target: Target) -> DrainQuestion:
-    """Return the question how to empty a broker; others that are emptied take nothing either.
+def drain_plan_input(image: ClusterImage, broker_id: int, target: Target) -> DrainPlanInput:
+    """Return the input for planning the drain of a broker.
 
-    What is being reassigned already counts as if it had arrived.
+    Other emptying and stopping brokers get no replicas. Partitions that are being
+    reassigned count as if they had reached their targets.
 
     Raises:
         PolicyViolation: no other broker is live.
@@ -90,14 +70,14 @@ def question_of_drain(image: ClusterImage, broker_id: int, target: Target) -> Dr
     excluded = (image.emptying | image.stopping) - {broker_id}
     others = image.live - excluded - {broker_id}
     if not others:
-        raise PolicyViolation(f"no other broker can take over what broker {broker_id} has")
+        raise PolicyViolation(f"no other broker can take over the replicas of broker {broker_id}")
     assignments = {
-        name: target(name) or partition.replicas
-        for name, partition in image.partitions()
-        if not image.topics[name.topic].deleting
-        and name.partition not in image.topics[name.topic].leaving
+        topic_partition: target(topic_partition) or partition.replicas
+        for topic_partition, partition in image.partitions()
+        if not image.topics[topic_partition.topic].deleting
+        and topic_partition.partition not in image.topics[topic_partition.topic].pending_removal
     }
     racks: Racks = {broker: image.brokers[broker].rack for broker in sorted(image.brokers)}
     if None in [racks[broker] for broker in others]:
         racks = dict.fromkeys(racks)
-    return DrainQuestion(broker_id, assignments, racks, excluded)
+    return DrainPlanInput(broker_id, assignments, racks, excluded)

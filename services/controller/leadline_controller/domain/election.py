@@ -1,24 +1,24 @@
-"""Who leads a partition, and who stays in sync with the leader (rule R14, seed 1 A.3).
+"""Leader election of one partition (rule R14; Replication V3, section A).
 
-Goals, in order: never lose a committed record; have a leader; prefer the order of the assignment.
+Goals, in order: never lose a committed record; have a leader; prefer the order of
+the assignment.
 
-Constraints: a clean leader is a live member of the ISR, as every member holds
-every committed record. The ISR is never emptied: when none of its members is
-live, the partition has no leader and keeps its ISR, so that the first of them to
-return leads without loss. Seed 1 would elect any live replica then; that is an
-*unclean* election here, done only where the topic, the cluster or an operator
-asks for it.
+Constraints: a clean leader is a live member of the ISR, because every member holds
+every committed record. The ISR never becomes empty: if no member is live, the
+partition has no leader and keeps its ISR, so that the first member to return can
+lead without loss. Replication V3 elects any live replica in that case; here this is
+an *unclean* election, which the topic, the cluster or an operator has to allow.
 
-Method: one function for every kind of election; the kinds differ in who may lead
-and in who leaves the ISR.
+Method: one function for all kinds of election. The kinds differ in the candidates
+and in the members that leave the ISR.
 
-Example: assignment (1, 2, 3), ISR (1, 2), broker 1 dies. Offline election: leader
-2, ISR (2). Then 2 dies: leader -1, ISR (2) kept, although 3 is live. An unclean
-election would give leader 3, ISR (3).
+Example: assignment (1, 2, 3), ISR (1, 2), and broker 1 fails. An offline election
+gives leader 2 and ISR (2). When broker 2 fails too, the leader is -1 and the ISR
+remains (2), although broker 3 is live. An unclean election would give leader 3, ISR (3).
 
-Eligible members (KIP-966): while the ISR is smaller than the floor
-min(min.insync.replicas, replicas) the high watermark stands still (rule R5), so
-those who left on the way there still hold every committed record.
+Eligible replicas (KIP-966): while the ISR is smaller than the floor
+min(min.insync.replicas, replicas), the high watermark cannot advance (rule R5).
+Replicas that left the ISR during that time therefore hold every committed record.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Election", "ElectionKind", "ElectionReason", "elect", "eligible_afte
 
 
 class Election(msgspec.Struct, frozen=True):
-    """The outcome: `leader` is -1 where nobody may lead; `isr` is what then stands."""
+    """The result of an election: the new ISR, and the leader or -1 if no replica may lead."""
 
     leader: int
     isr: tuple[int, ...]
@@ -53,15 +53,17 @@ def elect(
     eligible: Collection[int] = (),
     floor: int = 1,
 ) -> Election:
-    """Choose the leader and the ISR of one partition.
+    """Elect the leader and the ISR of one partition.
 
-    `leader` is the present one, `assignment` the replicas in order of preference
-    (for `reassign`: the target), `live` the brokers that may be given a role.
-    With `unclean` a replica outside the ISR may lead when no member can; an
-    `eligible` one is then taken first. `shutting_down` brokers are live still, but
-    are given nothing new. A controlled shutdown takes leadership from them where
-    another member can take over, and their place in the ISR where that leaves
-    `floor` members or more: those who can are needed by acks=all until they stop.
+    `assignment` lists the replicas in order of preference (for `reassign`: the target),
+    `leader` is the current leader, and `live` are the brokers that may have a role.
+    With `unclean`, a replica outside the ISR may lead if no member can; `eligible`
+    replicas come first.
+
+    `shutting_down` brokers are live, but never get a new role. A controlled shutdown
+    moves their leadership to another member of the ISR, if there is one, and removes
+    them from the ISR if at least `floor` members remain. Otherwise they stay, because
+    acks=all needs them until they stop.
     """
     staying = frozenset(live).difference(shutting_down)
     match kind:
@@ -76,7 +78,7 @@ def elect(
         case ElectionKind.REASSIGN:
             return _within(assignment, isr, staying, leader, ElectionReason.REASSIGNED)
         case ElectionKind.CONTROLLED_SHUTDOWN:
-            return _hand_over(assignment, isr, live, staying, leader, floor)
+            return _controlled_shutdown(assignment, isr, live, staying, leader, floor)
 
 
 def eligible_after(
@@ -86,13 +88,13 @@ def eligible_after(
     election: Election,
     min_insync_replicas: int,
 ) -> tuple[int, ...]:
-    """Return who, outside the new ISR, still holds every committed record (KIP-966).
+    """Return the replicas outside the new ISR that hold every committed record (KIP-966).
 
-    `isr` and `eligible` are those before the election. An unclean leader from
-    outside both defines a new history, of which nobody else holds anything yet.
+    `isr` and `eligible` are those before the election. An unclean leader from outside
+    both starts a new log, so that no other replica is eligible.
     """
     floor = min(min_insync_replicas, len(assignment))
-    # With an ISR at the floor the watermark moves: who had left before holds no longer all.
+    # While the ISR is at the floor, the high watermark advances past replicas that left earlier.
     holders = {*isr} if len(isr) >= floor else {*isr, *eligible}
     if len(election.isr) >= floor or not holders.issuperset(election.isr):
         return ()
@@ -119,7 +121,7 @@ def _offline(
     unclean: bool,
     eligible: Collection[int],
 ) -> Election:
-    """Choose among `staying`; a member that is about to stop still rules out a lossy choice."""
+    """Elect one of `staying`; a live member that is shutting down prevents an unclean election."""
     in_sync = _those_in(isr, live)
     for broker in assignment:
         if broker in in_sync and broker in staying:
@@ -138,14 +140,14 @@ def _within(
     leader: int,
     reason: ElectionReason,
 ) -> Election:
-    """Move leadership to the first candidate that is live and in sync; the ISR stays."""
+    """Move leadership to the first candidate that is live and in sync; keep the ISR."""
     chosen = next((b for b in candidates if b in live and b in isr), None)
     if chosen is None or chosen == leader:
         return Election(leader, isr, ElectionReason.UNCHANGED)
     return Election(chosen, isr, reason)
 
 
-def _hand_over(
+def _controlled_shutdown(
     assignment: tuple[int, ...],
     isr: tuple[int, ...],
     live: Collection[int],
@@ -153,7 +155,7 @@ def _hand_over(
     leader: int,
     floor: int,
 ) -> Election:
-    """Take the brokers that shut down out, unless nobody else is in sync, or too few are."""
+    """Remove brokers that shut down, unless too few members of the ISR would remain."""
     others = _those_in(isr, staying)
     left = others if len(others) >= floor else _those_in(isr, live)
     if leader in others:

@@ -1,20 +1,20 @@
-"""What to write when brokers, topics or controllers come and go (seed 1 A, B, D).
+"""State decisions for failovers and elections (Replication V3, sections A, B and D).
 
-Every function here reads the image and returns decisions; nothing is changed.
-A decision that would change nothing is not made: no write, no epoch bump.
+The functions read the image and return decisions; they change nothing. A decision
+that would not change the state is omitted: no write, no new epoch.
 
-Rules for each decision: the leader epoch rises by exactly one with every write
-of the controller (seed A 3.3); the controller epoch is stamped; the leader, if
-there is one, is in the ISR, and the ISR in the assignment; the write names the
-version of the state that the decision was made from.
+Every decision keeps four rules. The leader epoch rises by exactly one with every
+write of the controller (Replication V3, section A, step 3.3). The state carries the
+controller epoch. The leader, if there is one, is in the ISR, and the ISR is a subset
+of the assignment. The write is conditional on the version that it was decided from.
 
-A broker that came back as a new incarnation first failed, then started (rule R9):
-it leaves the ISR if another member stands, and leads again only under a new epoch.
+A broker that returns as a new incarnation counts as failed and then started (rule
+R9): it leaves the ISR if another member is live, and leads again only in a new epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -38,22 +38,22 @@ from leadline_controller.domain.election import (
 FIRST_EPOCH = 0
 """The leader epoch of a new partition."""
 
-FindStale: TypeAlias = Callable[[PartitionImage], frozenset[int]]
-"""Finds the live brokers that registered anew after a partition's state was written."""
+StaleFinder: TypeAlias = Callable[[PartitionImage], frozenset[int]]
+"""Returns the live brokers that registered after a partition's state was written."""
 
 _Roles: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Leader, ISR, eligible."""
 _Case: TypeAlias = tuple[tuple[int, ...], _Roles | None, frozenset[int], bool, int]
-"""Replicas, roles, stale brokers, may records be lost, min.insync.replicas."""
+"""Replicas, roles, stale brokers, whether unclean election is allowed, min.insync.replicas."""
 Outcome: TypeAlias = tuple[Election, tuple[int, ...]]
-"""The election, and who is eligible after it."""
-_NOBODY: frozenset[int] = frozenset()
+"""The election, and the eligible replicas after it."""
+_NO_BROKERS: frozenset[int] = frozenset()
 
 
 class StateDecision(msgspec.Struct, frozen=True, gc=False):
-    """Write `after` over `before` if the state node's version is `version`.
+    """Replace `before` by `after` if the state node has the data version `version`.
 
-    A version of `cluster.NO_NODE` means to create the node.
+    The version `cluster.NO_NODE` creates the node.
     """
 
     topic: str
@@ -65,10 +65,9 @@ class StateDecision(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerChange(msgspec.Struct, frozen=True):
-    """What differs between the brokers of the image and those that are live now.
+    """The difference between the brokers of the image and the live ones, and what to write.
 
-    `bounced` brokers are live under a new incarnation. `granted` (bounced and
-    started ones) await their full grant. `decisions` are to be written.
+    `bounced` brokers are live as a new incarnation.
     """
 
     failed: tuple[int, ...]
@@ -78,12 +77,15 @@ class BrokerChange(msgspec.Struct, frozen=True):
 
     @property
     def granted(self) -> tuple[int, ...]:
-        """The brokers that await their full grant."""
+        """The bounced and started brokers, which need a full grant."""
         return (*self.bounced, *self.started)
 
 
 def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]) -> BrokerChange:
-    """Decide what the failures and starts mean that lie between the image and `live`."""
+    """Decide the states after broker failures and starts (Replication V3, section A).
+
+    These are the differences between the brokers of the image and `live`.
+    """
     known = image.brokers
     failed = tuple(sorted(known.keys() - live.keys()))
     started = tuple(sorted(live.keys() - known.keys()))
@@ -98,7 +100,7 @@ def on_broker_change(image: ClusterImage, live: Mapping[int, BrokerRegistration]
 
 
 def _hosted_by_any(image: ClusterImage, brokers: tuple[int, ...]) -> PartitionsByTopic:
-    """Return the partitions that some of these brokers host, each once."""
+    """Return the partitions that any of these brokers hosts, each once."""
     if len(brokers) == 1:
         return image.hosted_by(brokers[0])
     touched: dict[str, dict[int, None]] = {}
@@ -108,18 +110,20 @@ def _hosted_by_any(image: ClusterImage, brokers: tuple[int, ...]) -> PartitionsB
     return touched
 
 
-def init_leaders(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
-    """Give each partition that never had a leader its first one (seed 1 B).
+def init_leaders(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
+) -> list[StateDecision]:
+    """Elect the first leader of partitions that never had one (Replication V3, section B).
 
-    A partition with a state node is never initialised again, whatever the state
-    says: that would elect from outside the ISR (F12).
+    Partitions with a state node are skipped, whatever their state: an initial election
+    could choose a leader from outside the ISR and lose committed records.
     """
-    without = (n for n in names if (p := image.partition(n)) is not None and p.state is None)
-    return decide_all(image, without, image.live, never_stale)
+    new = (t for t in topic_partitions if (p := image.partition(t)) is not None and p.state is None)
+    return decide_all(image, new, image.live, none_stale)
 
 
 def on_topic_change(image: ClusterImage, topics: Iterable[str]) -> list[StateDecision]:
-    """Decide the first leaders of the topics that the image has just learned of."""
+    """Elect the first leaders of new topics (Replication V3, section B)."""
     found = (image.topics[name] for name in topics if name in image.topics)
     return init_leaders(
         image, [TopicPartition(topic.name, p) for topic in found for p in topic.partitions]
@@ -127,76 +131,140 @@ def on_topic_change(image: ClusterImage, topics: Iterable[str]) -> list[StateDec
 
 
 def on_controller_failover(image: ClusterImage) -> list[StateDecision]:
-    """Bring every partition into accord with the live brokers, from what was loaded alone.
+    """Decide the states that do not match the live brokers (Replication V3, section D).
 
-    Nobody watched before, so incarnations cannot be compared. But every state that
-    names a live broker was written after that broker registered, or it was meant
-    for an earlier incarnation. The periodic reconciliation asks the same question.
+    A new controller does not know the previous incarnations, so it compares zxids: a
+    state that was written before a broker registered names an earlier incarnation of it.
+    The periodic reconciliation uses the same decision.
     """
     everything = {topic.name: topic.partitions for topic in image.topics.values()}
-    return _decide(image, everything, image.live, registered_since(image))
+    return _decide(image, everything, image.live, stale_finder(image))
 
 
-def registered_since(image: ClusterImage) -> FindStale:
-    """Judge staleness by transaction ids: who registered after the state was written."""
+def stale_finder(image: ClusterImage) -> StaleFinder:
+    """Return a function that finds stale brokers by comparing zxids."""
     registered_at = image.registered_at
     newest = max(registered_at.values(), default=0)
 
     def find_stale(partition: PartitionImage) -> frozenset[int]:
         if partition.zxid >= newest:
-            return _NOBODY
+            return _NO_BROKERS
         return frozenset(broker for broker, at in registered_at.items() if at > partition.zxid)
 
     return find_stale
 
 
-def never_stale(_partition: PartitionImage) -> frozenset[int]:
-    """Judge that no broker is a new incarnation."""
-    return _NOBODY
+def none_stale(_partition: PartitionImage) -> frozenset[int]:
+    """Treat no broker as a new incarnation."""
+    return _NO_BROKERS
 
 
-def elect_preferred(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
-    """Move leadership to the first assigned replica where it is live and in sync.
+def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPartition]:
+    """Return the partitions whose leadership should move back to the preferred leader (KIP-183).
 
-    A broker that registered after the state was written is not the member that it names
-    (R9), and leaves the ISR: the new state will be later than its registration.
+    The preferred leader of a partition is its first replica. A broker is imbalanced if
+    other brokers lead more than `percentage` percent of the partitions that prefer it.
+    Smaller imbalances are tolerated, because a leader change interrupts clients briefly.
+    Brokers that are no leader candidates, partitions without a leader, and partitions
+    that are being reassigned are skipped: the reassignment decides about their leaders.
+
+    Example: broker 1 is preferred by 20 partitions and leads 18 of them, which is an
+    imbalance of 10 %. With `percentage` 10 nothing moves; if it leads only 17, all 3 move.
+    """
+    preferring: dict[int, int] = {}
+    non_preferred: dict[int, list[TopicPartition]] = {}
+    for topic in image.topics.values():
+        if topic.deleting or not topic.topic_id:
+            continue
+        for number, partition in topic.active_partitions.items():
+            state = partition.state
+            if state is None or not partition.replicas or is_being_reassigned(topic, number):
+                continue
+            preferred = partition.replicas[0]
+            preferring[preferred] = preferring.get(preferred, 0) + 1
+            if state.leader not in (preferred, NO_LEADER):
+                topic_partition = TopicPartition(topic.name, number)
+                non_preferred.setdefault(preferred, []).append(topic_partition)
+    return [
+        topic_partition
+        for broker, moved in sorted(non_preferred.items())
+        if broker in image.leader_candidates and 100 * len(moved) > percentage * preferring[broker]
+        for topic_partition in moved
+    ]
+
+
+def is_being_reassigned(topic: TopicImage, number: int) -> bool:
+    """Tell whether a reassignment step of the partition is in progress."""
+    return number in topic.assignment.adding or number in topic.assignment.removing
+
+
+def elect_preferred(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
+) -> list[StateDecision]:
+    """Move leadership to the preferred leader where it is live and in sync."""
+    return move_leaders(image, topic_partitions, ElectionKind.PREFERRED, image.leader_candidates)
+
+
+def move_leaders(
+    image: ClusterImage,
+    topic_partitions: Iterable[TopicPartition],
+    kind: ElectionKind,
+    candidates: frozenset[int],
+    leaders: frozenset[int] | None = None,
+) -> list[StateDecision]:
+    """Move leadership from any of `leaders` (None: any leader) to one of `candidates`.
+
+    A broker that registered after the state was written is another incarnation than the
+    member of the ISR (rule R9). It leaves the ISR, because the new state will be later
+    than its registration and could no longer be recognized as stale.
     """
     decisions: list[StateDecision] = []
-    find_stale = registered_since(image)
-    for name in names:
-        topic = image.topics.get(name.topic)
-        partition = topic.stands(name.partition) if topic else None
-        if topic is None or partition is None or partition.state is None or topic.deleting:
+    find_stale = stale_finder(image)
+    for topic, number, partition, state in elected_partitions(image, topic_partitions):
+        if leaders is not None and state.leader not in leaders:
             continue
-        state, stale = partition.state, find_stale(partition)
+        stale = find_stale(partition)
         chosen = elect(
-            ElectionKind.PREFERRED,
+            kind,
             partition.replicas,
             tuple(broker for broker in state.isr if broker not in stale),
-            image.preferable - stale,
+            candidates - stale,
             leader=state.leader,
         )
         if chosen.leader != state.leader:
             outcome = (chosen, state.eligible)
-            decisions.append(decision_for(topic, name.partition, outcome, image.controller_epoch))
+            decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
     return decisions
 
 
-def elect_unclean(image: ClusterImage, names: Iterable[TopicPartition]) -> list[StateDecision]:
-    """Give leaderless partitions any live replica as leader: an operator accepts the loss."""
+def elected_partitions(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
+) -> Iterator[tuple[TopicImage, int, PartitionImage, PartitionState]]:
+    """Yield those partitions that have a state, and are neither deleted nor pending removal."""
+    for name, number in topic_partitions:
+        topic = image.topics.get(name)
+        partition = topic.active_partition(number) if topic and not topic.deleting else None
+        if topic is not None and partition is not None and partition.state is not None:
+            yield topic, number, partition, partition.state
+
+
+def elect_unclean(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
+) -> list[StateDecision]:
+    """Elect any live replica of partitions without a leader; the operator accepts data loss."""
     leaderless = (
-        n
-        for n in names
-        if (p := image.partition(n)) is not None and p.state and p.state.leader == NO_LEADER
+        t
+        for t in topic_partitions
+        if (p := image.partition(t)) is not None and p.state and p.state.leader == NO_LEADER
     )
-    return decide_all(image, leaderless, image.live, never_stale, unclean=True)
+    return decide_all(image, leaderless, image.live, none_stale, unclean=True)
 
 
 def possible_loss(decision: StateDecision) -> tuple[int, ...]:
-    """Return whose committed records an election may give up: nobody's, unless it is unclean.
+    """Return the replicas whose committed records an unclean election may discard.
 
-    They are the members of the ISR before it, unless the new leader is known to hold
-    every committed record too (KIP-966).
+    These are the members of the ISR before the election. It discards nothing if the new
+    leader was eligible and so holds every committed record (KIP-966).
     """
     before = decision.before
     if decision.reason is not ElectionReason.UNCLEAN or before is None:
@@ -206,62 +274,55 @@ def possible_loss(decision: StateDecision) -> tuple[int, ...]:
 
 def decide_all(
     image: ClusterImage,
-    names: Iterable[TopicPartition],
+    topic_partitions: Iterable[TopicPartition],
     live: Collection[int],
-    find_stale: FindStale,
+    find_stale: StaleFinder,
     *,
     unclean: bool = False,
 ) -> list[StateDecision]:
-    """Decide for each partition what its state must become, given who is live."""
+    """Decide the new states of partitions, given the live brokers."""
     by_topic: dict[str, list[int]] = {}
-    for name in names:
-        by_topic.setdefault(name.topic, []).append(name.partition)
+    for topic, number in topic_partitions:
+        by_topic.setdefault(topic, []).append(number)
     return _decide(image, by_topic, live, find_stale, unclean=unclean)
 
 
 def _decide(
     image: ClusterImage,
-    names: PartitionsByTopic,
+    by_topic: PartitionsByTopic,
     live: Collection[int],
-    find_stale: FindStale,
+    find_stale: StaleFinder,
     *,
     unclean: bool = False,
     stopping: Collection[int] | None = None,
 ) -> list[StateDecision]:
-    """Decide for many partitions: as they are alike by the thousand, each case is decided once."""
+    """Decide for many partitions; equal cases, which are common, are decided once."""
     decisions: list[StateDecision] = []
     outcomes: dict[_Case, Outcome | None] = {}
-    stops = image.stopping if stopping is None else stopping
-    for name, numbers in names.items():
+    stopping = image.stopping if stopping is None else stopping
+    for name, numbers in by_topic.items():
         topic = image.topics.get(name)
         if topic is None or topic.deleting or not topic.topic_id:
             continue
-        may_lose = unclean or image.unclean_allowed(topic)
+        unclean_allowed = unclean or image.unclean_allowed(topic)
         floor = image.min_insync_replicas(topic)
         for number in numbers:
-            partition = topic.stands(number)
+            partition = topic.active_partition(number)
             if partition is None:
                 continue
             state = partition.state
             roles = None if state is None else (state.leader, state.isr, state.eligible)
-            case = (partition.replicas, roles, find_stale(partition), may_lose, floor)
+            case = (partition.replicas, roles, find_stale(partition), unclean_allowed, floor)
             if case not in outcomes:
-                outcomes[case] = _decide_case(case, live, stops)
+                outcomes[case] = _decide_case(case, live, stopping)
             outcome = outcomes[case]
             if outcome is not None:
                 decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
     return decisions
 
 
-def told_about(image: ClusterImage, decision: StateDecision) -> tuple[int, ...]:
-    """Return the live brokers that hold, or held, a role in the partition."""
-    partition = image.partition(TopicPartition(decision.topic, decision.partition))
-    replicas = partition.replicas if partition else ()
-    return tuple(broker for broker in replicas if broker in image.brokers)
-
-
 def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) -> Outcome | None:
-    """Decide for all partitions of one case; None where their state stands as it is."""
+    """Decide for all partitions of one case; None if their state stays as it is."""
     replicas, roles, stale, _, floor = case
     if roles is None:
         first = elect(ElectionKind.NEW_PARTITION, replicas, (), live, shutting_down=stopping)
@@ -271,7 +332,7 @@ def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) 
         return None
     chosen = _choose(case, roles, live, stopping)
     unchanged = (chosen.leader, chosen.isr) == (leader, isr)
-    # The same broker may lead again as a new incarnation: then only the epoch changes.
+    # If the same broker leads again as a new incarnation, only the epoch changes.
     if unchanged and (chosen.leader == NO_LEADER or chosen.reason is ElectionReason.UNCHANGED):
         return None
     return chosen, eligible_after(replicas, isr, eligible, chosen, floor)
@@ -280,20 +341,20 @@ def _decide_case(case: _Case, live: Collection[int], stopping: Collection[int]) 
 def _choose(
     case: _Case, roles: _Roles, live: Collection[int], stopping: Collection[int]
 ) -> Election:
-    replicas, _, stale, may_lose, _ = case
+    replicas, _, stale, unclean_allowed, _ = case
     leader, isr, eligible = roles
-    standing = [broker for broker in replicas if broker in live and broker not in stale]
-    kind = ElectionKind.REPLICA_OFFLINE if leader in standing else ElectionKind.OFFLINE
-    chosen = elect(kind, replicas, isr, standing, leader=leader, shutting_down=stopping)
+    present = [broker for broker in replicas if broker in live and broker not in stale]
+    kind = ElectionKind.REPLICA_OFFLINE if leader in present else ElectionKind.OFFLINE
+    chosen = elect(kind, replicas, isr, present, leader=leader, shutting_down=stopping)
     if chosen.leader != NO_LEADER:
         return chosen
-    # Nobody stands: whoever returned may lead under a new epoch, and only then an outsider.
+    # No member is left: a returned member may lead in a new epoch, else an unclean election.
     return elect(
         ElectionKind.OFFLINE,
         replicas,
         isr,
         live,
-        unclean=may_lose,
+        unclean=unclean_allowed,
         shutting_down=stopping,
         eligible=eligible,
     )
@@ -302,9 +363,9 @@ def _choose(
 def decision_for(
     topic: TopicImage, number: int, outcome: Outcome, controller_epoch: int
 ) -> StateDecision:
-    """Turn an outcome into what is to be written: the leader epoch rises by one.
+    """Return the decision to write an outcome, with the next leader epoch.
 
-    A partition that takes the place of a removed one begins above its last epoch.
+    A partition that was removed and added again starts above its last epoch.
     """
     chosen, eligible = outcome
     partition = topic.partitions[number]

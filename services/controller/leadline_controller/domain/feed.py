@@ -1,8 +1,8 @@
-"""What has changed in the cluster since a version, for one reader who follows.
+"""The change feed: what has changed in the cluster since a metadata version, for one reader.
 
-Level-triggered, as all metadata is: an event says what is there now, and several
-changes of one thing between two looks are one event. So no history has to be kept,
-and any controller can go on for a reader who comes from another one.
+The feed is level-triggered, like all metadata: an event carries the current state, and
+several changes between two polls become one event. So the feed needs no history, and a
+reader can continue at any controller.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
 
 
-class BrokersNow(msgspec.Struct, frozen=True):
-    """The live brokers, after some came or went."""
+class BrokersSnapshot(msgspec.Struct, frozen=True):
+    """The live brokers, after the set of live brokers changed."""
 
     brokers: tuple[BrokerRegistration, ...]
 
 
-class TopicNow(msgspec.Struct, frozen=True):
-    """A topic that the reader has not been told of: its settings and all its partitions."""
+class TopicSnapshot(msgspec.Struct, frozen=True):
+    """A topic that the reader does not know yet: its configs and all its partitions."""
 
     topic: str
     topic_id: str
@@ -31,8 +31,8 @@ class TopicNow(msgspec.Struct, frozen=True):
     partitions: dict[int, PartitionImage]
 
 
-class TopicChanged(msgspec.Struct, frozen=True):
-    """What differs from what the reader was told of a topic; settings None where they do not."""
+class TopicDelta(msgspec.Struct, frozen=True):
+    """What changed in a topic that the reader knows; `configs` is None if they did not change."""
 
     topic: str
     topic_id: str
@@ -42,40 +42,42 @@ class TopicChanged(msgspec.Struct, frozen=True):
 
 
 class TopicDeleted(msgspec.Struct, frozen=True):
-    """A topic that is gone, or on its way."""
+    """A topic that was deleted or is being deleted."""
 
     topic: str
 
 
-News: TypeAlias = BrokersNow | TopicNow | TopicChanged | TopicDeleted
+FeedEvent: TypeAlias = BrokersSnapshot | TopicSnapshot | TopicDelta | TopicDeleted
 
 
-class Feed:
-    """What one reader was told; `version` is the one up to which."""
+class ChangeFeed:
+    """The position of one reader: everything up to metadata version `version` has been sent."""
 
     def __init__(self, image: ClusterImage, after: int | None) -> None:
         self.version = image.version if after is None else after
         self._image = image
-        self._told: dict[str, TopicNow] = {}
+        self._sent: dict[str, TopicSnapshot] = {}
 
-    def news(self) -> list[News]:
-        """Return what has changed since the last look, and take it as told."""
+    def poll(self) -> list[FeedEvent]:
+        """Return what has changed since the last poll, and advance the position."""
         since, self.version = self.version, max(self.version, self._image.version)
         if self._image.version <= since:
             return []
         return [*self._brokers(since), *self._topics(since), *self._deleted(since)]
 
-    def _brokers(self, since: int) -> Iterator[BrokersNow]:
+    def _brokers(self, since: int) -> Iterator[BrokersSnapshot]:
         if self._image.brokers_changed_at > since:
-            yield BrokersNow(tuple(b for _, b in sorted(self._image.brokers.items())))
+            yield BrokersSnapshot(tuple(b for _, b in sorted(self._image.brokers.items())))
 
-    def _topics(self, since: int) -> Iterator[TopicNow | TopicChanged]:
+    def _topics(self, since: int) -> Iterator[TopicSnapshot | TopicDelta]:
         for topic in self._image.topics.values():
             if topic.changed_at <= since or not _is_shown(topic):
                 continue
-            now = TopicNow(topic.name, topic.topic_id, dict(topic.configs), dict(topic.standing))
-            before = self._told.get(topic.name)
-            self._told[topic.name] = now
+            now = TopicSnapshot(
+                topic.name, topic.topic_id, dict(topic.configs), dict(topic.active_partitions)
+            )
+            before = self._sent.get(topic.name)
+            self._sent[topic.name] = now
             if before is None or before.topic_id != now.topic_id:
                 yield now
                 continue
@@ -84,10 +86,10 @@ class Feed:
                 yield changed
 
     def _deleted(self, since: int) -> Iterator[TopicDeleted]:
-        gone = [name for name, version in self._image.gone.items() if version > since]
+        gone = [name for name, version in self._image.deleted_at.items() if version > since]
         going = [t.name for t in self._image.topics.values() if t.deleting and t.changed_at > since]
         for name in (*gone, *going):
-            self._told.pop(name, None)
+            self._sent.pop(name, None)
             yield TopicDeleted(name)
 
 
@@ -95,7 +97,7 @@ def _is_shown(topic: TopicImage) -> bool:
     return bool(topic.topic_id) and not topic.deleting
 
 
-def _difference(before: TopicNow, now: TopicNow) -> TopicChanged:
+def _difference(before: TopicSnapshot, now: TopicSnapshot) -> TopicDelta:
     partitions = {
         number: partition
         for number, partition in now.partitions.items()
@@ -103,4 +105,4 @@ def _difference(before: TopicNow, now: TopicNow) -> TopicChanged:
     }
     removed = tuple(number for number in before.partitions if number not in now.partitions)
     configs = now.configs if now.configs != before.configs else None
-    return TopicChanged(now.topic, now.topic_id, configs, partitions, removed)
+    return TopicDelta(now.topic, now.topic_id, configs, partitions, removed)

@@ -1,20 +1,21 @@
-"""Which brokers count as failed, when that calls for healing, and how (seed 2, KIP-46).
+"""Self-healing: which brokers have failed, and where their replicas are recreated (KIP-46).
 
-A broker is *failed* from the moment that its registration is gone. It is *dead* once
-it has been so for `failed.broker.interval.ms`: a restart in between moves nothing.
-The replicas of a dead broker are made anew on others in chunks, one after another.
+A broker is *failed* once its registration is gone. It is *dead* once it has been failed
+for `failed.broker.interval.ms`, so that a restart moves nothing. The replicas of a dead
+broker are recreated on other brokers in chunks, one chunk after another.
 
-Everything follows from what is in ZooKeeper (assignments, failed brokers, tasks) and
-the time, so that a new controller comes to the same conclusions, and switching
-healing on later heals what failed before.
+All decisions follow from ZooKeeper (assignments, failed brokers, tasks) and the time.
+So a new controller makes the same decisions, and enabling self-healing later also
+heals earlier failures.
 
-The budget: when more brokers than a share of all are down, it is rather a network or
-a rack that failed, and making replicas anew would only hurt; healing then waits.
+Self-healing is suspended while the share of failed brokers exceeds a budget: then a
+network or a rack has probably failed, and copying replicas would make things worse.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 
@@ -26,100 +27,105 @@ from leadline_controller.domain.planning.replacements import replace_failed
 from leadline_controller.domain.reassignment.requests import current_replicas
 
 NEVER = -1
-"""The interval that switches healing off."""
+"""The interval that disables self-healing."""
 
 Covered = Mapping[int, Collection[TopicPartition]]
-"""For each failed broker the partitions that queued or running chunks take care of."""
+"""The partitions of each failed broker that queued or running chunks contain."""
 
 
 class FailureDiff(msgspec.Struct, frozen=True):
-    """Whose state has changed: brokers to be noted as failed, and noted ones that are back."""
+    """Brokers that have failed or returned since the failures were recorded (KIP-46, part 1)."""
 
     failed: tuple[int, ...]
     returned: tuple[int, ...]
 
 
 def diff_failures(
-    image: ClusterImage, noted: Collection[int], lost: Collection[int], covered: Covered
+    image: ClusterImage, recorded: Collection[int], lost: Collection[int], covered: Covered
 ) -> FailureDiff:
-    """Compare the live brokers with those noted as failed.
+    """Compare the live brokers with the recorded failures.
 
-    `lost` brokers have died since this controller began. Others are missed because
-    replicas are assigned to them that no chunk takes care of.
+    `lost` brokers have failed during this leadership term. Other brokers count as failed
+    if they have replicas that no chunk covers.
     """
     live = image.live
     missing = set(lost) - live
     for broker in image.hosts() - live:
-        if any(name not in covered.get(broker, ()) for name in replicas_on(image, broker)):
+        if any(t not in covered.get(broker, ()) for t in replicas_on(image, broker)):
             missing.add(broker)
-    failed = tuple(sorted(missing - set(noted)))
-    return FailureDiff(failed, tuple(sorted(live.intersection(noted))))
+    failed = tuple(sorted(missing - set(recorded)))
+    return FailureDiff(failed, tuple(sorted(live.intersection(recorded))))
 
 
-def is_over_budget(image: ClusterImage, noted: Collection[int], percent: int) -> bool:
-    """Tell whether more brokers are down than healing is meant for."""
-    down = len(set(noted) - image.live)
+def is_over_budget(image: ClusterImage, recorded: Collection[int], percent: int) -> bool:
+    """Tell whether more than `percent` percent of the brokers are down."""
+    down = len(set(recorded) - image.live)
     return 100 * down > percent * (down + len(image.live))
 
 
 def due_at(failed: FailedBroker, interval_ms: int) -> int | None:
-    """Return when a failed broker is dead (Unix ms), or None where healing is off."""
+    """Return when a failed broker counts as dead (Unix ms), or None if self-healing is disabled."""
     return None if interval_ms == NEVER else failed.failure_timestamp + interval_ms
 
 
 def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
-    """Return the partitions that a broker has a replica of, but for those it was to be given."""
+    """Return the partitions that have a replica on a broker, without those still being added."""
     return [
-        name
-        for name in _names(image.hosted_by(broker))
-        if not image.topics[name.topic].deleting and broker in (current_replicas(image, name) or ())
+        t
+        for t in _flatten(image.hosted_by(broker))
+        if not image.topics[t.topic].deleting and broker in (current_replicas(image, t) or ())
     ]
 
 
-def is_healable(image: ClusterImage, name: TopicPartition) -> bool:
-    """Tell whether a partition has a leader to copy from, and a broker to be placed on."""
-    partition = image.partition(name)
+def is_healable(image: ClusterImage, topic_partition: TopicPartition) -> bool:
+    """Tell whether a partition has a leader to copy from and a broker to copy to."""
+    partition = image.partition(topic_partition)
     if partition is None or partition.state is None or partition.state.leader not in image.live:
         return False
-    return bool(image.placeable.difference(current_replicas(image, name) or ()))
+    return bool(
+        image.placement_candidates.difference(current_replicas(image, topic_partition) or ())
+    )
 
 
-def chunk_partitions(names: Iterable[TopicPartition], size: int) -> Iterator[list[TopicPartition]]:
-    """Split what a dead broker had into chunks."""
-    chunk: list[TopicPartition] = []
-    for name in names:
-        chunk.append(name)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
+def chunk_partitions(
+    topic_partitions: Iterable[TopicPartition], size: int
+) -> Iterator[list[TopicPartition]]:
+    """Split the partitions of a dead broker into chunks of at most `size` (KIP-46, part 2)."""
+    remaining = iter(topic_partitions)
+    while chunk := list(islice(remaining, size)):
         yield chunk
 
 
 def targets_for(
-    image: ClusterImage, names: Iterable[TopicPartition], broker: int, busy: Container[object]
+    image: ClusterImage,
+    topic_partitions: Iterable[TopicPartition],
+    broker: int,
+    busy: Container[object],
 ) -> tuple[TargetRow, ...]:
-    """Return where the replicas of a dead broker go: racks respected, loads evened out.
+    """Return targets that replace a dead broker by rack and load (KIP-46, part 2).
 
-    Left out is what needs no healing any more (the replica is elsewhere by now, the
-    topic is gone), what is `busy` being reassigned, and what cannot be healed now.
+    Skipped are partitions that need no healing any more (the replica has moved, or the
+    topic was deleted), `busy` ones that are being reassigned, and unhealable ones.
     """
     assignments = {}
-    for name in names:
-        topic = image.topics.get(name.topic)
-        replicas = current_replicas(image, name) or ()
-        if topic is None or topic.deleting or broker not in replicas or name in busy:
+    for topic_partition in topic_partitions:
+        topic = image.topics.get(topic_partition.topic)
+        replicas = current_replicas(image, topic_partition) or ()
+        if topic is None or topic.deleting or broker not in replicas or topic_partition in busy:
             continue
-        if is_healable(image, name):
-            assignments[name] = replicas
-    racks = {one.id: one.rack for one in image.brokers.values()}
-    load = {one: sum(len(tuple(n)) for n in image.hosted_by(one).values()) for one in image.hosts()}
-    excluded = image.live - image.placeable
+        if is_healable(image, topic_partition):
+            assignments[topic_partition] = replicas
+    racks = {live.id: live.rack for live in image.brokers.values()}
+    load = {
+        host: sum(len(tuple(numbers)) for numbers in image.hosted_by(host).values())
+        for host in image.hosts()
+    }
+    excluded = image.live - image.placement_candidates
     targets = replace_failed(assignments, {broker}, racks, load, excluded=excluded)
-    return tuple(TargetRow(*name, target) for name, target in targets.items())
+    return tuple(TargetRow(*t, replicas) for t, replicas in targets.items())
 
 
-def _names(by_topic: PartitionsByTopic) -> Iterator[TopicPartition]:
+def _flatten(by_topic: PartitionsByTopic) -> Iterator[TopicPartition]:
     for topic, numbers in by_topic.items():
         for number in numbers:
             yield TopicPartition(topic, number)

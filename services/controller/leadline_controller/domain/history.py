@@ -1,17 +1,17 @@
-"""What the audit tells: records in order, what can be asked of them, and the past rebuilt.
+"""The history of the cluster: audit records, queries, and past states rebuilt from records.
 
-Every write of the cluster's state leaves an audit entry in the same transaction,
-so the records, in order of their ids, are the whole history: replaying those up to
-a transaction gives the cluster as ZooKeeper had it after that transaction.
+Every write of cluster state creates an audit entry in the same transaction. So the
+records, in order of their ids, are the complete history: replaying them up to a
+transaction gives the state of ZooKeeper after that transaction.
 
-An entry that changes which brokers hold a partition says so in `after` under
-`ASSIGNMENT`: partition -> replicas, None where the partition is gone. Changes of
-leader and ISR are its `changes`.
+An entry that changes replica assignments lists them in `after` under `ASSIGNMENT`:
+partition -> replicas, or None for a removed partition. Changes of leader and ISR are
+in its `changes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -23,19 +23,19 @@ ASSIGNMENT = "assignment"
 BROKERS = "brokers"
 """The member of an entry's `after` that lists the live brokers."""
 NOTICED_AT = "noticed_at"
-"""The member of an entry's `after` that says when the news came that it answers, in Unix ms."""
+"""The member of an entry's `after` with the time of the event that caused it, in Unix ms."""
 TOPIC_DELETED = "topic_deleted"
 TOPIC_DELETION_ORDERED = "topic_deletion_ordered"
-"""From here on nobody is shown the topic, though its nodes are still there."""
+"""From this entry on the topic is hidden, although its nodes still exist."""
 CONTROLLER_ELECTED = "controller_elected"
 HISTORY_GAP = "history_gap"
-"""Stands in a history, under the id of the last of them, for entries that nobody has any more."""
+"""Replaces entries that no controller has any more, under the id of the last of them."""
 REASSIGNMENT_STEP = "reassignment_step"
 """Its `after` maps partitions to rows with `replicas`, `adding` and `removing`."""
 
 
 class AuditRecord(msgspec.Struct, frozen=True):
-    """An audit entry with its place in history.
+    """An audit entry with its position in the history.
 
     `id` counts entries from 0 without gaps; `zxid` is the ZooKeeper transaction
     that wrote the entry, and with it the change.
@@ -47,7 +47,7 @@ class AuditRecord(msgspec.Struct, frozen=True):
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """What an entry is about; None where it is about none, or about several."""
+    """What an entry is about; a member is None if the entry concerns none or several of them."""
 
     topic: str | None = None
     partition: int | None = None
@@ -57,10 +57,10 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 class AuditQuery(msgspec.Struct, frozen=True):
-    """Which records are wanted: all members that are not None must match.
+    """A filter for records: all members that are not None must match.
 
     `since_ms` (inclusive) and `until_ms` (exclusive) are Unix times; `topic` and
-    `partition` also match entries that changed it among others.
+    `partition` also match entries that changed several partitions.
     """
 
     actor: str | None = None
@@ -77,7 +77,7 @@ class AuditQuery(msgspec.Struct, frozen=True):
 
 
 class PartitionChange(msgspec.Struct, frozen=True):
-    """One change of a partition's leader or ISR, and the entry that tells of it."""
+    """One change of a partition's leader or ISR, with members of its audit entry."""
 
     audit_id: int
     zxid: int
@@ -93,11 +93,11 @@ FailureOutcome: TypeAlias = Literal["failed", "cancelled", "healing", "healed", 
 
 
 class FailureRecord(msgspec.Struct, frozen=True):
-    """One failure of a broker (KIP-46), from the first news to the end; times in Unix ms.
+    """One failure of a broker and its healing (KIP-46); times are in Unix ms.
 
-    `queued_at` is None until it counted as dead and all it had was queued in `chunks`;
-    `over_at` until all of them are. `detected_by` is the controller that noticed, in
-    its `controller_epoch`.
+    `queued_at` is None until the broker counts as dead and all its partitions are queued
+    in `chunks`; `over_at` is None until all chunks are over. `detected_by` is the
+    controller that detected the failure, `controller_epoch` its epoch.
     """
 
     broker: int
@@ -117,17 +117,17 @@ class FailureRecord(msgspec.Struct, frozen=True):
 
     @property
     def outcome(self) -> FailureOutcome:
-        """What has become of it.
+        """The state of the failure.
 
-        `failed`: it is down. `cancelled`: it came back before anything was moved.
-        `healing`: its replicas are being made anew. `healed`: all of them were.
-        `partly_healed`: it came back, or somebody intervened, before all were.
+        `failed`: the broker is down. `cancelled`: it returned before any replica moved.
+        `healing`: its replicas are being recreated. `healed`: all of them were recreated.
+        `partly_healed`: it returned, or an operator intervened, before all were recreated.
         """
         if self.over_at is not None:
             if self.partitions_moved == 0 and self.returned_at is not None:
                 return "cancelled"
-            is_whole = self.chunks_cancelled == 0 and self.partitions_moved >= self.partitions
-            return "healed" if is_whole else "partly_healed"
+            is_complete = self.chunks_cancelled == 0 and self.partitions_moved >= self.partitions
+            return "healed" if is_complete else "partly_healed"
         if self.queued_at is not None:
             return "healing"
         if self.returned_at is None:
@@ -136,7 +136,7 @@ class FailureRecord(msgspec.Struct, frozen=True):
 
 
 class TaskRecord(msgspec.Struct, frozen=True):
-    """A task as its latest entry has it; times in Unix ms, `finished_at` 0 until it is over."""
+    """A task as of its latest entry; times are in Unix ms, `finished_at` is 0 until it is over."""
 
     id: str
     kind: str
@@ -152,16 +152,16 @@ class TaskRecord(msgspec.Struct, frozen=True):
 
 
 def resource_of(entry: AuditEntry) -> Resource:
-    """Return what an entry is about, whichever way it says so."""
-    told = entry.resource
-    if not told and len(entry.changes) == 1:
+    """Return what an entry is about, from its resource or from its only change."""
+    named = entry.resource
+    if not named and len(entry.changes) == 1:
         return Resource(topic=entry.changes[0].topic, partition=entry.changes[0].partition)
     return Resource(
-        topic=_text(told.get("topic")),
-        partition=_number(told.get("partition")),
-        broker=_number(told.get("broker")),
-        group=_text(told.get("group")),
-        config=_text(told.get("config")),
+        topic=_text(named.get("topic")),
+        partition=_number(named.get("partition")),
+        broker=_number(named.get("broker")),
+        group=_text(named.get("group")),
+        config=_text(named.get("config")),
     )
 
 
@@ -174,7 +174,7 @@ def _number(value: Any) -> int | None:
 
 
 class PastPartition(msgspec.Struct):
-    """A partition as it was; `replicas` empty where no entry told of them.
+    """A partition at a past time; `replicas` is empty if no entry lists them.
 
     `state_version` is the data version of the state node, -1 before the first leader.
     """
@@ -187,17 +187,17 @@ class PastPartition(msgspec.Struct):
 
 
 class PastTopic(msgspec.Struct):
-    """A topic as it was."""
+    """A topic at a past time."""
 
     topic_id: str = ""
     partitions: dict[int, PastPartition] = {}
 
 
 class PastCluster(msgspec.Struct):
-    """The cluster after the transaction `zxid`, which entry `audit_id` (of `time`) recorded.
+    """The cluster after the transaction `zxid`, which entry `audit_id` of `time` recorded.
 
-    All three are -1 before the first record. `brokers` are None until an entry told
-    who is live. Where entries before it are lost, it is not `complete`.
+    All three are -1 before the first record. `brokers` is None until an entry lists the
+    live brokers. It is not `complete` if earlier entries are lost.
     """
 
     audit_id: int = -1
@@ -209,10 +209,12 @@ class PastCluster(msgspec.Struct):
     complete: bool = True
 
     def apply(self, record: AuditRecord) -> None:
-        """Go one entry further."""
+        """Apply the next record."""
         entry = record.entry
         self.audit_id = record.id
-        if entry.kind == HISTORY_GAP:  # written when it was found, and by no transaction
+        if (
+            entry.kind == HISTORY_GAP
+        ):  # no transaction wrote it, and its time is that of its detection
             self.complete = False
             return
         self.zxid, self.time = record.zxid, entry.time
@@ -256,48 +258,8 @@ class PastCluster(msgspec.Struct):
         return topic.partitions.setdefault(number, PastPartition())
 
 
-def replay(records: Iterable[AuditRecord], start: PastCluster | None = None) -> PastCluster:
-    """Rebuild the cluster from records in order of their ids, beginning with `start`."""
-    past = start or PastCluster()
-    for record in records:
-        past.apply(record)
-    return past
-
-
-def broken_chains(records: Iterable[AuditRecord]) -> Iterator[str]:
-    """Say where a partition's history does not hold together (invariant I14).
-
-    Each change must begin with what the one before it left, and write the next
-    version of the state node; what was deleted, or removed, begins anew.
-    """
-    last: dict[tuple[str, int], StateChange] = {}
-    for record in records:
-        if record.entry.kind == TOPIC_DELETED:
-            gone = record.entry.resource.get("topic")
-            last = {name: change for name, change in last.items() if name[0] != gone}
-        for name in _removed(record.entry):
-            last.pop(name, None)
-        for change in record.entry.changes:
-            name = (change.topic, change.partition)
-            before = last.get(name)
-            version = 0 if before is None else before.state_version + 1
-            if change.state_version != version:
-                yield f"{name}: {record.id} writes version {change.state_version}, not {version}"
-            if change.before != (None if before is None else before.after):
-                yield f"{name}: {record.id} begins with {change.before}, not where the last ended"
-            last[name] = change
-
-
-def _removed(entry: AuditEntry) -> list[tuple[str, int]]:
-    """Return the partitions that an entry says are gone."""
-    after = entry.after if isinstance(entry.after, Mapping) else {}
-    topic = str(entry.resource.get("topic"))
-    assignment = after.get(ASSIGNMENT) or {}
-    return [(topic, int(number)) for number, replicas in assignment.items() if replicas is None]
-
-
 class ReaderPosition(msgspec.Struct, frozen=True):
-    """How far a controller has stored the outbox: the ids from `oldest` to `stored`."""
+    """The range of ids that a controller has stored from the outbox: `oldest` to `stored`."""
 
     reader: int
     url: str
@@ -308,11 +270,12 @@ class ReaderPosition(msgspec.Struct, frozen=True):
 def trimmable(
     readers: Iterable[ReaderPosition], *, oldest: int, head: int, keep: int, limit: int
 ) -> range:
-    """Return the ids that may leave the outbox, which now holds `oldest` up to (without) `head`.
+    """Return the ids that may be deleted from the outbox, which holds `oldest` to `head` - 1.
 
-    What every known reader has stored goes, but for the newest `keep`. Beyond
-    `limit` entries a reader that is far behind is waited for no longer: then two
-    copies are enough, or the only one. It catches up from whoever has them.
+    Entries that all known readers have stored may go, except the newest `keep`. If the
+    outbox holds more than `limit` entries, it no longer waits for slow readers: then two
+    stored copies are enough, or one if there is only one reader. A slow reader catches up
+    from another controller.
     """
     stored = sorted((reader.stored for reader in readers), reverse=True)
     if not stored:

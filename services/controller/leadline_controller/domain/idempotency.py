@@ -1,17 +1,17 @@
-"""Requests that carry an idempotency key: what is remembered of them, and what a repetition means.
+"""Idempotency keys: the stored record of a request, and how a retry of it is answered.
 
-A key's record is a node of its own, and goes through three states:
+The record of a key is a znode with three states:
 
 - `begun` before the request is handled;
-- `changed` in the very multi (or each of the multis) in which the request changes
-  something, so that nobody has to guess whether it did;
-- `done` with the answer, which every repetition is given.
+- `changed`, written in every multi in which the request changes something, so that the
+  record proves whether it did;
+- `done`, with the response, which every retry gets.
 
-A refusal removes the record: it changed nothing, and the same request may well
-succeed later. A controller that dies in between leaves a `begun` record, of which
-its successor knows that nothing was changed, nor ever will be (the old controller
-is fenced, rule R11), so that the request is simply handled; or a `changed` one,
-whose answer is lost for ever.
+A refused request removes its record: it changed nothing, and a retry may succeed.
+
+If the controller fails in between, its successor finds one of two states. `begun` means
+that nothing was changed and, because the old controller is fenced (rule R11), never will
+be: the successor handles the request. `changed` means that the response is lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import msgspec
 from leadline_client.errors import IdempotencyKeyReused, RequestInDoubt, RequestUnderWay
 
 State = Literal["begun", "changed", "done"]
-MAX_ANSWER_BYTES = 512 * 1024
-"""The largest answer that is kept, compressed; a node must stay far below `jute.maxbuffer`."""
+MAX_RESPONSE_BYTES = 512 * 1024
+"""The largest compressed response that is stored; a node must stay well below `jute.maxbuffer`."""
 
 
-class KeptAnswer(msgspec.Struct, frozen=True):
-    """An answer to be given again. `body` is compressed (zlib)."""
+class StoredResponse(msgspec.Struct, frozen=True):
+    """The response to the first request, for its retries. `body` is compressed with zlib."""
 
     status: int
     headers: Mapping[str, str]
@@ -37,10 +37,11 @@ class KeptAnswer(msgspec.Struct, frozen=True):
 
 
 class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is remembered of a request with a key.
+    """The stored record of a request with a key.
 
-    `request` is a digest of method, path, query and body; `what` is the method and
-    path for people; `epoch` that of the controller that began it; `time` in Unix ms.
+    `request` is a digest of method, path, query and body; `what` is the method and path
+    in readable form; `epoch` is that of the controller that began the request; `time` is
+    in Unix ms.
     """
 
     state: State
@@ -49,7 +50,7 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str
     epoch: int
     time: int
-    answer: KeptAnswer | None = None
+    answer: StoredResponse | None = None
     version: int = 1
 
 
@@ -62,38 +63,42 @@ def decode_record(data: bytes) -> KeyRecord:
     """Decode the value of a record's node.
 
     Raises:
-        msgspec.MsgspecError: it is none.
+        msgspec.MsgspecError: the value is not a record.
 
     """
     return msgspec.json.decode(data, type=KeyRecord)
 
 
-def judge(record: KeyRecord, request: str, epoch: int, *, under_way: bool) -> KeptAnswer | None:
-    """Say what a request means whose key has a record: the answer to give, or None to handle it.
+def resolve(
+    record: KeyRecord, request: str, epoch: int, *, under_way: bool
+) -> StoredResponse | None:
+    """Decide how to answer a request whose key has a record.
+
+    Returns the stored response, or None if the request has to be handled.
 
     Raises:
-        IdempotencyKeyReused: the key was another request's.
-        RequestUnderWay: the first one is being handled.
-        RequestInDoubt: what became of the first one cannot be told from its record.
+        IdempotencyKeyReused: the key belongs to another request.
+        RequestUnderWay: the first request is still being handled.
+        RequestInDoubt: the record does not tell the outcome of the first request.
 
     """
     if record.request != request:
         raise IdempotencyKeyReused(
-            f"this Idempotency-Key was given with another request ({record.what}); "
-            "nothing was done: choose a new key for a new request"
+            f"this Idempotency-Key was already used for another request ({record.what}); "
+            "nothing was changed: use a new key for each new request"
         )
     if record.state == "done":
         if record.answer is None:
-            raise RequestInDoubt(f"{_first(record)} succeeded; its answer was too large to be kept")
+            raise RequestInDoubt(f"{_first(record)} succeeded; its response was too large to store")
         return record.answer
     if under_way:
-        raise RequestUnderWay(f"{_first(record)} is still under way: repeat it a little later")
+        raise RequestUnderWay(f"{_first(record)} is still in progress: retry in a moment")
     if record.state == "begun" and record.epoch < epoch:
         return None
-    did = "made its change" if record.state == "changed" else "may have made its change"
+    effect = "was applied" if record.state == "changed" else "may have been applied"
     raise RequestInDoubt(
-        f"{_first(record)} {did}, and its answer was lost; look at what it was to change, or at "
-        f"the audit (GET /v1/audit?cause={record.cause}), before sending it under another key"
+        f"{_first(record)} {effect}, but its response was lost; check the resource or the audit "
+        f"(GET /v1/audit?cause={record.cause}) before you send it with another key"
     )
 
 

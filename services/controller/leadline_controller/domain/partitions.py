@@ -1,9 +1,9 @@
-"""May a topic get more partitions, or lose some, and where new ones go (seed 1 H).
+"""Adding and removing partitions of a topic (Replication V3, section H).
 
-Partitions are numbered from 0 without gaps: only the highest are removed, and what
-is added continues the numbers. A request is checked whole before anything is
-written; of orders that somebody wrote into ZooKeeper by hand, those that are
-possible are taken, and the others are given back with their reasons.
+Partitions are numbered from 0 without gaps. So only the highest partitions can be
+removed, and new ones continue the numbering. A request is validated completely before
+anything is written. Intents that operators wrote to ZooKeeper are checked one by one:
+valid ones are accepted, the others are refused with a reason.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from leadline_common.znodes import TopicAssignment
 from leadline_controller.domain.cluster import ClusterImage, TopicImage
 from leadline_controller.domain.failover import FIRST_EPOCH
 from leadline_controller.domain.placement import alternate_racks, assign_replicas
-from leadline_controller.domain.topics import check_replicas, placement_candidates
+from leadline_controller.domain.topics import check_replicas, placement_brokers
 
 
-class Sorted(msgspec.Struct, frozen=True):
-    """Orders by hand: partitions that may be added or removed, and the others with reasons."""
+class IntentCheck(msgspec.Struct, frozen=True):
+    """The intents of a topic: accepted ones with their replicas, refused ones with reasons."""
 
-    possible: dict[int, tuple[int, ...]]
+    accepted: dict[int, tuple[int, ...]]
     refused: dict[int, str]
 
 
@@ -39,31 +39,31 @@ def plan_additions(
     replica_assignment: Mapping[int, tuple[int, ...]] | None,
     registered_ever: Collection[int],
 ) -> dict[int, tuple[int, ...]]:
-    """Return the replicas of the partitions that bring a topic to `total`.
+    """Return the replicas of the new partitions that bring a topic to `total` partitions.
 
-    Placement continues the topic's round robin (Kafka: AdminUtils.addPartitions): it
-    starts at the broker of the lowest partition's first replica, at the number of
-    the first new partition, with that partition's number of replicas.
+    Placement continues the topic's round robin, like Kafka's AdminUtils.addPartitions: it
+    starts at the first replica of the lowest partition, at the number of the first new
+    partition, with the replication factor of the lowest partition.
 
     Raises:
-        PolicyViolation: the topic has as many partitions already, or the assignment
-            or the placement is against the rules.
+        PolicyViolation: the topic already has `total` partitions, or the assignment or
+            the placement is invalid.
         PartitionRemovalPending: partitions of the topic are still being removed.
-        InvalidRequest: the assignment does not name exactly the new partitions.
+        InvalidRequest: the assignment does not list exactly the new partitions.
 
     """
     _refuse_while_removing(topic)
     first = _next_number(topic)
     if total <= first:
         raise PolicyViolation(
-            f"topic {topic.name!r} has {first} partitions already; name a higher total than that"
+            f"topic {topic.name!r} already has {first} partitions; request a higher total"
         )
     factor = _replication_factor(topic)
     if replica_assignment is None:
         return _place(topic, image, factor, first, total)
     if sorted(replica_assignment) != list(range(first, total)):
         raise InvalidRequest(
-            f"body.replica_assignment: name exactly the new partitions, {first} to {total - 1}"
+            f"body.replica_assignment: list exactly the new partitions, {first} to {total - 1}"
         )
     for number in range(first, total):
         check_replicas(number, replica_assignment[number], factor, registered_ever)
@@ -71,9 +71,10 @@ def plan_additions(
 
 
 def _refuse_while_removing(topic: TopicImage) -> None:
-    if topic.leaving:
+    if topic.pending_removal:
+        pending = sorted(topic.pending_removal)
         raise PartitionRemovalPending(
-            f"partitions {sorted(topic.leaving)} of topic {topic.name!r} are still being removed"
+            f"partitions {pending} of topic {topic.name!r} are still being removed"
         )
 
 
@@ -87,7 +88,7 @@ def _require_next(topic: TopicImage, number: int, expected: int) -> None:
 
 
 def _replication_factor(topic: TopicImage) -> int:
-    """Return the number of replicas that the lowest partition has when it is at rest."""
+    """Return the number of replicas of the lowest partition, without those being added."""
     if not topic.partitions:
         return 1
     lowest = min(topic.partitions)
@@ -98,7 +99,7 @@ def _replication_factor(topic: TopicImage) -> int:
 def _place(
     topic: TopicImage, image: ClusterImage, factor: int, first: int, total: int
 ) -> dict[int, tuple[int, ...]]:
-    brokers = placement_candidates(image)
+    brokers = placement_brokers(image)
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     ring = alternate_racks(racks) if racks else list(brokers)
     return assign_replicas(
@@ -111,7 +112,7 @@ def _place(
 
 
 def _start(topic: TopicImage, ring: list[int]) -> int:
-    """Return where the topic's round began: at its first broker, or at the next one that lives."""
+    """Return where the topic's round robin began: at its first broker, or at the next live one."""
     if not topic.partitions:
         return 0
     origin = next(iter(topic.partitions[min(topic.partitions)].replicas), -1)
@@ -125,81 +126,80 @@ def check_removal(topic: TopicImage, numbers: Collection[int]) -> tuple[int, ...
     """Return the partitions to remove, highest first.
 
     Raises:
-        InvalidRequest: no partition is named.
-        UnknownPartition: one does not exist.
-        PartitionRemovalPending: one is being removed already.
-        PolicyViolation: they are not the highest ones, or none would be left.
+        InvalidRequest: the request lists no partition.
+        UnknownPartition: a partition does not exist.
+        PartitionRemovalPending: a partition is already being removed.
+        PolicyViolation: they are not the highest partitions, or no partition would remain.
 
     """
     if not numbers:
-        raise InvalidRequest("body.partitions: name at least one partition")
+        raise InvalidRequest("body.partitions: list at least one partition")
     wanted = set(numbers)
     unknown = sorted(wanted - topic.partitions.keys())
     if unknown:
         raise UnknownPartition(f"topic {topic.name!r} has no partitions {unknown}")
-    if wanted & topic.leaving:
+    if wanted & topic.pending_removal:
         _refuse_while_removing(topic)
-    sorted_out = sort_removals(topic, wanted)
-    if sorted_out.refused:
-        raise PolicyViolation(next(iter(sorted_out.refused.values())))
-    return tuple(sorted_out.possible)
+    checked = check_removal_intents(topic, wanted)
+    if checked.refused:
+        raise PolicyViolation(next(iter(checked.refused.values())))
+    return tuple(checked.accepted)
 
 
-def sort_additions(
+def check_addition_intents(
     topic: TopicImage,
     wanted: Mapping[int, tuple[int, ...]],
     registered_ever: Collection[int],
-) -> Sorted:
-    """Tell which orders to add a partition can be carried out, in order of the numbers."""
-    possible: dict[int, tuple[int, ...]] = {}
+) -> IntentCheck:
+    """Check intents to add partitions, in ascending order."""
+    accepted: dict[int, tuple[int, ...]] = {}
     refused: dict[int, str] = {}
     following = _next_number(topic)
     for number, replicas in sorted(wanted.items()):
         try:
             _refuse_while_removing(topic)
-            _require_next(topic, number, following + len(possible))
+            _require_next(topic, number, following + len(accepted))
             check_replicas(number, replicas, len(replicas), registered_ever)
         except (PolicyViolation, PartitionRemovalPending) as problem:
             refused[number] = problem.message
         else:
-            possible[number] = replicas
-    return Sorted(possible, refused)
+            accepted[number] = replicas
+    return IntentCheck(accepted, refused)
 
 
-def sort_removals(topic: TopicImage, wanted: Iterable[int]) -> Sorted:
-    """Tell which orders to remove a partition can be carried out, highest first.
+def check_removal_intents(topic: TopicImage, wanted: Iterable[int]) -> IntentCheck:
+    """Check intents to remove partitions, in descending order.
 
-    Those that are being carried out already count as carried out.
+    Partitions that are pending removal count as removed.
     """
-    possible: dict[int, tuple[int, ...]] = {}
+    accepted: dict[int, tuple[int, ...]] = {}
     refused: dict[int, str] = {}
-    left = sorted(topic.standing)
-    for number in sorted(set(wanted) - topic.leaving, reverse=True):
+    left = sorted(topic.active_partitions)
+    for number in sorted(set(wanted) - topic.pending_removal, reverse=True):
         if not left or number != left[-1]:
             refused[number] = (
-                f"partition {number} cannot go: only the highest partitions of topic "
-                f"{topic.name!r} can be removed, and the highest is {left[-1] if left else 'none'}"
+                f"partition {number} cannot be removed: only the highest partitions of topic "
+                f"{topic.name!r} can be, and the highest is {left[-1] if left else 'none'}"
             )
         elif len(left) == 1:
-            refused[number] = f"partition {number} is the last one of topic {topic.name!r}"
+            refused[number] = f"partition {number} is the last partition of topic {topic.name!r}"
         else:
-            possible[left.pop()] = topic.partitions[number].replicas
-    return Sorted(possible, refused)
+            accepted[left.pop()] = topic.partitions[number].replicas
+    return IntentCheck(accepted, refused)
 
 
-def with_added(
+def assignment_with(
     assignment: TopicAssignment, added: Mapping[int, tuple[int, ...]]
 ) -> TopicAssignment:
     """Return a topic's assignment with partitions added."""
     return msgspec.structs.replace(assignment, partitions={**assignment.partitions, **added})
 
 
-def without(topic: TopicImage, numbers: Collection[int]) -> TopicAssignment:
+def assignment_without(topic: TopicImage, numbers: Collection[int]) -> TopicAssignment:
     """Return a topic's assignment without some partitions.
 
-    It notes for each where the epochs of one that may take its place begin: above
-    its last one, so that a replica or a reader of the old partition that was away
-    meanwhile is told from those of the new one.
+    It records a first epoch for each removed partition, above its last leader epoch. If
+    the partition is added again, replicas and readers of the old one can be recognized.
     """
     assignment = topic.assignment
     first_epochs = dict(assignment.first_epochs)

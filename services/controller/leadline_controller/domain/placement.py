@@ -1,14 +1,14 @@
-"""Which brokers get the replicas of new partitions: Kafka's rack-aware round robin.
+"""Placement of new partitions on brokers: Kafka's rack-aware round robin.
 
-Goals, in order: replicas of a partition on different brokers; in different racks
-as far as there are racks; first replicas (preferred leaders) spread evenly; the
-further replicas of a broker's partitions spread over all the others.
+Goals, in order: replicas of a partition on different brokers; in different racks, as
+far as there are enough racks; first replicas (preferred leaders) spread evenly; the
+other replicas of a broker's partitions spread over all other brokers.
 
-Method (as AdminUtils.assignReplicasToBrokers of Kafka, with the same results for
-the same inputs): first replicas go round the broker list from `start_index`; the
-others follow at a distance that grows by one each time the list has been gone
-round, beginning with `shift`. With racks, the list alternates between the racks,
-and a broker is passed over while its rack has a replica and another rack has none.
+Method (Kafka's AdminUtils.assignReplicasToBrokers, with the same results for the same
+inputs): first replicas go round robin over the broker list, starting at `start_index`.
+The other replicas follow at a distance that starts at `shift` and grows by one with
+every full round of the list. With racks, the list alternates between racks, and a
+broker is skipped while its rack has a replica and another rack has none.
 
 Example: brokers 0-4, three replicas, start 0, shift 0:
 p0 (0, 1, 2), p1 (1, 2, 3), ... p4 (4, 0, 1), p5 (0, 2, 3), p6 (1, 3, 4), ...
@@ -31,21 +31,21 @@ def assign_replicas(
     shift: int | None = None,
     start_partition: int = 0,
 ) -> dict[int, tuple[int, ...]]:
-    """Place `partitions` new partitions, numbered from `start_partition`.
+    """Return replicas for `partitions` new partitions, numbered from `start_partition`.
 
-    `brokers` maps the ids to their racks; without racks their order is the order
-    of the round. `shift` is `start_index` unless given, as in Kafka.
+    `brokers` maps broker ids to racks; without racks, its order is the order of the
+    round robin. `shift` defaults to `start_index`, as in Kafka.
 
     Raises:
         PolicyViolation: a count is not positive, there are fewer brokers than
-            replicas, or only some brokers have a rack.
+            replicas, or only some of the brokers have a rack.
 
     """
     _check_counts(len(brokers), partitions, replication_factor)
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     if racks and len(racks) < len(brokers):
         bare = sorted(set(brokers) - set(racks))
-        raise PolicyViolation(f"brokers {bare} have no rack, while others have one")
+        raise PolicyViolation(f"brokers {bare} have no rack, but other brokers have one")
     ring = alternate_racks(racks) if racks else list(brokers)
     first_shift = start_index if shift is None else shift
     return {
@@ -61,7 +61,7 @@ def assign_replicas(
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """Return the brokers so that neighbours are in different racks, as far as possible.
+    """Order the brokers so that neighbours are in different racks, as far as possible.
 
     Example: racks a (0, 1), b (2, 3), c (4): 0, 2, 4, 1, 3.
     """
@@ -86,7 +86,7 @@ def _check_counts(brokers: int, partitions: int, replication_factor: int) -> Non
 
 
 def _rounds_begun(partition: int, start_partition: int, brokers: int) -> int:
-    """Count the multiples of `brokers` in [start_partition, partition], zero left out."""
+    """Count the multiples of `brokers` in [start_partition, partition], except zero."""
     return partition // brokers - max(start_partition - 1, 0) // brokers
 
 

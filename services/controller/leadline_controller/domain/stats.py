@@ -1,4 +1,4 @@
-"""The cluster in numbers: what lacks something, and what each broker carries."""
+"""Statistics of the cluster: unhealthy partitions, and the load of each broker."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 
 
 def count_unhealthy(image: ClusterImage) -> tuple[int, int]:
-    """Count partitions without a leader, and those whose ISR lacks a replica."""
+    """Return how many partitions are offline, and how many are under-replicated."""
     offline = under = 0
     for topic in image.topics.values():
         if topic.deleting:
             continue
-        for partition in topic.standing.values():
+        for partition in topic.active_partitions.values():
             offline += is_offline(partition)
             under += is_under_replicated(partition)
     return offline, under
@@ -30,8 +30,10 @@ def is_under_replicated(partition: PartitionImage) -> bool:
     return partition.state is None or len(partition.state.isr) < len(partition.replicas)
 
 
-def leaders_of(image: ClusterImage, broker_ids: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Return for each broker how many partitions it leads, and how many replicas it has."""
+def leader_and_replica_counts(
+    image: ClusterImage, broker_ids: Iterable[int]
+) -> dict[int, tuple[int, int]]:
+    """Return for each broker how many partitions it leads and how many replicas it hosts."""
     counts = {}
     for broker_id in broker_ids:
         hosted = [

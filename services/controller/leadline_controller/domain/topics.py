@@ -1,7 +1,6 @@
-"""May this topic be created or deleted, and with which replicas (seed 1 B).
+"""Creation of topics: validation and replica assignment (Replication V3, section B).
 
-A request is checked whole before anything is written; a refusal names what is
-wrong and changes nothing.
+A request is validated completely before anything is written.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ _RESERVED = frozenset({".", "..", "-"})
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse a name that could not be a directory and a znode.
+    """Check that a topic name can be a directory and a znode.
 
     Raises:
-        PolicyViolation: the name is empty, too long, reserved, or has other
-            characters than ASCII letters, digits, '.', '_' and '-'.
+        PolicyViolation: the name is empty, too long or reserved, or contains a character
+            other than ASCII letters, digits, '.', '_' and '-'.
 
     """
     if not _NAME.fullmatch(name) or name in _RESERVED:
@@ -40,7 +39,7 @@ def check_topic_name(name: str) -> None:
 
 
 def check_may_create(image: ClusterImage, name: str) -> None:
-    """Refuse a name that is taken.
+    """Check that no topic has the name yet.
 
     Raises:
         TopicDeletionPending: a topic of this name is still being deleted.
@@ -52,14 +51,14 @@ def check_may_create(image: ClusterImage, name: str) -> None:
         return
     if topic.deleting:
         raise TopicDeletionPending(f"topic {name!r} is still being deleted")
-    raise PolicyViolation(f"topic {name!r} exists already")
+    raise PolicyViolation(f"topic {name!r} already exists")
 
 
 def find_topic(image: ClusterImage, name: str) -> TopicImage:
     """Return a topic.
 
     Raises:
-        UnknownTopic: there is none of this name, or it is being deleted.
+        UnknownTopic: no topic has this name, or the topic is being deleted.
 
     """
     topic = image.topics.get(name)
@@ -78,22 +77,22 @@ def plan_assignment(
     start_index: int,
     shift: int,
 ) -> dict[int, tuple[int, ...]]:
-    """Return the replicas of a topic to create: those that are given, or placed ones.
+    """Return the replicas of a new topic: its explicit assignment, or a placement.
 
-    Placement uses live brokers only, in order of their ids, and regards racks
-    where every live broker has one. Without a given replication factor the default is
-    capped by the number of live brokers.
+    Placement uses live brokers only, in order of their ids. It respects racks if every
+    live broker has one. The default replication factor is capped at the number of live
+    brokers; an explicit one is not.
 
     Raises:
-        InvalidRequest: counts and an explicit assignment are given together.
-        PolicyViolation: the assignment or the counts are against the rules.
+        InvalidRequest: the counts contradict the explicit assignment.
+        PolicyViolation: the assignment or the counts are invalid.
 
     """
     if new.replica_assignment is not None:
         if new.partitions is not None or new.replication_factor is not None:
             _check_counts_agree(new)
         return check_assignment(new.replica_assignment, registered_ever)
-    brokers = placement_candidates(image)
+    brokers = placement_brokers(image)
     factor = new.replication_factor
     return assign_replicas(
         brokers,
@@ -104,21 +103,21 @@ def plan_assignment(
     )
 
 
-def placement_candidates(image: ClusterImage) -> dict[int, str | None]:
-    """Return the brokers that replicas may be placed on, by id, with racks if all have one.
+def placement_brokers(image: ClusterImage) -> dict[int, str | None]:
+    """Return the placement candidates by id, with their racks if all of them have one.
 
     Raises:
-        PolicyViolation: there is none.
+        PolicyViolation: there are no candidates.
 
     """
-    brokers = {b: image.brokers[b].rack for b in sorted(image.placeable)}
+    brokers = {b: image.brokers[b].rack for b in sorted(image.placement_candidates)}
     if not brokers:
-        raise PolicyViolation("no broker is live, so that replicas cannot be placed")
+        raise PolicyViolation("no broker is live, so replicas cannot be placed")
     return dict.fromkeys(brokers) if None in brokers.values() else brokers
 
 
 def _check_counts_agree(new: NewTopic) -> None:
-    """Refuse counts that contradict the explicit assignment beside them."""
+    """Check that the counts match the explicit assignment."""
     assignment = new.replica_assignment or {}
     if new.partitions is not None and new.partitions != len(assignment):
         raise InvalidRequest(
@@ -135,12 +134,12 @@ def _check_counts_agree(new: NewTopic) -> None:
 def check_assignment(
     assignment: Mapping[int, tuple[int, ...]], registered_ever: Collection[int]
 ) -> dict[int, tuple[int, ...]]:
-    """Check an explicit assignment, in which brokers may be down but must be known.
+    """Check an explicit assignment; its brokers may be down but must have registered before.
 
     Raises:
-        PolicyViolation: partitions are not numbered from 0 without gaps, a partition
-            has no replicas, names a broker twice, names another number of
-            replicas than the first one, or names a broker that never registered.
+        PolicyViolation: the partitions are not numbered from 0 without gaps, or a
+            partition has no replicas, repeats a broker, differs from the first partition
+            in the number of replicas, or names a broker that never registered.
 
     """
     if not assignment or sorted(assignment) != list(range(len(assignment))):
@@ -154,11 +153,11 @@ def check_assignment(
 def check_replicas(
     partition: int, replicas: tuple[int, ...], factor: int, registered_ever: Collection[int]
 ) -> None:
-    """Check the replicas of one partition of a topic whose partitions have `factor` of them.
+    """Check that a partition has `factor` replicas on distinct, known brokers.
 
     Raises:
-        PolicyViolation: there are none, or another number, or a broker is named twice
-            or never registered.
+        PolicyViolation: there are no replicas or not `factor` of them, or a broker is
+            repeated or never registered.
 
     """
     if not replicas:

@@ -20,12 +20,12 @@ import structlog
 from leadline_client.errors import LeadlineError, NoController, Refused, StoreOutcomeUnknown
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
+from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.rpc import HeartbeatRequest
 from leadline_common.zk.errors import ConnectionLoss, SessionExpired
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, ClusterPolicy
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
-from leadline_controller.domain.state import Term
 from leadline_controller.runtime.audit.retention import OutboxRetention
 from leadline_controller.runtime.channel.broker_queue import (
     BrokerRequestQueue,
@@ -49,7 +49,7 @@ from leadline_controller.runtime.engine.events import (
 )
 from leadline_controller.runtime.engine.guard import Guard
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
-from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter, TermEnded
+from leadline_controller.runtime.engine.state_writer import StaleImage, StateWriter
 from leadline_controller.runtime.etags import ETags
 from leadline_controller.runtime.idempotency import IdempotencyManager
 from leadline_controller.runtime.ports import CommandGateway, ControllerStore
@@ -76,7 +76,9 @@ LEASE_CHECK_S = 0.1
 """How long this controller may go on serving after its lease has run out; writes check it first."""
 
 
-async def load_image(store: ControllerStore, policy: ClusterPolicy, term: Term) -> ClusterImage:
+async def load_image(
+    store: ControllerStore, policy: ClusterPolicy, term: LeadershipTerm
+) -> ClusterImage:
     """Read brokers, topics and partition states after an election.
 
     Changes made meanwhile are found when the watches are set. Costs at most

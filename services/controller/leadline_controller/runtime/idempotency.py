@@ -20,8 +20,8 @@ from leadline_common.clock import Clock
 from leadline_common.zk.errors import ConnectionLoss, MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_controller.domain.idempotency import (
-    StoredResponse,
     KeyRecord,
+    StoredResponse,
     decode_record,
     encode_record,
     resolve,

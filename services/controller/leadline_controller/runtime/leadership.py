@@ -1,13 +1,7 @@
-"""Becoming the active controller, and ceasing to be it (seed 1 D; seed 4; rules R10, R11).
+"""The controller's part in leader election: it runs an `ActiveController` while it leads.
 
-One ZooKeeper session for each attempt to rule. Winning is one multi that creates
-the ephemeral `/controller` and raises `/controller_epoch` at the version that was
-read, so that of two candidates one wins, and every write of an earlier controller
-fails from then on. Whoever loses the office, for whatever reason, ends its session
-too: nothing of an old term can be taken for the new one.
-
-A `/controller` node of this process's own earlier life is nothing special: it is
-another session's, and goes when that session does.
+Replication V3, section D; "Leader election in ZooKeeper", election of the Kafka controller.
+The election itself is `leadline_common.leader_election`.
 """
 
 from __future__ import annotations
@@ -15,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
@@ -24,30 +17,25 @@ import msgspec
 from leadline_common import znodes
 from leadline_common.cause import new_cause
 from leadline_common.clock import Clock
+from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.rpc import ControllerRow
 from leadline_common.settings import ControllerSettings
-from leadline_common.zk.errors import ZkError
+from leadline_common.zk.ops import CreateOp
 from leadline_common.znodes import AuditEntry, ControllerRegistration
 from leadline_controller.domain.cluster import ClusterPolicy
-from leadline_controller.domain.state import Term
 from leadline_controller.runtime.active_controller import ActiveController, load_image
 from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.context import ControllerContext
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.engine.state_writer import TermEnded
 from leadline_controller.runtime.ports import CommandGateway, ControllerStore
-
-_log = logging.getLogger(__name__)
-
-PAUSE_S = 0.2
-"""Between two sessions."""
-LOOK_AGAIN_S = 2.0
-"""How often a standby looks who rules, whatever watches say."""
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What a candidate is given: doors, clock, ids, chance."""
+class ControllerDependencies:
+    """What a controller process is given: ZooKeeper, brokers, clock, ids and randomness.
+
+    `random_index(n)` returns a number in [0, n).
+    """
 
     open_store: Callable[[], Awaitable[ControllerStore]]
     gateway: CommandGateway
@@ -56,18 +44,18 @@ class Means:
     random_index: Callable[[int], int]
 
 
-class Leadership:
-    """One controller process in the contest for the office.
+class ControllerLeadership:
+    """One controller process, as a candidate and as the active controller.
 
-    `active` is who rules, as far as is known; `active_controller` is set while it is this process.
-    `audit_replicator` keeps the history, active or standby; without one, nobody does.
+    `active_controller` is set while this process is the active controller.
+    `audit_replicator` keeps the history, on a standby as well; without one this process has none.
     """
 
     def __init__(
         self,
         settings: ControllerSettings,
         url: str,
-        means: Means,
+        dependencies: ControllerDependencies,
         metrics: ControllerMetrics,
         audit_replicator: AuditReplicator | None = None,
     ) -> None:
@@ -75,88 +63,59 @@ class Leadership:
         self.url = url
         self.metrics = metrics
         self.active_controller: ActiveController | None = None
-        self.active: ControllerRow | None = None
-        self.store: ControllerStore | None = None
         self.cluster_id = ""
         self.audit_replicator = audit_replicator
-        self._means = means
-        self._changed = asyncio.Event()
+        self._dependencies = dependencies
+        self._election: LeaderElection[ControllerStore] = LeaderElection(self)
+
+    @property
+    def store(self) -> ControllerStore | None:
+        """The open ZooKeeper session, None without one."""
+        return self._election.session
+
+    @property
+    def active(self) -> ControllerRow | None:
+        """The active controller as far as this process knows."""
+        leader = self._election.leader
+        return None if leader is None else ControllerRow(leader.id, leader.url, leader.epoch)
 
     async def run(self) -> None:
-        """Contend and rule until cancelled; then the session, and with it the office, ends."""
-        while True:
-            try:
-                store = await self._means.open_store()
-            except ZkError as problem:
-                _log.warning("no ZooKeeper: %s", problem)
-                await asyncio.sleep(PAUSE_S)
-                continue
-            except Exception:
-                _log.exception("no ZooKeeper, by a fault")
-                await asyncio.sleep(PAUSE_S)
-                continue
-            try:
-                self.store = store
-                await self._contend(store)
-            except (TermEnded, ZkError) as end:
-                _log.warning("this session is over: %s", end)
-            except Exception:
-                _log.exception("this session is over by a fault")
-            finally:
-                self.active_controller = self.active = self.store = None
-                await _close(store)
-            await asyncio.sleep(PAUSE_S)
+        """Take part in elections until cancelled, then close the session."""
+        await self._election.run()
 
-    async def _contend(self, store: ControllerStore) -> None:
-        """Wait for the office to be free, take it, and rule.
+    # -- what the election asks for --------------------------------------------
+
+    async def open_session(self) -> ControllerStore:
+        """Open a session.
 
         Raises:
-            TermEnded: the term is over.
-            ZkError: ZooKeeper was lost.
+            ZkError: ZooKeeper is not available.
 
         """
-        self.cluster_id = await store.prepare(self._means.new_id())
-        store.on_reconnected(self._changed.set)
-        async with self._history_kept(store):
-            await self._contend_for(store)
+        return await self._dependencies.open_store()
 
     @contextlib.asynccontextmanager
-    async def _history_kept(self, store: ControllerStore) -> AsyncIterator[None]:
-        """Have the historian follow the outbox for as long as this session is used."""
+    async def prepared(self, store: ControllerStore) -> AsyncIterator[None]:
+        """Create the nodes that must exist, and replicate the audit while `store` is used."""
+        self.cluster_id = await store.prepare(self._dependencies.new_id())
         if self.audit_replicator is None:
             yield
             return
-        follow = self.audit_replicator.follow(store.outbox, self.cluster_id, self._calm)
-        following = asyncio.create_task(follow, name="historian")
+        follow = self.audit_replicator.follow(store.outbox, self.cluster_id, self._until_settled)
+        following = asyncio.create_task(follow, name="audit-replication")
         try:
             yield
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
 
-    async def _calm(self) -> None:
-        """Wait until no broker has to be told of its roles."""
+    async def _until_settled(self) -> None:
+        """Wait until no broker has commands outstanding."""
         if self.active_controller is not None:
             await self.active_controller.dispatcher.until(self.active_controller.dispatcher.settled)
 
-    async def _contend_for(self, store: ControllerStore) -> None:
-        while not store.lost.is_set():
-            self._changed.clear()
-            holder = await store.holder(self._changed.set)
-            if holder is None:
-                term = await self._claim(store)
-            elif holder.session_id == store.session_id:  # a claim whose answer was lost (rule R7)
-                term = await store.term()
-            else:
-                term = None
-                epoch = (await store.term()).epoch
-                self.active = ControllerRow(holder.registration.id, holder.registration.url, epoch)
-                await self._wait(store)
-            if term is not None:
-                await self._rule(store, term)
-        raise TermEnded("the ZooKeeper session is over")
-
-    async def _claim(self, store: ControllerStore) -> Term | None:
+    def claim(self) -> Claim:
+        """Return the registration, with the audit entry of the election."""
         me = self._registration()
         entry = AuditEntry(
             time=me.timestamp,
@@ -165,56 +124,41 @@ class Leadership:
             kind="controller_elected",
             after=msgspec.structs.asdict(me) | {"extra": None},
         )
-        return await store.claim(me, znodes.encode_audit(entry))
+        audit = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
+        return Claim(me.id, me.url, znodes.encode_controller(me), (audit,))
 
-    def _registration(self) -> ControllerRegistration:
-        return ControllerRegistration(
-            self.settings.controller_id, self.url, self._means.clock.wall_ms()
-        )
+    async def serve(self, store: ControllerStore, term: LeadershipTerm) -> None:
+        """Load the cluster and run the active controller.
 
-    async def _wait(self, store: ControllerStore) -> None:
-        """Wait until the office may be free, or the session is over."""
-        waits = [
-            asyncio.create_task(self._changed.wait()),
-            asyncio.create_task(store.lost.wait()),
-        ]
-        try:
-            await asyncio.wait(waits, timeout=LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            # Not suppressed: a cancellation that comes just now is this task's own.
-            await asyncio.gather(*waits, return_exceptions=True)
+        Raises:
+            TermEnded: the term has ended.
+            ZkError: ZooKeeper was lost.
 
-    async def _rule(self, store: ControllerStore, term: Term) -> None:
-        _log.info("active with epoch %d", term.epoch)
+        """
         self.metrics.terms.inc()
         policy = ClusterPolicy(
             self.settings.min_insync_replicas, self.settings.unclean_leader_election_enable
         )
         image = await load_image(store, policy, term)
-        gc.freeze()  # full collections would walk the image again and again, and find nothing
+        gc.freeze()  # a full collection would walk the image each time and free nothing
         context = ControllerContext(
             store=store,
             registration=self._registration(),
             term=term,
             cluster_id=self.cluster_id,
             settings=self.settings,
-            clock=self._means.clock,
+            clock=self._dependencies.clock,
             metrics=self.metrics,
-            new_id=self._means.new_id,
-            random_index=self._means.random_index,
+            new_id=self._dependencies.new_id,
+            random_index=self._dependencies.random_index,
         )
-        self.active_controller = ActiveController(context, image, self._means.gateway)
-        self.active = ControllerRow(self.settings.controller_id, self.url, term.epoch)
-        await self.active_controller.run()
+        self.active_controller = ActiveController(context, image, self._dependencies.gateway)
+        try:
+            await self.active_controller.run()
+        finally:
+            self.active_controller = None
 
-
-async def _close(store: ControllerStore) -> None:
-    """End a session whatever happens: one that lingers would keep the office from everybody."""
-    closing = asyncio.ensure_future(store.close())
-    try:
-        await asyncio.shield(closing)
-    except asyncio.CancelledError:
-        await closing
-        raise
+    def _registration(self) -> ControllerRegistration:
+        return ControllerRegistration(
+            self.settings.controller_id, self.url, self._dependencies.clock.wall_ms()
+        )

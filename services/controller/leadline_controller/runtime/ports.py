@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
+from leadline_common.leader_election import ElectionSession
 from leadline_common.zk.ops import MultiResults, Op
-from leadline_common.znodes import ControllerRegistration
 from leadline_controller.domain.cluster import Change, StateSet
 from leadline_controller.domain.history import (
     AuditQuery,
@@ -19,13 +19,13 @@ from leadline_controller.domain.history import (
     ReaderPosition,
     TaskRecord,
 )
-from leadline_controller.domain.state import Holder, LiveBrokers, ReadNode, Term, Tombstone
+from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
 
 Wake = Callable[[], None]
 """Called once when a watch fires: read again (rule R8)."""
 
 
-class ControllerStore(Protocol):
+class ControllerStore(ElectionSession, Protocol):
     """ZooKeeper, over one session.
 
     Every method may raise `ZkError`: ConnectionLoss means that the outcome of a
@@ -36,40 +36,8 @@ class ControllerStore(Protocol):
     reads: int
     writes: int
 
-    @property
-    def session_id(self) -> int:
-        """The id of the session."""
-
-    @property
-    def lost(self) -> asyncio.Event:
-        """Set once the session is over."""
-
-    def is_connected(self) -> bool:
-        """Return whether the session is connected to a server."""
-
-    def lease_valid(self) -> bool:
-        """Return whether the lease on the session is valid (rule R10)."""
-
-    def on_reconnected(self, wake: Wake) -> None:
-        """Call `wake` after each reconnection: watches may have been missed."""
-
-    async def close(self) -> None:
-        """End the session, and `/controller` with it if this session holds it."""
-
     async def prepare(self, cluster_id: str) -> str:
         """Create the persistent parent nodes, and return the cluster's id."""
-
-    async def holder(self, wake: Wake | None = None) -> Holder | None:
-        """Return the holder of `/controller`, or None."""
-
-    async def claim(self, registration: ControllerRegistration, entry: bytes) -> Term | None:
-        """Become the active controller in one multi; None if another one is or was faster.
-
-        `entry` goes into the audit outbox.
-        """
-
-    async def term(self) -> Term:
-        """Read the current controller epoch."""
 
     async def live_brokers(self, wake: Wake | None = None) -> LiveBrokers:
         """Read the live brokers."""

@@ -9,6 +9,7 @@ import structlog
 
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
+from leadline_common.leader_election import TermEnded
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import on_controller_failover
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
@@ -20,7 +21,7 @@ from leadline_controller.runtime.engine.events import (
     Reconcile,
 )
 from leadline_controller.runtime.engine.publishing import StatePublisher
-from leadline_controller.runtime.engine.state_writer import StaleImage, TermEnded
+from leadline_controller.runtime.engine.state_writer import StaleImage
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.topics.brokers import BrokerManager
 from leadline_controller.runtime.topics.topics import TopicManager, TopicsChanged
@@ -88,11 +89,11 @@ class Reconciler(EventHandler):
 
         Writes are fenced anyway (rule R11); this protects what is only served.
         """
-        holder = await self.store.holder(self._holder_changed)
-        if holder is None or holder.session_id != self.store.session_id:
+        leader = (await self.store.read_election(self._leader_changed)).leader
+        if leader is None or leader.session_id != self.store.session_id:
             raise TermEnded("/controller is not held by this session any more")
 
-    def _holder_changed(self) -> None:
+    def _leader_changed(self) -> None:
         self.queue.trigger(Reconcile)
 
     async def _repair(self, kind: str) -> None:

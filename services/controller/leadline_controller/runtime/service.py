@@ -30,7 +30,7 @@ from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.channel.metadata_snapshot import MetadataView
 from leadline_controller.runtime.engine.events import Answer, ControllerEvent, ControllerRequest
 from leadline_controller.runtime.engine.guard import current_guard
-from leadline_controller.runtime.leadership import Leadership
+from leadline_controller.runtime.leadership import ControllerLeadership
 from leadline_controller.runtime.ports import AuditHistory
 from leadline_controller.runtime.topics.controlled_shutdown import BrokerStops
 from leadline_controller.runtime.topics.topics import Assignment, CreateTopic, DeleteTopic
@@ -45,7 +45,7 @@ CATCH_UP_S = 5.0
 class ControllerService:
     """The operations of one controller process."""
 
-    def __init__(self, leadership: Leadership) -> None:
+    def __init__(self, leadership: ControllerLeadership) -> None:
         self._leadership = leadership
         self._stopping = asyncio.Event()
 
@@ -72,7 +72,7 @@ class ControllerService:
         """The active controller as far as this process knows."""
         return self._leadership.active
 
-    def elsewhere(self) -> str:
+    def active_url(self) -> str:
         """Return the URL of the active controller, if that is another one.
 
         Raises:

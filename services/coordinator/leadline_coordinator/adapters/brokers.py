@@ -1,4 +1,4 @@
-"""The coordinator's questions to brokers over HTTP: where partitions begin and end."""
+"""The coordinator's requests to brokers over HTTP: where partitions begin and end."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from leadline_client.wire import Metadata
+from leadline_client.wire import Metadata, TopicPartition
 from leadline_common.rpc import JSON
-from leadline_coordinator.domain.records import Ends, Partition
+from leadline_coordinator.domain.records import Ends
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=2)
-_MOST_NAMED: Final = 6_000
-"""Characters of topics that are asked for by name: servers limit addresses. More means all."""
+_MAX_NAMED: Final = 6_000
+"""Characters of topic names in a query: servers limit URLs. Beyond it, all topics are read."""
 _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError, KeyError)
 
 
-class HttpBrokers:
-    """See `runtime.ports.BrokerGateway`. Connections are kept and used again."""
+class HttpBrokerClient:
+    """See `runtime.ports.BrokerClient`. Connections are reused."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(
@@ -28,20 +28,23 @@ class HttpBrokers:
         )
 
     async def offsets(
-        self, brokers: Sequence[str], partitions: Collection[Partition], timestamp: int | None
-    ) -> Mapping[Partition, Ends]:
-        """Ask the leaders, side by side; of a partition whose leader does not answer nothing."""
-        metadata = await self._metadata(brokers, {topic for topic, _ in partitions})
+        self,
+        brokers: Sequence[str],
+        topic_partitions: Collection[TopicPartition],
+        timestamp: int | None,
+    ) -> Mapping[TopicPartition, Ends]:
+        """Ask all leaders at once; leave out partitions whose leader does not answer."""
+        metadata = await self._metadata(brokers, {one.topic for one in topic_partitions})
         if metadata is None:
             return {}
-        by_leader: dict[str, list[Partition]] = {}
-        for name, url in _leaders(metadata):
-            if name in partitions:
-                by_leader.setdefault(url, []).append(name)
+        by_leader: dict[str, list[TopicPartition]] = {}
+        for topic_partition, url in _leaders(metadata):
+            if topic_partition in topic_partitions:
+                by_leader.setdefault(url, []).append(topic_partition)
         answers = await asyncio.gather(
-            *(self._ask(url, names, timestamp) for url, names in by_leader.items())
+            *(self._ask(url, led, timestamp) for url, led in by_leader.items())
         )
-        return {name: ends for answer in answers for name, ends in answer.items()}
+        return {led: ends for answer in answers for led, ends in answer.items()}
 
     async def close(self) -> None:
         """Close all connections."""
@@ -49,7 +52,7 @@ class HttpBrokers:
 
     async def _metadata(self, brokers: Sequence[str], topics: Collection[str]) -> Metadata | None:
         names = ",".join(sorted(topics))
-        params = {"topics": names} if len(names) <= _MOST_NAMED else {}
+        params = {"topics": names} if len(names) <= _MAX_NAMED else {}
         for url in brokers:
             try:
                 async with self._session.get(
@@ -62,11 +65,10 @@ class HttpBrokers:
         return None
 
     async def _ask(
-        self, url: str, partitions: Sequence[Partition], timestamp: int | None
-    ) -> dict[Partition, Ends]:
+        self, url: str, led: Sequence[TopicPartition], timestamp: int | None
+    ) -> dict[TopicPartition, Ends]:
         rows: list[dict[str, Any]] = [
-            {"topic": topic, "partition": number, "timestamp": timestamp}
-            for topic, number in partitions
+            {"topic": topic, "partition": number, "timestamp": timestamp} for topic, number in led
         ]
         body = msgspec.json.encode({"partitions": rows})
         try:
@@ -80,16 +82,16 @@ class HttpBrokers:
             return {}
 
 
-def _leaders(metadata: Metadata) -> list[tuple[Partition, str]]:
+def _leaders(metadata: Metadata) -> list[tuple[TopicPartition, str]]:
     return [
-        ((topic.name, partition.partition), metadata.brokers[partition.leader].url)
+        (TopicPartition(topic.name, partition.partition), metadata.brokers[partition.leader].url)
         for topic in metadata.topics.values()
         for partition in topic.partitions
         if partition.leader in metadata.brokers
     ]
 
 
-def _ends(row: Mapping[str, Any]) -> tuple[Partition, Ends]:
+def _ends(row: Mapping[str, Any]) -> tuple[TopicPartition, Ends]:
     offsets = row["offsets"]
     ends = Ends(offsets["log_start_offset"], offsets["high_watermark"], offsets["offset"])
-    return (row["topic"], row["partition"]), ends
+    return TopicPartition(row["topic"], row["partition"]), ends

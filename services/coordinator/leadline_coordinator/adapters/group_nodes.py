@@ -1,23 +1,28 @@
 """What ZooKeeper holds of groups: loading it, and writing what differs.
 
-What was written last is remembered, so that a write is a difference, sent without a
-read. After a write that failed, or whose outcome is unknown, the group is read again
-and the difference made anew (rule R7); nobody else writes here.
+The coordinator is the only writer. So this module remembers what it wrote last, and sends
+differences without reading first. After a write that failed, or whose outcome is unknown,
+it reads the group again and recomputes the difference (rule R7).
+
+Every write is a multi that checks the version of `/consumers/coordinator_epoch`, so that
+the writes of an earlier coordinator fail (R16).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
+import structlog
 
+from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
+from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, ZkError
 from leadline_common.zk.ops import ANY_VERSION, CheckOp, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
@@ -30,28 +35,21 @@ from leadline_coordinator.adapters.group_values import (
     record_of,
     subscription_value,
 )
-from leadline_coordinator.domain.records import (
-    Committed,
-    GroupRecord,
-    Partition,
-    StoredGroup,
-    Term,
-    TermEnded,
-)
+from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, StoredGroup
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 _BATCH: Final = 1_000
 """Operations in one multi."""
 _BATCH_BYTES: Final = 700 * 1024
 _OVERHEAD: Final = 64
-"""Bytes of an operation beside its path and its data, at most."""
+"""The most bytes of an operation besides its path and data."""
 _ATTEMPTS: Final = 3
 
 
 @dataclass(slots=True)
-class Written:
-    """The nodes of one group as they are in ZooKeeper, as far as they are compared."""
+class WrittenGroup:
+    """The nodes of one group as they are in ZooKeeper."""
 
     group: bytes | None = None
     members: dict[str, bytes] = field(default_factory=dict)
@@ -61,12 +59,15 @@ class Written:
 
 
 class GroupNodes:
-    """The groups below `/consumers/groups`, over one session."""
+    """The groups below `/consumers/groups`, over one session; see `runtime.ports.GroupStore`.
+
+    The audit entries that a method takes are written in the last of its multis.
+    """
 
     def __init__(self, session: ZkSession) -> None:
         self._session = session
-        self._written: dict[str, Written] = {}
-        self._looking: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._written: dict[str, WrittenGroup] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # -- reading ---------------------------------------------------------------
 
@@ -81,7 +82,7 @@ class GroupNodes:
         return found
 
     async def _load_group(self, group: str) -> StoredGroup | None:
-        """Read one group, and remember what is there."""
+        """Read one group, and remember its nodes."""
         path = nodes.group_path(group)
         ((node, *_), children) = await asyncio.gather(
             self._session.get_many([path]),
@@ -96,7 +97,7 @@ class GroupNodes:
         members = await self._values(nodes.ids_path(group), ids)
         owners = await self._values(nodes.owners_path(group), topics)
         offsets, topic_ids, present = await self._load_offsets(group, committed)
-        self._written[group] = Written(
+        self._written[group] = WrittenGroup(
             node[0],
             {nodes.name_of_node(one): data for one, data in members.items()},
             owners,
@@ -112,33 +113,34 @@ class GroupNodes:
 
     async def _load_offsets(
         self, group: str, topics: Sequence[str]
-    ) -> tuple[dict[Partition, Committed], dict[str, str], dict[str, set[int]]]:
+    ) -> tuple[dict[TopicPartition, CommittedOffset], dict[str, str], dict[str, set[int]]]:
         parents = [nodes.topic_offsets_path(group, topic) for topic in topics]
         ids = await self._values(nodes.offsets_path(group), topics)
         children = await self._session.get_children_many(parents)
-        names = [
-            (topic, int(number))
+        topic_partitions = [
+            TopicPartition(topic, int(number))
             for topic, numbers in zip(topics, children, strict=True)
             for number in numbers or []
             if number.isdecimal()
         ]
-        paths = [nodes.offset_path(group, *name) for name in names]
+        paths = [nodes.offset_path(group, *one) for one in topic_partitions]
         offsets = {}
-        for name, path, node in zip(names, paths, await self._session.get_many(paths), strict=True):
+        found = await self._session.get_many(paths)
+        for topic_partition, path, node in zip(topic_partitions, paths, found, strict=True):
             committed = None if node is None else offset_of(node[0], path)
             if committed is not None:
-                offsets[name] = committed
+                offsets[topic_partition] = committed
         present: dict[str, set[int]] = {topic: set() for topic in topics}
-        for topic, number in names:
+        for topic, number in topic_partitions:
             present[topic].add(number)
         return offsets, {topic: _topic_id(data) for topic, data in ids.items()}, present
 
     # -- writing ---------------------------------------------------------------
 
-    async def record(self, term: Term, record: GroupRecord) -> None:
-        """Write what differs: members first, then the owners, the group itself at last."""
+    async def record(self, term: LeadershipTerm, record: GroupRecord) -> None:
+        """Write what differs: first members, then owners, the group node last."""
 
-        def differing(written: Written) -> list[list[Op]]:
+        def differing(written: WrittenGroup) -> list[list[Op]]:
             members = {name: subscription_value(one) for name, one in record.members.items()}
             ids = _differences(
                 members, written.members, lambda name: nodes.member_path(record.name, name)
@@ -157,15 +159,15 @@ class GroupNodes:
 
     async def write_offsets(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
-        offsets: Mapping[Partition, Committed],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Mapping[str, str],
-        told: Sequence[AuditEntry] = (),
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Write committed offsets of a group that is recorded."""
+        """Write committed offsets; create the group's nodes if it has none."""
 
-        def writing(written: Written) -> list[list[Op]]:
+        def writing(written: WrittenGroup) -> list[list[Op]]:
             ops: list[Op] = []
             for topic in sorted({topic for topic, _ in offsets} - written.offsets.keys()):
                 value = nodes.encode(nodes.TopicOffsetsNode(topic_ids.get(topic, "")))
@@ -180,35 +182,37 @@ class GroupNodes:
                     written.offsets[topic].add(number)
             return _batches(ops)
 
-        await self._apply(term, group, writing, told=told)
+        await self._apply(term, group, writing, audit=audit)
 
     async def delete_offsets(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
-        partitions: Collection[Partition],
-        told: Sequence[AuditEntry] = (),
+        topic_partitions: Collection[TopicPartition],
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
         """Delete committed offsets, and the nodes of topics that have none left."""
 
-        def deleting(written: Written) -> list[list[Op]]:
+        def deleting(written: WrittenGroup) -> list[list[Op]]:
             ops: list[Op] = []
-            for topic, number in sorted(partitions):
+            for topic, number in sorted(topic_partitions):
                 if number in written.offsets.get(topic, ()):
                     ops.append(DeleteOp(nodes.offset_path(group, topic, number), ANY_VERSION))
                     written.offsets[topic].discard(number)
-            for topic in sorted({topic for topic, _ in partitions} & written.offsets.keys()):
+            for topic in sorted({topic for topic, _ in topic_partitions} & written.offsets.keys()):
                 if not written.offsets[topic]:
                     ops.append(DeleteOp(nodes.topic_offsets_path(group, topic), ANY_VERSION))
                     del written.offsets[topic]
             return _batches(ops)
 
-        await self._apply(term, group, deleting, told=told)
+        await self._apply(term, group, deleting, audit=audit)
 
-    async def delete_group(self, term: Term, group: str, told: Sequence[AuditEntry] = ()) -> None:
-        """Delete a group with all that is recorded of it."""
+    async def delete_group(
+        self, term: LeadershipTerm, group: str, audit: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Delete a group with everything recorded about it."""
 
-        def deleting(written: Written) -> list[list[Op]]:
+        def deleting(written: WrittenGroup) -> list[list[Op]]:
             paths = [nodes.member_path(group, name) for name in written.members]
             paths += [nodes.topic_owners_path(group, topic) for topic in written.owners]
             for topic, numbers in written.offsets.items():
@@ -219,102 +223,102 @@ class GroupNodes:
             ops: list[Op] = [DeleteOp(path, ANY_VERSION) for path in paths]
             return _batches(ops)
 
-        await self._apply(term, group, deleting, told=told)
+        await self._apply(term, group, deleting, audit=audit)
         self._written.pop(group, None)
-        self._looking.pop(group, None)
+        self._locks.pop(group, None)
 
-    async def tell(self, term: Term, entry: AuditEntry) -> None:
+    async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
         """Write an audit entry alone.
 
         Raises:
-            TermEnded: the coordinator epoch is another by now.
+            TermEnded: another coordinator has been elected.
             ZkError: the outcome is unknown.
 
         """
         try:
-            await self._submit(term, [[audit_op(entry)]])
+            await self._submit(term, [[_audit_op(entry)]])
         except MultiFailed as failure:
             raise TermEnded("another coordinator has been elected") from failure
 
     async def _apply(
         self,
-        term: Term,
+        term: LeadershipTerm,
         group: str,
-        difference: Callable[[Written], list[list[Op]]],
+        difference: Callable[[WrittenGroup], list[list[Op]]],
         value: bytes | None = None,
-        told: Sequence[AuditEntry] = (),
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
         """Submit the multis that make the difference, in order, each under the term's epoch.
 
-        What the audit is told is in the last of them.
-
         Raises:
-            TermEnded: the coordinator epoch is another by now.
-            ZkError: the outcome is unknown; what is there will be read before the next write.
+            TermEnded: another coordinator has been elected.
+            ZkError: the outcome is unknown; the next write reads the group first.
 
         """
         for attempt in range(1, _ATTEMPTS + 1):
             written = self._written.get(group)
             if written is None:
-                written = await self._known_or_made(term, group, value)
+                written = await self._read_or_create(term, group, value)
             try:
-                await self._submit(term, _with_audit(difference(written), told))
+                await self._submit(term, _with_audit(difference(written), audit))
             except MultiFailed as failure:
                 self._written.pop(group, None)
                 if failure.index == 0 and isinstance(failure.error, BadVersion):
                     raise TermEnded("another coordinator has been elected") from failure
                 if attempt == _ATTEMPTS:
                     raise
-                _log.warning("group %r is not as it was written: %s", group, failure)
+                logger.warning("a group was changed by others", group=group, reason=str(failure))
             except ZkError:
                 self._written.pop(group, None)
                 raise
             else:
                 return
 
-    async def _submit(self, term: Term, multis: Sequence[Sequence[Op]]) -> None:
+    async def _submit(self, term: LeadershipTerm, multis: Sequence[Sequence[Op]]) -> None:
         check = CheckOp(nodes.COORDINATOR_EPOCH, term.epoch_version)
         pending = [self._session.submit_multi([check, *ops]) for ops in multis if ops]
         for outcome in await asyncio.gather(*pending, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    async def _known_or_made(self, term: Term, group: str, value: bytes | None) -> Written:
-        """Read what there is of a group, or make its nodes where there is nothing.
+    async def _read_or_create(
+        self, term: LeadershipTerm, group: str, value: bytes | None
+    ) -> WrittenGroup:
+        """Read a group's nodes, or create them if there are none.
 
-        One looks at a time: what was read while another one wrote must not pass for the present.
+        Serialized for each group: what was read during another write may be out of date.
         """
-        async with self._looking[group]:
+        async with self._locks[group]:
             if group not in self._written:
                 await self._load_group(group)
             if group not in self._written:
-                await self._make(term, group, value)
+                await self._create(term, group, value)
             return self._written[group]
 
-    async def _make(self, term: Term, group: str, value: bytes | None) -> None:
+    async def _create(self, term: LeadershipTerm, group: str, value: bytes | None) -> None:
         parents = (nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group))
         first = value or nodes.encode(nodes.GroupNode("range", "eager", 0))
         ops: list[Op] = [CreateOp(nodes.group_path(group), first), *map(CreateOp, parents)]
         await self._submit(term, [ops])
-        self._written[group] = Written(first)
+        self._written[group] = WrittenGroup(first)
 
 
-def _with_audit(multis: Sequence[list[Op]], told: Sequence[AuditEntry]) -> list[list[Op]]:
-    """Add audit entries to the last of some multis."""
+def _with_audit(multis: Sequence[list[Op]], audit: Sequence[AuditEntry]) -> list[list[Op]]:
+    """Add audit entries to the last multi."""
     *before, last = multis or [[]]
-    return [*before, [*last, *map(audit_op, told)]]
+    return [*before, [*last, *map(_audit_op, audit)]]
 
 
-def audit_op(entry: AuditEntry) -> CreateOp:
+def _audit_op(entry: AuditEntry) -> CreateOp:
     """Return the operation that writes an audit entry."""
     return CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
 
 
 def _batches(ops: Sequence[Op]) -> list[list[Op]]:
-    """Cut operations into multis that ZooKeeper takes.
+    """Split operations into multis within ZooKeeper's limits.
 
-    Not even the owners of one group need be written at once: each partition's new owner
-    is recorded when the old one has stopped, so that any mixture of old and new holds.
+    Even the owners of one group need not be written at once. A partition's new owner is
+    recorded after the old one has stopped, so any mixture of old and new owners is valid.
     """
     batches: list[list[Op]] = []
     size = _BATCH_BYTES
@@ -331,7 +335,7 @@ def _batches(ops: Sequence[Op]) -> list[list[Op]]:
 def _differences(
     wanted: Mapping[str, bytes], present: Mapping[str, bytes], path_of: Callable[[str], str]
 ) -> list[Op]:
-    """Return what makes the children of a node be `wanted`."""
+    """Return the operations that change the children of a node from `present` to `wanted`."""
     ops: list[Op] = []
     for name, value in wanted.items():
         if name not in present:

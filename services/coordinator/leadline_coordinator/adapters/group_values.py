@@ -1,27 +1,28 @@
-"""Between the records of the decisions and the values of the znodes."""
+"""Conversion between the domain's records and the values of znodes."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import TypeVar, cast, get_args
 
 import msgspec
+import structlog
 
 from leadline_client.channel import Assignor, Protocol
+from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
-from leadline_coordinator.domain.records import Committed, GroupRecord, Partition, Subscription
+from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 _Node = TypeVar("_Node", bound=msgspec.Struct)
 
 
 def decoded(data: bytes, kind: type[_Node], path: str) -> _Node | None:
-    """Decode a node; None, with a log line, when it is no such."""
+    """Decode a node; log and return None if it is unreadable."""
     try:
         return nodes.decode(data, kind)
     except msgspec.MsgspecError as problem:
-        _log.error("%s cannot be read: %s", path, problem)
+        logger.warning("a node is unreadable", path=path, reason=str(problem))
         return None
 
 
@@ -32,7 +33,7 @@ def group_value(record: GroupRecord) -> bytes:
     )
 
 
-def subscription_value(subscription: Subscription) -> bytes:
+def subscription_value(subscription: MemberSubscription) -> bytes:
     """Return the value of a member's node."""
     return nodes.encode(
         nodes.MemberNode(
@@ -45,7 +46,7 @@ def subscription_value(subscription: Subscription) -> bytes:
     )
 
 
-def owner_values(owners: Mapping[Partition, str]) -> dict[str, bytes]:
+def owner_values(owners: Mapping[TopicPartition, str]) -> dict[str, bytes]:
     """Return the values of the owners' nodes, by topic."""
     topics: dict[str, dict[int, str]] = {}
     for (topic, number), member in owners.items():
@@ -53,7 +54,7 @@ def owner_values(owners: Mapping[Partition, str]) -> dict[str, bytes]:
     return {topic: nodes.encode(nodes.owners_node(one)) for topic, one in topics.items()}
 
 
-def offset_value(committed: Committed) -> bytes:
+def offset_value(committed: CommittedOffset) -> bytes:
     """Return the value of an offset's node."""
     return nodes.encode(
         nodes.OffsetNode(
@@ -62,18 +63,18 @@ def offset_value(committed: Committed) -> bytes:
     )
 
 
-def offset_of(data: bytes, path: str) -> Committed | None:
+def offset_of(data: bytes, path: str) -> CommittedOffset | None:
     """Return a committed offset."""
     node = decoded(data, nodes.OffsetNode, path)
     if node is None:
         return None
-    return Committed(node.offset, node.time, node.leader_epoch, node.metadata)
+    return CommittedOffset(node.offset, node.time, node.leader_epoch, node.metadata)
 
 
 def record_of(
     group: str, value: bytes, members: Mapping[str, bytes], owners: Mapping[str, bytes]
 ) -> GroupRecord | None:
-    """Return a group's record; None where its node is unreadable."""
+    """Return a group's record; None if its node is unreadable."""
     node = decoded(value, nodes.GroupNode, nodes.group_path(group))
     if node is None or node.assignor not in get_args(Assignor):
         return None
@@ -83,14 +84,16 @@ def record_of(
     for member, data in members.items():
         one = decoded(data, nodes.MemberNode, nodes.member_path(group, member))
         if one is not None:
-            subscriptions[member] = Subscription(
+            subscriptions[member] = MemberSubscription(
                 one.client_id, one.instance_id, one.topics, one.pattern, one.threads
             )
-    owned: dict[Partition, str] = {}
+    owned: dict[TopicPartition, str] = {}
     for topic, data in owners.items():
         row = decoded(data, nodes.OwnersNode, nodes.topic_owners_path(group, topic))
         if row is not None:
-            owned |= {(topic, number): name for number, name in nodes.owners_of(row).items()}
+            owned |= {
+                TopicPartition(topic, number): name for number, name in nodes.owners_of(row).items()
+            }
     return GroupRecord(
         name=group,
         assignor=cast("Assignor", node.assignor),

@@ -1,4 +1,4 @@
-"""The channel of a consumer: a WebSocket, whose frames are `leadline_client.channel` (seed 3)."""
+"""The channel of a consumer: a WebSocket with the frames of `leadline_client.channel`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leadline_client.channel import (
     encode,
 )
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_coordinator.runtime.channels import Channel
+from leadline_coordinator.runtime.group_manager import Channel
 from leadline_coordinator.runtime.service import CoordinatorService
 
 HELLO_WITHIN_S: Final = 10.0
@@ -48,7 +48,7 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
     async with asyncio.timeout(HELLO_WITHIN_S):
         hello = decode(await _text(socket))
     if not isinstance(hello, Hello):
-        raise InvalidRequest(f"type: a channel begins with hello, not {hello.type}")
+        raise InvalidRequest(f"type: the first frame must be hello, not {hello.type}")
     channel = coordinator.open_channel(socket.path_params["group"], hello, connection)
     writing = asyncio.create_task(_write(socket, channel), name="channel-writer")
     try:
@@ -61,22 +61,22 @@ async def _serve(coordinator: CoordinatorService, socket: WebSocket) -> None:
 
 
 async def _read(coordinator: CoordinatorService, socket: WebSocket, channel: Channel) -> None:
-    """Take in answers until the connection ends.
+    """Apply answers until the connection ends.
 
     Raises:
-        InvalidRequest: what came is no answer; the consumer is told, and the channel ends.
+        InvalidRequest: a frame is not an answer; the error is sent, and the channel closed.
         WebSocketDisconnect: the connection has ended.
 
     """
     while True:
         frame = decode(await _text(socket))
         if not isinstance(frame, Pong | Stopped | Started):
-            raise InvalidRequest(f"type: a consumer answers, and does not send {frame.type}")
+            raise InvalidRequest(f"type: a consumer must not send {frame.type}")
         coordinator.on_answer(frame, channel)
 
 
 async def _write(socket: WebSocket, channel: Channel) -> None:
-    """Send what is queued, and close the connection at its end."""
+    """Send what is queued, then close the connection."""
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         while (message := await channel.outgoing.get()) is not None:
             await socket.send_text(message)
@@ -89,7 +89,7 @@ async def _text(socket: WebSocket) -> str:
         raise WebSocketDisconnect(message.get("code", _NORMAL))
     text = message.get("text")
     if text is None:
-        raise InvalidRequest("frames are text messages")
+        raise InvalidRequest("frames must be text messages")
     return str(text)
 
 

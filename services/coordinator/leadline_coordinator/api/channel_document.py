@@ -1,4 +1,4 @@
-"""The AsyncAPI document of the consumer's channel, made from the types of its frames."""
+"""The AsyncAPI document of the consumer's channel, generated from the types of its frames."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from leadline_client.errors import UnknownMember
 _REF: Final = "#/components/schemas/{name}"
 _CHANNEL: Final = "groupChannel"
 _DESCRIPTION: Final = """\
-A consumer opens this WebSocket at the active coordinator, which any broker names
-(`POST /v1/consult`). It says `hello`, and then only answers: `ping` with `pong`, `stop` with
-`stopped`, `start` with `started`. Each frame is one text message, a JSON object whose `type` names
-it; members that are not known are passed over.
+A consumer asks any broker for the active coordinator (`POST /v1/consult`), and opens this WebSocket
+there. It sends `hello`, and then only answers: `ping` with `pong`, `stop` with `stopped`, `start`
+with `started`. Each frame is one text message, a JSON object whose `type` is the frame's name.
+Unknown members of the object are ignored.
 
-**Order.** Every frame after `welcome` carries coordinator epoch, generation and (`stop`, `start`)
-attempt, compared in this order: who has seen higher ones ignores the frame. `id` rises by one over
-`ping`, `stop` and `start` of one channel, from 1; 0 stands for the `hello`.
+**Order.** Every frame after `welcome` has a coordinator epoch, a generation and (`stop`, `start`)
+an attempt, compared in this order. A receiver that has seen higher numbers ignores the frame. `id`
+rises by one over the `ping`, `stop` and `start` frames of a channel, from 1; 0 is the `hello`.
 
 **Lease.** A consumer reads until `stop_limit_ms` have passed since it *sent* the answer to
-`ping.acknowledged`, and then stops by itself; `welcome` acknowledges 0. The coordinator gives
-nothing of it to others before the longer `group.evict.limit.ms` has passed since it *received* that
-answer. A `stop` that awaits its answer holds `acknowledged` back.
+`ping.acknowledged`, and then stops by itself. `welcome` acknowledges 0. The coordinator assigns the
+consumer's partitions to others only after the longer `group.evict.limit.ms` has passed since it
+*received* that answer. `acknowledged` does not rise while a `stop` is unanswered.
 
-**End.** A consumer that sees the channel end stops at once. It connects again and claims what it
-had in `hello.owned`; it reads again after the next `start`. Another `welcome.member` than it named
-means that it had been given up: everything it owned is lost.
+**End.** A consumer stops at once when the channel ends. It connects again, and claims the
+partitions that it had in `hello.owned`. It reads again after the next `start`. If `welcome.member`
+differs from `hello.member`, the consumer had been evicted and has lost all its partitions.
 """
 _PARTS: Final = (("orders", (0, 3)),)
 _EXAMPLES: Final[tuple[Frame, ...]] = (
@@ -82,7 +82,7 @@ _ANSWERS: Final = {"ping": "pong", "stop": "stopped", "start": "started"}
 
 
 def channel_document(version: str) -> dict[str, Any]:
-    """Return the document: the same code gives the same one."""
+    """Return the document, which depends on nothing but the code."""
     kinds = (*FROM_CONSUMER, *FROM_COORDINATOR)
     return {
         "asyncapi": "3.0.0",
@@ -111,7 +111,7 @@ def channel_document(version: str) -> dict[str, Any]:
 
 
 def _operation(kind: type[Frame]) -> tuple[str, dict[str, Any]]:
-    """Return one operation as the coordinator sees it: it receives `hello`, sends the others."""
+    """Return one operation from the coordinator's view: it receives `hello`, and sends the rest."""
     receives = kind is Hello
     answer = "welcome" if receives else _ANSWERS.get(kind.type)
     channel = {"$ref": f"#/channels/{_CHANNEL}"}

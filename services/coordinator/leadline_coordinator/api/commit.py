@@ -1,4 +1,4 @@
-"""Committing offsets: the busy route, as every consumer calls it every few seconds."""
+"""The route that commits offsets. Every consumer calls it every few seconds, so it is fast."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from leadline_client.errors import LeadlineError, StaleGeneration, UnknownMember
 from leadline_common.http import Parameter, ServiceApp, bulk_route
 from leadline_coordinator.api.offsets import TAG, WRITE_ERRORS
-from leadline_coordinator.runtime.offsets import Committer, NewOffset
+from leadline_coordinator.runtime.offsets import CommitIdentity, NewOffset
 from leadline_coordinator.runtime.service import CoordinatorService
 
 MAX_ROWS = 100_000
@@ -20,7 +20,7 @@ Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The next record to read; `leader_epoch` is that of the record before it."""
+    """The offset of the next record to read, and the leader epoch of the record before it."""
 
     topic: Name
     partition: Number
@@ -30,7 +30,7 @@ class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Offsets to commit, and who commits them; nobody is named for a group without members."""
+    """Offsets to commit, and the member that commits; without one for a group without members."""
 
     offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
     member: str | None = None
@@ -38,13 +38,13 @@ class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     coordinator_epoch: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a member that does not say when it was one."""
+        """Refuse a member without generation or coordinator epoch."""
         if self.member is not None and None in (self.generation, self.coordinator_epoch):
-            raise ValueError("a member states its generation and the coordinator epoch")
+            raise ValueError("member requires generation and coordinator_epoch")
 
 
 class CommittedRow(msgspec.Struct, frozen=True):
-    """What became of one offset: `error_code` is 0 where it is durable."""
+    """The outcome of one offset: `error_code` is 0 if it is durable."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class CommittedRow(msgspec.Struct, frozen=True):
 
 
 class CommitAnswer(msgspec.Struct, frozen=True):
-    """One row for each offset, in order."""
+    """One row for each offset, in the order of the request."""
 
     offsets: tuple[CommittedRow, ...]
 
@@ -62,10 +62,10 @@ def add_commit_route(app: ServiceApp, coordinator: CoordinatorService) -> None:
     """Add the route that commits offsets."""
 
     async def commit(request: CommitRequest, group: str) -> CommitAnswer:
-        by = Committer(request.member, request.generation, request.coordinator_epoch)
+        by = CommitIdentity(request.member, request.generation, request.coordinator_epoch)
         offsets = [
-            NewOffset(one.topic, one.partition, one.offset, one.leader_epoch, one.metadata)
-            for one in request.offsets
+            NewOffset(row.topic, row.partition, row.offset, row.leader_epoch, row.metadata)
+            for row in request.offsets
         ]
         refusals = await coordinator.offsets().commit(group, by, offsets)
         return CommitAnswer(tuple(map(_row, offsets, refusals)))
@@ -81,10 +81,10 @@ def add_commit_route(app: ServiceApp, coordinator: CoordinatorService) -> None:
         name="commit_offsets",
         summary="Commit offsets",
         description=(
-            "What is answered with `error_code` 0 is durable. A member commits under its own "
-            "generation what it owns; each offset is accepted or refused by itself. Without a "
-            "member, offsets of a group that has none are set: for consumers that share out "
-            "partitions by themselves."
+            "An offset whose `error_code` is 0 is durable. A member commits offsets of the "
+            "partitions that it owns, under its own generation. Each offset is accepted or refused "
+            "separately. A request without a member sets offsets of a group that has no members, "
+            "for consumers that assign partitions themselves."
         ),
         errors=[*WRITE_ERRORS, UnknownMember, StaleGeneration],
         request_example=CommitRequest(
@@ -103,7 +103,7 @@ _GROUP = Parameter(
 )
 
 
-def _row(offset: NewOffset, why: LeadlineError | None) -> CommittedRow:
-    if why is None:
+def _row(offset: NewOffset, refusal: LeadlineError | None) -> CommittedRow:
+    if refusal is None:
         return CommittedRow(offset.topic, offset.partition)
-    return CommittedRow(offset.topic, offset.partition, why.code, why.message)
+    return CommittedRow(offset.topic, offset.partition, refusal.code, refusal.message)

@@ -1,4 +1,4 @@
-"""Which coordinator this is, and which one is active."""
+"""The route about this coordinator and the active one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ACTIVE = {"id": 1, "url": "http://127.0.0.1:8071", "epoch": 3}
 
 
 class CoordinatorBody(BaseModel):
-    """The active coordinator; `epoch` rises by one at every take-over."""
+    """The active coordinator; `epoch` rises by one with each election."""
 
     id: int
     url: str
@@ -21,7 +21,7 @@ class CoordinatorBody(BaseModel):
 
 
 class ThisCoordinator(BaseModel):
-    """The coordinator that answers, and the one that is active."""
+    """The coordinator that answers, and the active one."""
 
     model_config = example(
         {"id": 1, "url": "http://127.0.0.1:8071", "active": True, "coordinator": _ACTIVE}
@@ -37,9 +37,9 @@ def coordinator_routes(coordinator: CoordinatorService) -> APIRouter:
     """Return the route about this process."""
     router = APIRouter(prefix="/v1", tags=[TAG])
 
-    @router.get("/coordinator", summary="Which coordinator is this, and which one is active?")
+    @router.get("/coordinator", summary="Get the active coordinator")
     async def read_coordinator() -> ThisCoordinator:
-        """Answered by each coordinator itself, active or standby."""
+        """Get this coordinator and the active one. A standby does not forward this request."""
         active = coordinator.active
         return ThisCoordinator(
             id=coordinator.id,

@@ -1,10 +1,11 @@
-"""Groups: listing, describing, rebalancing by hand, leaving, evicting, deleting."""
+"""Routes about groups and their members, and the table `groups` for programs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
+from starlette.responses import Response, StreamingResponse
 
 from leadline_client.channel import group_partitions
 from leadline_client.errors import (
@@ -16,18 +17,34 @@ from leadline_client.errors import (
     UnknownGroup,
     UnknownMember,
 )
+from leadline_common.api.exports import TAG as EXPORT_TAG
+from leadline_common.export_tables import encode_rows
 from leadline_common.http.errors import error_responses
+from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_coordinator.api import models
 from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG: Final = "groups"
+EPOCH_HEADER: Final = "Leadline-Coordinator-Epoch"
+"""Header of the table: the coordinator epoch of the answer."""
+
 GroupName = Annotated[
     str, Path(min_length=1, max_length=255, description="The group's name", examples=["billing"])
 ]
 MemberName = Annotated[
     str, Path(description="The member's id", examples=["billing-6f1c0e5d2b7a4c11"])
 ]
+_LINE: Final = (
+    '{"group":"billing","state":"stable","protocol":"cooperative","assignor":"sticky",'
+    '"generation":7,"coordinator_epoch":3,"members":[…], …}\n'
+)
+_HEADERS: Final[dict[str, Any]] = {
+    EPOCH_HEADER: {
+        "description": "The coordinator epoch of the answer",
+        "schema": {"type": "integer"},
+    }
+}
 
 
 def group_routes(coordinator: CoordinatorService) -> APIRouter:
@@ -39,38 +56,64 @@ def group_routes(coordinator: CoordinatorService) -> APIRouter:
     return router
 
 
+def export_routes(coordinator: CoordinatorService) -> APIRouter:
+    """Return the route of the table `groups`; the other tables are the controller's."""
+    router = APIRouter(prefix="/v1", tags=[EXPORT_TAG])
+
+    @router.get(
+        "/export/groups",
+        summary="Export groups",
+        response_class=StreamingResponse,
+        responses=ndjson_documentation(_LINE, "One group on each line, by name", _HEADERS)
+        | error_responses(CoordinatorNotAvailable),
+    )
+    async def export_groups(request: Request) -> Response:
+        """Return a snapshot of all groups, each as `GET /v1/groups/{group}` returns it.
+
+        `coordinator_epoch` and `generation` identify the state of a group. Groups are not part
+        of the cluster metadata and have no metadata version.
+        """
+        epoch = coordinator.epoch
+        rows = [group_view(manager, epoch).model_dump() for manager in coordinator.managers()]
+        return ndjson_response(request, encode_rows(rows), {EPOCH_HEADER: str(epoch)})
+
+    return router
+
+
 def _add_reading(router: APIRouter, coordinator: CoordinatorService) -> None:
-    @router.get("/groups", summary="All groups", responses=error_responses(CoordinatorNotAvailable))
+    @router.get(
+        "/groups", summary="List groups", responses=error_responses(CoordinatorNotAvailable)
+    )
     async def list_groups() -> models.Groups:
-        """List the groups, by name: those with members, and those with offsets alone."""
-        return models.Groups(groups=[_summary(desk) for desk in coordinator.desks()])
+        """List all groups by name, also those that have only offsets and no members."""
+        return models.Groups(groups=[_summary(manager) for manager in coordinator.managers()])
 
     @router.get(
         "/groups/{group}",
-        summary="One group",
+        summary="Get a group",
         responses=error_responses(CoordinatorNotAvailable, UnknownGroup),
     )
     async def read_group(group: GroupName) -> models.GroupBody:
-        """Read a group's state, its members, who owns what, and what it is doing."""
-        return group_view(coordinator.desk(group), coordinator.epoch)
+        """Get a group's state, members, and assignment."""
+        return group_view(coordinator.manager(group), coordinator.epoch)
 
 
 def _add_changes(router: APIRouter, coordinator: CoordinatorService) -> None:
     @router.post(
         "/groups/{group}/rebalance",
-        summary="Look at a group's assignment again",
+        summary="Rebalance a group",
         responses=error_responses(CoordinatorNotAvailable, UnknownGroup, ConnectionLost),
     )
     async def rebalance_group(group: GroupName) -> models.GroupBody:
-        """Ask for a rebalance, as anything does that may change the assignment.
+        """Request a rebalance, as a change of members or topics does.
 
-        Where the present one is what the assignor gives, nobody is stopped.
+        If the present assignment is what the assignor computes, no member is stopped.
         """
         return group_view(coordinator.rebalance(group), coordinator.epoch)
 
     @router.delete(
         "/groups/{group}",
-        summary="Delete a group with its offsets",
+        summary="Delete a group and its offsets",
         responses=error_responses(
             CoordinatorNotAvailable,
             NotCoordinator,
@@ -95,26 +138,26 @@ def _add_members(router: APIRouter, coordinator: CoordinatorService) -> None:
         responses=errors,
     )
     async def leave_group(group: GroupName, member: MemberName) -> models.MemberGone:
-        """Leave, having stopped and committed: the partitions go to others at once."""
+        """Leave after stopping and committing; the partitions go to other members at once."""
         coordinator.leave(group, member)
         return models.MemberGone(group=group, member=member)
 
     @router.delete(
         "/groups/{group}/members/{member}",
-        summary="Put a member out of its group",
+        summary="Evict a member from its group",
         responses=errors,
     )
     async def evict_member(group: GroupName, member: MemberName) -> models.MemberGone:
-        """Put a member out; its partitions go to others once it has certainly stopped.
+        """Evict a member; its partitions go to other members once it has certainly stopped.
 
-        That is within `group.evict.limit.ms`. A consumer that is alive joins again.
+        That takes at most `group.evict.limit.ms`. A consumer that is alive joins again.
         """
         await coordinator.evict(group, member)
         return models.MemberGone(group=group, member=member)
 
 
-def _summary(desk: GroupManager) -> models.GroupSummary:
-    group = desk.group
+def _summary(manager: GroupManager) -> models.GroupSummary:
+    group = manager.group
     return models.GroupSummary(
         group=group.name,
         state=group.state,
@@ -125,10 +168,10 @@ def _summary(desk: GroupManager) -> models.GroupSummary:
     )
 
 
-def group_view(desk: GroupManager, epoch: int) -> models.GroupBody:
-    """Show a group whole."""
-    group = desk.group
-    parts = group.parts()
+def group_view(manager: GroupManager, epoch: int) -> models.GroupBody:
+    """Return a group as the API shows it."""
+    group = manager.group
+    assignment = group.assignment()
     members = [group.members[name] for name in sorted(group.members)]
     return models.GroupBody(
         group=group.name,
@@ -147,12 +190,15 @@ def group_view(desk: GroupManager, epoch: int) -> models.GroupBody:
                 else list(member.subscription.topics),
                 pattern=member.subscription.pattern,
                 threads=member.subscription.threads,
-                connected=member.line is not None,
-                owned=[(topic, list(part)) for topic, part in group_partitions(parts[member.id])],
+                connected=member.session is not None,
+                owned=[
+                    (topic, list(numbers))
+                    for topic, numbers in group_partitions(assignment[member.id])
+                ],
             )
             for member in members
         ],
-        last_rebalance=group.why,
-        rebalancing_since=desk.rebalancing_since_ms,
+        last_rebalance=group.rebalance_reason,
+        rebalancing_since=manager.rebalancing_since_ms,
         last_error=group.last_error,
     )

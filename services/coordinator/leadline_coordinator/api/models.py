@@ -1,4 +1,4 @@
-"""Bodies of the API: what it takes and what it answers about groups and offsets."""
+"""Request and response bodies of the API about groups and offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline_client.channel import Assignor, Protocol
 from leadline_common.api.models import example
-from leadline_coordinator.domain.states import GroupState
+from leadline_coordinator.domain.group import GroupState
 
 MAX_ROWS = 100_000
 _INT64_MAX = 2**63 - 1
@@ -39,7 +39,7 @@ _ROW = {"topic": "orders", "partition": 0}
 
 
 class GroupSummary(BaseModel):
-    """A group in a list; `generation` rises with every change of its assignment."""
+    """A group in a list; `generation` rises with each change of its assignment."""
 
     model_config = example(_SUMMARY)
 
@@ -60,7 +60,7 @@ class Groups(BaseModel):
 
 
 class MemberBody(BaseModel):
-    """A member, what it asked for, and what it owns, by topic."""
+    """A member: its subscription, and the partitions that it owns, by topic."""
 
     model_config = example(_MEMBER)
 
@@ -70,12 +70,12 @@ class MemberBody(BaseModel):
     topics: list[str] | None
     pattern: str | None
     threads: int
-    connected: bool = Field(description="Whether it has a channel now")
+    connected: bool = Field(description="Whether the member has an open channel")
     owned: list[tuple[str, list[int]]]
 
 
 class GroupBody(BaseModel):
-    """A group whole."""
+    """A group with its members."""
 
     model_config = example(
         {
@@ -95,12 +95,14 @@ class GroupBody(BaseModel):
     generation: int
     coordinator_epoch: int
     members: list[MemberBody]
-    last_rebalance: str = Field(description="What called for the last rebalance")
-    rebalancing_since: int | None = Field(description="Unix ms; null while nothing is under way")
+    last_rebalance: str = Field(description="The reason for the last rebalance")
+    rebalancing_since: int | None = Field(
+        description="Unix ms; null unless a rebalance is in progress"
+    )
     last_error: str | None
 
 
-class PartitionName(BaseModel):
+class ResetPartition(BaseModel):
     """A partition."""
 
     model_config = example(_ROW)
@@ -110,7 +112,7 @@ class PartitionName(BaseModel):
 
 
 class OffsetBody(BaseModel):
-    """A committed offset: the next record to read. `time` is when it was committed, Unix ms."""
+    """The offset of the next record to read; `time` is when it was committed, in Unix ms."""
 
     topic: str
     partition: int
@@ -135,7 +137,7 @@ class OffsetsBody(BaseModel):
 
 
 class ResetOffset(BaseModel):
-    """An explicit offset."""
+    """An explicit offset for one partition."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -145,10 +147,10 @@ class ResetOffset(BaseModel):
 
 
 class ResetBody(BaseModel):
-    """Where a group without members is to begin.
+    """Where a group without members begins reading.
 
-    Of the topics, the partitions, or (with neither) everything it has committed.
-    `timestamp` (Unix ms) goes with `to: timestamp`, `offsets` with `to: offsets`.
+    Applies to `topics` and `partitions`, or, without either, to all partitions with committed
+    offsets. `timestamp` (Unix ms) requires `to: timestamp`, `offsets` requires `to: offsets`.
     """
 
     model_config = example({"to": "earliest", "topics": ["orders"], "dry_run": True})
@@ -157,22 +159,22 @@ class ResetBody(BaseModel):
     timestamp: Annotated[int, Field(ge=0, le=_INT64_MAX, strict=True)] | None = None
     offsets: list[ResetOffset] | None = Field(default=None, max_length=MAX_ROWS)
     topics: list[TopicName] = Field(default_factory=list, max_length=MAX_ROWS)
-    partitions: list[PartitionName] = Field(default_factory=list, max_length=MAX_ROWS)
+    partitions: list[ResetPartition] = Field(default_factory=list, max_length=MAX_ROWS)
     dry_run: bool = False
 
     @model_validator(mode="after")
-    def _has_what_it_needs(self) -> Self:
+    def _has_matching_members(self) -> Self:
         if (self.to == "timestamp") != (self.timestamp is not None):
-            raise ValueError("timestamp goes with to: timestamp, and only with it")
+            raise ValueError("timestamp is required with to: timestamp, and only allowed with it")
         if (self.to == "offsets") != bool(self.offsets):
-            raise ValueError("offsets go with to: offsets, and only with it")
+            raise ValueError("offsets are required with to: offsets, and only allowed with it")
         if self.offsets and (self.topics or self.partitions):
-            raise ValueError("offsets name their partitions themselves")
+            raise ValueError("offsets cannot be combined with topics or partitions")
         return self
 
 
 class ResetRow(BaseModel):
-    """One offset before and after."""
+    """An offset before and after the reset."""
 
     topic: str
     partition: int
@@ -181,7 +183,7 @@ class ResetRow(BaseModel):
 
 
 class ResetDone(BaseModel):
-    """What was, or with `dry_run` would be, set."""
+    """The offsets that were set, or, with `dry_run`, would be set."""
 
     model_config = example({"offsets": [{**_ROW, "previous": 42, "offset": 0}], "dry_run": True})
 
@@ -190,7 +192,7 @@ class ResetDone(BaseModel):
 
 
 class LagRow(BaseModel):
-    """How far a group is behind in a partition; null is what is not known."""
+    """The lag of a group in one partition, in records; null means unknown."""
 
     topic: str
     partition: int
@@ -201,7 +203,7 @@ class LagRow(BaseModel):
 
 
 class LagBody(BaseModel):
-    """The lag of each partition, and of all where it is known, in records."""
+    """The lag of each partition, and the sum of those that are known, in records."""
 
     model_config = example(
         {
@@ -223,7 +225,7 @@ class LagBody(BaseModel):
 
 
 class MemberGone(BaseModel):
-    """A member that is none any more."""
+    """A member that was removed."""
 
     model_config = example({"group": "billing", "member": "billing-6f1c0e5d2b7a4c11"})
 
@@ -232,7 +234,7 @@ class MemberGone(BaseModel):
 
 
 class GroupGone(BaseModel):
-    """A group that is none any more."""
+    """A group that was deleted."""
 
     model_config = example({"group": "billing"})
 
@@ -240,7 +242,7 @@ class GroupGone(BaseModel):
 
 
 class OffsetsGone(BaseModel):
-    """How many offsets were deleted."""
+    """The number of deleted offsets."""
 
     model_config = example({"deleted": 3})
 

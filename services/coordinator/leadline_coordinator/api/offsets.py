@@ -1,4 +1,4 @@
-"""Offsets of groups: reading, resetting, deleting, lag. Committing is in `commit.py`."""
+"""Routes that read, reset and delete offsets, and read lag. `commit.py` commits offsets."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common.http.errors import error_responses
 from leadline_coordinator.api import models
 from leadline_coordinator.api.groups import GroupName
@@ -48,27 +49,27 @@ def offset_routes(coordinator: CoordinatorService) -> APIRouter:
 def _add_reading(router: APIRouter, coordinator: CoordinatorService) -> None:
     errors = error_responses(CoordinatorNotAvailable, UnknownGroup)
 
-    @router.get("/groups/{group}/offsets", summary="The committed offsets", responses=errors)
+    @router.get("/groups/{group}/offsets", summary="List committed offsets", responses=errors)
     async def read_offsets(group: GroupName) -> models.OffsetsBody:
-        """Read every offset that the group has committed."""
-        committed = coordinator.desk(group).committer.offsets
+        """List the committed offsets of a group."""
+        offsets = coordinator.manager(group).committer.offsets
         return models.OffsetsBody(
             offsets=[
                 models.OffsetBody(
                     topic=topic,
                     partition=number,
-                    offset=one.offset,
-                    leader_epoch=one.leader_epoch,
-                    metadata=one.metadata,
-                    time=one.time_ms,
+                    offset=committed.offset,
+                    leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    time=committed.time_ms,
                 )
-                for (topic, number), one in sorted(committed.items())
+                for (topic, number), committed in sorted(offsets.items())
             ]
         )
 
-    @router.get("/groups/{group}/lag", summary="How far a group is behind", responses=errors)
+    @router.get("/groups/{group}/lag", summary="Get the lag of a group", responses=errors)
     async def read_lag(group: GroupName) -> models.LagBody:
-        """Compare the committed offsets with the ends of the logs, as their leaders tell them."""
+        """Compare committed offsets with the ends of the logs, which the leaders report."""
         rows = await coordinator.offsets().lag(group)
         return models.LagBody(
             partitions=[models.LagRow.model_validate(row, from_attributes=True) for row in rows],
@@ -79,7 +80,7 @@ def _add_reading(router: APIRouter, coordinator: CoordinatorService) -> None:
 def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> None:
     @router.post(
         "/groups/{group}/offsets/reset",
-        summary="Set where a group begins",
+        summary="Reset the offsets of a group",
         responses=error_responses(
             *WRITE_ERRORS,
             InvalidRequest,
@@ -92,17 +93,18 @@ def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> N
     async def reset_offsets(group: GroupName, body: models.ResetBody) -> models.ResetDone:
         """Set the offsets of a group without members, all or none.
 
-        To the beginning or end of each log, to the first record at or after a time (the
-        end where there is none), or to offsets that are named.
+        `to` is the beginning or the end of each log, the first record at or after a time (the
+        end if there is none), or explicit offsets.
         """
-        names = {(one.topic, one.partition) for one in body.partitions}
-        names |= coordinator.partitions_of(body.topics)
+        named = {TopicPartition(one.topic, one.partition) for one in body.partitions}
         changes = await coordinator.offsets().reset(
             group,
             body.to,
-            names,
+            named | coordinator.partitions_of(body.topics),
             timestamp=body.timestamp,
-            offsets={(one.topic, one.partition): one.offset for one in body.offsets or ()},
+            offsets={
+                TopicPartition(one.topic, one.partition): one.offset for one in body.offsets or ()
+            },
             dry_run=body.dry_run,
         )
         return models.ResetDone(
@@ -112,13 +114,13 @@ def _add_administration(router: APIRouter, coordinator: CoordinatorService) -> N
 
     @router.delete(
         "/groups/{group}/offsets",
-        summary="Delete a group's offsets",
+        summary="Delete the offsets of a group",
         responses=error_responses(*WRITE_ERRORS),
     )
     async def delete_offsets(
         group: GroupName,
-        topic: Annotated[str | None, Query(description="Only of this topic")] = None,
+        topic: Annotated[str | None, Query(description="Only offsets of this topic")] = None,
     ) -> models.OffsetsGone:
-        """Delete the offsets of a group without members: of one topic, or all."""
+        """Delete the offsets of a group without members, of one topic or all."""
         deleted = await coordinator.offsets().delete(group, topic)
         return models.OffsetsGone(deleted=deleted)

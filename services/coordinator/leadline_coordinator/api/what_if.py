@@ -1,4 +1,4 @@
-"""What-if: the function that shares out partitions, asked without any effect."""
+"""What-if: compute an assignment without any effect."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from leadline_coordinator.domain.assignors.assign import assign
 
 TAG: Final = "what-if"
 TAGS: Final = (
-    {"name": TAG, "description": "What the coordinator would decide, without any effect."},
+    {
+        "name": TAG,
+        "description": "What the coordinator would decide; nothing is changed.",
+    },
 )
 MAX_MEMBERS: Final = 5_000
 MAX_PARTITIONS: Final = 20_000
 MAX_SUBSCRIPTIONS: Final = 100_000
-"""How many topics all members together may ask for: what an answer costs grows with it."""
+"""Topics of all subscriptions together; the cost of an answer grows with it."""
 
 Name = Annotated[str, Field(min_length=1, max_length=255)]
 Number = Annotated[int, Field(ge=0, le=MAX_PARTITIONS, strict=True)]
@@ -27,7 +30,7 @@ Partitions = dict[Name, list[tuple[Name, Number]]]
 
 
 class WhatIfAssignment(BaseModel):
-    """A group: its topics, who asked for what, and who had what."""
+    """A group: the topics, the members' subscriptions, and the previous assignment."""
 
     model_config = example(
         {
@@ -39,26 +42,28 @@ class WhatIfAssignment(BaseModel):
     )
 
     assignor: Assignor
-    topics: dict[Name, Number] = Field(description="The topics that exist: numbers of partitions")
+    topics: dict[Name, Number] = Field(
+        description="Existing topics and their numbers of partitions"
+    )
     subscriptions: dict[Name, list[Name]] = Field(
-        max_length=MAX_MEMBERS, description="The members: the topics that each asked for"
+        max_length=MAX_MEMBERS, description="The topics that each member asks for"
     )
     previous: Partitions = Field(
         default_factory=dict,
-        description="What members had, also former ones: `[topic, partition]`",
+        description="What present and former members had: `[topic, partition]`",
     )
     threads: dict[Name, Annotated[int, Field(ge=1, le=1_000, strict=True)]] = Field(
-        default_factory=dict, description="Threads of a member; 1 where it is left out"
+        default_factory=dict, description="Threads of each member; 1 if omitted"
     )
     instance_ids: dict[Name, Name] = Field(
         default_factory=dict,
-        description="Of static members. A former member and a present one with the same instance "
-        "id are the same, so that a restart moves nothing",
+        description="Instance ids of static members. A former and a present member with the same "
+        "instance id are the same, so that a restart moves nothing",
     )
     generations: dict[Name, Annotated[int, Field(ge=0, strict=True)]] = Field(
         default_factory=dict,
-        description="Of which generation a member's `previous` is; of two members that had the "
-        "same partition the one of the lower generation loses it",
+        description="The generation of each member's `previous`. If two members had the same "
+        "partition, the one with the lower generation loses it",
     )
 
     @model_validator(mode="after")
@@ -71,7 +76,7 @@ class WhatIfAssignment(BaseModel):
 
 
 class WhatIfAssigned(BaseModel):
-    """Who would read what; each member is there, in order."""
+    """The assignment of every member, in order."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -86,21 +91,21 @@ class WhatIfAssigned(BaseModel):
     )
 
     assignment: Partitions
-    moved: int = Field(description="How many partitions another member had before")
+    moved: int = Field(description="The number of partitions that another member had before")
 
 
 def what_if_routes() -> APIRouter:
-    """Return the route: it needs no state, so that a standby answers it as well."""
+    """Return the route. It needs no state, so a standby answers it as well."""
     router = APIRouter(prefix="/v1")
 
-    @router.post("/what-if/assignment", tags=[TAG], summary="Who would read what?")
+    @router.post("/what-if/assignment", tags=[TAG], summary="Compute an assignment")
     @read_only
     def what_if_assignment(body: WhatIfAssignment) -> WhatIfAssigned:
-        """Share out partitions as a rebalance would, from the request alone.
+        """Assign partitions as a rebalance would, from the request alone.
 
-        Nothing is read or changed.
+        This reads and changes nothing.
         """
-        # Not a coroutine: a large group takes its time, and takes it off the event loop.
+        # Not a coroutine: FastAPI runs it in a thread, because a large group takes some seconds.
         outcome = assign(
             body.assignor,
             body.topics,
@@ -110,6 +115,10 @@ def what_if_routes() -> APIRouter:
             instance_ids=body.instance_ids,
             generations=body.generations,
         )
-        return WhatIfAssigned(assignment=outcome.assignment, moved=len(outcome.moved))
+        assignment = {
+            member: [(topic, number) for topic, number in assigned]
+            for member, assigned in outcome.assignment.items()
+        }
+        return WhatIfAssigned(assignment=assignment, moved=len(outcome.moved))
 
     return router

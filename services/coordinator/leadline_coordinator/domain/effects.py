@@ -1,4 +1,4 @@
-"""What a group asks to be done: frames to send, channels to end, news to tell."""
+"""What a group asks its manager to do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from leadline_client.channel import FromCoordinator
-from leadline_client.errors import LeadlineError
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendFrame:
     """Send a frame over a connection."""
 
     connection: int
@@ -18,19 +17,18 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
-    """End a connection, saying why where there is something to say."""
+class CloseChannel:
+    """Close a connection once the frames before this are sent."""
 
     connection: int
-    error: LeadlineError | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """A member is no longer one."""
+class MemberRemoved:
+    """A member is gone. `reason` is a label of the evictions metric, or `left`."""
 
     member: str
     reason: str
 
 
-Effect: TypeAlias = Send | Close | Removed
+GroupEffect: TypeAlias = SendFrame | CloseChannel | MemberRemoved

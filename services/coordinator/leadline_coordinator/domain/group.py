@@ -1,20 +1,23 @@
-"""One consumer group: its members, what they own and may be consuming (seed 3; rule R16).
+"""One consumer group: its state, its members, and the partitions they own and may be consuming.
 
-This is the state, and the frames that follow from it. What happens to members comes in
-through `membership.py`, another assignment through `rebalance.py`; both leave what is
-to be done in `outbox`.
+Consumer Coordinator design; rule R16. This module holds the state and the frames that
+follow from it. Events of members arrive through `membership.py`, new assignments through
+`rebalance.py`. Both leave what must be done in `effects`.
 
-What a group promises, and `held` of members and ghosts is there to keep: a partition
-is started at a member only when nobody else can be consuming it.
+Invariant, kept through `held` of members and pending evictions: a partition is started at
+a member only when no other consumer can be consuming it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Final
 
 from leadline_client.channel import (
     Assignor,
     Error,
+    Partitions,
     Ping,
     Protocol,
     Start,
@@ -24,14 +27,67 @@ from leadline_client.channel import (
     group_partitions,
 )
 from leadline_client.errors import LeadlineError, UnknownMember
+from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import split_among_threads
-from leadline_coordinator.domain.effects import Close, Effect, Send
-from leadline_coordinator.domain.member_session import MemberSession
-from leadline_coordinator.domain.members import Limits, Member, PendingEviction
-from leadline_coordinator.domain.records import Committed, GroupRecord, Partition
-from leadline_coordinator.domain.states import GroupState, check_move
+from leadline_coordinator.domain.effects import CloseChannel, GroupEffect, SendFrame
+from leadline_coordinator.domain.members import (
+    GroupLimits,
+    GroupMember,
+    MemberSession,
+    PendingEviction,
+)
+from leadline_coordinator.domain.records import CommittedOffset, GroupRecord
 
-_NOTHING: frozenset[Partition] = frozenset()
+_NOTHING: Final[frozenset[TopicPartition]] = frozenset()
+
+
+class GroupState(StrEnum):
+    """What a group is doing."""
+
+    EMPTY = "empty"
+    RECOVERING = "recovering"
+    JOINING = "joining"
+    STOPPING = "stopping"
+    RECORDING = "recording"
+    STARTING = "starting"
+    STABLE = "stable"
+    FAILED = "failed"
+
+
+_SETTLED: Final = {GroupState.STABLE, GroupState.EMPTY}
+_REBALANCING: Final = {GroupState.STOPPING, GroupState.RECORDING, GroupState.STARTING}
+
+TRANSITIONS: Final[dict[GroupState, set[GroupState]]] = {
+    GroupState.EMPTY: {GroupState.JOINING, GroupState.RECORDING},
+    GroupState.RECOVERING: _REBALANCING | _SETTLED,
+    GroupState.JOINING: _REBALANCING | _SETTLED,
+    GroupState.STOPPING: {GroupState.RECORDING, GroupState.STARTING} | _SETTLED,
+    GroupState.RECORDING: {GroupState.STOPPING, GroupState.STARTING} | _SETTLED,
+    GroupState.STARTING: _REBALANCING | _SETTLED | {GroupState.FAILED},
+    GroupState.STABLE: _REBALANCING | _SETTLED,
+    GroupState.FAILED: _REBALANCING | _SETTLED,
+}
+"""`recovering`: loaded from ZooKeeper, waiting for its members. `joining`: was empty, waiting for
+further members.
+
+A rebalance passes through `stopping`, `recording` and `starting`, without those that it does
+not need. It ends `stable` or `empty`, or `failed` if members did not answer.
+"""
+
+
+class IllegalGroupTransition(Exception):
+    """A defect of the decisions: the group cannot enter this state from its present one."""
+
+
+def check_transition(before: GroupState, after: GroupState) -> None:
+    """Refuse an illegal transition; staying in a state is none.
+
+    Raises:
+        IllegalGroupTransition: `after` does not follow `before`.
+
+    """
+    if after is not before and after not in TRANSITIONS[before]:
+        raise IllegalGroupTransition(f"a group that is {before} cannot become {after}")
 
 
 class Group:
@@ -41,85 +97,85 @@ class Group:
         self,
         name: str,
         epoch: int,
-        limits: Limits,
+        limits: GroupLimits,
         topics: Mapping[str, int],
-        offsets: Mapping[Partition, Committed],
+        offsets: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
         self.name = name
         self.epoch = epoch
         self.limits = limits
         self.topics = topics
-        """All topics of the cluster, with their numbers of partitions."""
+        """The number of partitions of every topic in the cluster."""
         self.offsets = offsets
         self.assignor: Assignor = "range"
         self.protocol: Protocol = "eager"
         self.generation = 0
         self.attempt = 0
         self.state = GroupState.EMPTY
-        self.members: dict[str, Member] = {}
-        self.ghosts: dict[str, PendingEviction] = {}
-        self.owners: dict[Partition, str] = {}
+        self.members: dict[str, GroupMember] = {}
+        self.pending_evictions: dict[str, PendingEviction] = {}
+        self.owners: dict[TopicPartition, str] = {}
         self.empty_since_wall_ms: int | None = None
-        self.wants_rebalance = False
-        self.why = ""
-        """What called for the last rebalance: for people."""
+        self.rebalance_requested = False
+        self.rebalance_reason = ""
+        """The reason for the last rebalance, for operators."""
         self.last_error: str | None = None
         self.unrecorded = False
-        """Whether members or owners are not as they were recorded."""
+        """Whether members or owners differ from what is recorded."""
         self.awaited: set[str] = set()
-        """Members (and ghosts) whose answer, or end, a rebalance waits for."""
-        self.keeps: Mapping[str, set[Partition]] | None = None
+        """Members and pending evictions whose answer or end a rebalance waits for."""
+        self.retained: Mapping[str, set[TopicPartition]] | None = None
         """While members are being stopped: what each of them may keep."""
-        self.outbox: list[Effect] = []
+        self.effects: list[GroupEffect] = []
         self._by_connection: dict[int, str] = {}
         self._by_instance: dict[str, str] = {}
 
-    # -- questions -------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------
 
     @property
     def is_active(self) -> bool:
-        """Whether the group has members, or somebody may still be reading for it."""
-        return bool(self.members or self.ghosts)
+        """Whether the group has members, or former members that may still be consuming."""
+        return bool(self.members or self.pending_evictions)
 
-    def parts(self) -> dict[str, set[Partition]]:
+    def assignment(self) -> dict[str, set[TopicPartition]]:
         """Return what each member owns."""
-        parts: dict[str, set[Partition]] = {name: set() for name in self.members}
-        for partition, name in self.owners.items():
-            if name in parts:
-                parts[name].add(partition)
-        return parts
+        assignment: dict[str, set[TopicPartition]] = {name: set() for name in self.members}
+        for topic_partition, name in self.owners.items():
+            if name in assignment:
+                assignment[name].add(topic_partition)
+        return assignment
 
-    def holders(self) -> Iterator[tuple[str, set[Partition]]]:
-        """Iterate over who may be consuming what: members, then ghosts."""
+    def holders(self) -> Iterator[tuple[str, set[TopicPartition]]]:
+        """Iterate over what each member, then each pending eviction, may be consuming."""
         for member in self.members.values():
             yield member.id, member.held
-        for name, ghost in self.ghosts.items():
-            yield name, ghost.held
+        for name, pending in self.pending_evictions.items():
+            yield name, pending.held
 
-    def member(self, name: str) -> Member:
+    def member(self, name: str) -> GroupMember:
         """Return a member.
 
         Raises:
-            UnknownMember: it is none.
+            UnknownMember: there is no such member.
 
         """
         found = self.members.get(name)
         if found is None:
-            raise UnknownMember(f"{name!r} is no member of group {self.name!r}")
+            raise UnknownMember(f"{name!r} is not a member of group {self.name!r}")
         return found
 
-    def member_at(self, connection: int) -> Member | None:
-        """Return whose channel a connection is."""
+    def member_at(self, connection: int) -> GroupMember | None:
+        """Return the member whose channel a connection is."""
         name = self._by_connection.get(connection)
         return self.members.get(name) if name is not None else None
 
-    def member_of_instance(self, instance_id: str) -> Member | None:
-        """Return the member of an instance id."""
+    def member_of_instance(self, instance_id: str) -> GroupMember | None:
+        """Return the member with an instance id."""
         name = self._by_instance.get(instance_id)
         return self.members.get(name) if name is not None else None
 
     def record(self) -> GroupRecord:
-        """Return what is to be recorded of the group."""
+        """Return the record of the group as it is now."""
         return GroupRecord(
             name=self.name,
             assignor=self.assignor,
@@ -132,68 +188,68 @@ class Group:
 
     # -- changes ---------------------------------------------------------------
 
-    def request_rebalance(self, why: str) -> None:
-        """Note that the assignment may have to change (the seed's compareAndSet of its bit)."""
-        self.wants_rebalance = True
-        self.why = why
+    def request_rebalance(self, reason: str) -> None:
+        """Request a rebalance (in the Consumer Coordinator design: compareAndSet of a bit)."""
+        self.rebalance_requested = True
+        self.rebalance_reason = reason
 
-    def move(self, state: GroupState) -> None:
-        """Go on to another state.
+    def transition(self, state: GroupState) -> None:
+        """Enter another state.
 
         Raises:
-            IllegalMove: it does not follow the present one.
+            IllegalGroupTransition: it does not follow the present one.
 
         """
-        check_move(self.state, state)
+        check_transition(self.state, state)
         self.state = state
 
-    def admit(self, member: Member) -> None:
-        """Make somebody a member."""
+    def add(self, member: GroupMember) -> None:
+        """Add a member."""
         self.members[member.id] = member
-        self.remember_instance(member)
+        self.index_instance(member)
 
-    def remember_instance(self, member: Member) -> None:
-        """Have a static member found by its instance id."""
+    def index_instance(self, member: GroupMember) -> None:
+        """Let `member_of_instance` find a static member."""
         if member.subscription.instance_id is not None:
             self._by_instance[member.subscription.instance_id] = member.id
 
-    def forget_instance(self, member: Member) -> None:
-        """Have a static member no longer found by its instance id."""
+    def unindex_instance(self, member: GroupMember) -> None:
+        """Undo `index_instance`."""
         instance_id = member.subscription.instance_id
         if instance_id is not None and self._by_instance.get(instance_id) == member.id:
             del self._by_instance[instance_id]
 
-    def expel(self, member: Member, why: LeadlineError | None, rest_ms: int) -> None:
-        """Take a member out; what it holds is a ghost's until `rest_ms`."""
-        if member.line is not None:
-            self.disconnect(member.line.connection, why)
-        self.forget_instance(member)
+    def remove(self, member: GroupMember, error: LeadlineError | None, stopped_ms: int) -> None:
+        """Remove a member; what it holds stays held until `stopped_ms`."""
+        if member.session is not None:
+            self.disconnect(member.session.connection, error)
+        self.unindex_instance(member)
         del self.members[member.id]
         if member.held:
-            self.ghosts[member.id] = PendingEviction(set(member.held), rest_ms)
-        if not member.held or self.keeps is None:
+            self.pending_evictions[member.id] = PendingEviction(set(member.held), stopped_ms)
+        if not member.held or self.retained is None:
             self.awaited.discard(member.id)
         self.unrecorded = True
 
-    def release(self, member: Member, stopped: Iterable[Partition]) -> None:
-        """Note that a member no longer consumes some partitions."""
+    def release(self, member: GroupMember, stopped: Iterable[TopicPartition]) -> None:
+        """Record that a member no longer consumes some partitions."""
         member.held.difference_update(tuple(stopped))
-        if self.keeps is not None and not self.has_to_stop(member):
+        if self.retained is not None and not self.has_to_stop(member):
             self.awaited.discard(member.id)
 
-    def has_to_stop(self, member: Member) -> bool:
+    def has_to_stop(self, member: GroupMember) -> bool:
         """Tell whether a member has yet to stop something, while members are being stopped."""
-        keeps = self.keeps or {}
-        return not member.held <= keeps.get(member.id, _NOTHING)
+        retained = self.retained or {}
+        return not member.held <= retained.get(member.id, _NOTHING)
 
     # -- frames ----------------------------------------------------------------
 
-    def connect(self, member: Member, connection: int, now_ms: int) -> None:
-        """Give a member a channel, and welcome it."""
-        member.line = MemberSession(connection, now_ms)
+    def connect(self, member: GroupMember, connection: int, now_ms: int) -> None:
+        """Give a member a channel, and send its Welcome."""
+        member.session = MemberSession(connection, now_ms)
         member.connection = connection
         member.started = False
-        member.told = member.confirmed = self.generation
+        member.sent_generation = member.confirmed_generation = self.generation
         self._by_connection[connection] = member.id
         welcome = Welcome(
             member=member.id,
@@ -202,79 +258,80 @@ class Group:
             ping_interval_ms=self.limits.ping_interval_ms,
             stop_limit_ms=self.limits.stop_limit_ms,
         )
-        self.outbox.append(Send(connection, welcome))
+        self.effects.append(SendFrame(connection, welcome))
 
-    def disconnect(self, connection: int, why: LeadlineError | None) -> None:
-        """End a channel, saying why where there is something to say."""
+    def disconnect(self, connection: int, error: LeadlineError | None) -> None:
+        """Close a channel, after sending `error` if there is one."""
         self.unlink(connection)
-        if why is not None:
-            self.outbox.append(Send(connection, Error.of(why)))
-        self.outbox.append(Close(connection))
+        if error is not None:
+            self.effects.append(SendFrame(connection, Error.of(error)))
+        self.effects.append(CloseChannel(connection))
 
     def unlink(self, connection: int) -> None:
-        """Note that a connection is nobody's channel any more."""
+        """Record that a connection is no longer a member's channel."""
         self._by_connection.pop(connection, None)
 
-    def send_ping(self, line: MemberSession, now_ms: int) -> None:
-        """Ping a member, acknowledging what it has answered."""
-        line.pinged_at_ms = now_ms
+    def send_ping(self, session: MemberSession, now_ms: int) -> None:
+        """Ping a member, acknowledging its answers."""
+        session.pinged_at_ms = now_ms
         ping = Ping(
-            id=line.next_id(),
+            id=session.next_id(),
             coordinator_epoch=self.epoch,
             generation=self.generation,
-            acknowledged=line.acknowledged,
+            acknowledged=session.acknowledged,
         )
-        self.outbox.append(Send(line.connection, ping))
+        self.effects.append(SendFrame(session.connection, ping))
 
-    def send_stop(self, member: Member) -> None:
-        """Stop what a member may not keep; without a channel there is nobody to be told."""
-        keeps = self.keeps or {}
-        if member.line is None:
+    def send_stop(self, member: GroupMember) -> None:
+        """Stop what a connected member may not keep."""
+        retained = self.retained or {}
+        if member.session is None:
             return
-        given_up = frozenset(member.held - keeps.get(member.id, _NOTHING))
-        member.outdate()  # whatever comes of this, it is to be told what it has then
+        revoked = frozenset(member.held - retained.get(member.id, _NOTHING))
+        member.outdate()  # whatever the outcome, it needs a Start that says what it has then
         stop = Stop(
-            id=member.line.stop(given_up),
+            id=member.session.stop(revoked),
             coordinator_epoch=self.epoch,
             generation=self.generation,
             attempt=self.attempt,
-            partitions=group_partitions(given_up),
-            reason=self.why,
+            partitions=group_partitions(revoked),
+            reason=self.rebalance_reason,
         )
-        self.outbox.append(Send(member.line.connection, stop))
+        self.effects.append(SendFrame(member.session.connection, stop))
 
-    def send_start(self, member: Member, part: set[Partition]) -> None:
-        """Start a member with its part, which nobody else holds."""
-        if member.line is None:
+    def send_start(self, member: GroupMember, assigned: set[TopicPartition]) -> None:
+        """Start a connected member with its assignment, which nobody else holds."""
+        if member.session is None:
             return
-        new = part - member.line.given  # what it claims too: it may have given that up by now
-        if not part <= member.held:
-            member.confirmed = self.generation  # of before, it may have lost and regained it
-        member.held = set(part)
+        # Offsets even of what it claims: it may have given that up in the meantime.
+        new = assigned - member.session.given
+        if not assigned <= member.held:
+            # Partitions that it lost and regained must not be committed under the old generation.
+            member.confirmed_generation = self.generation
+        member.held = set(assigned)
         member.started = member.outdated = False
-        member.told = self.generation
+        member.sent_generation = self.generation
         start = Start(
-            id=member.line.start(frozenset(part)),
+            id=member.session.start(frozenset(assigned)),
             coordinator_epoch=self.epoch,
             generation=self.generation,
             attempt=self.attempt,
-            assignment=group_partitions(part),
-            offsets=tuple(self._offset(partition) for partition in sorted(new)),
-            threads=self._threads(member, part),
+            assignment=group_partitions(assigned),
+            offsets=tuple(self._offset(topic_partition) for topic_partition in sorted(new)),
+            threads=self._threads(member, assigned),
         )
-        self.outbox.append(Send(member.line.connection, start))
+        self.effects.append(SendFrame(member.session.connection, start))
 
-    def _offset(self, partition: Partition) -> StartOffset:
-        committed = self.offsets.get(partition)
+    def _offset(self, topic_partition: TopicPartition) -> StartOffset:
+        committed = self.offsets.get(topic_partition)
         if committed is None:
-            return (*partition, None, None)
-        return (*partition, committed.offset, committed.leader_epoch)
+            return (*topic_partition, None, None)
+        return (*topic_partition, committed.offset, committed.leader_epoch)
 
     def _threads(
-        self, member: Member, part: set[Partition]
-    ) -> tuple[tuple[tuple[str, tuple[int, ...]], ...], ...]:
+        self, member: GroupMember, assigned: set[TopicPartition]
+    ) -> tuple[Partitions, ...]:
         threads = member.subscription.threads
         if threads == 1:
             return ()
-        split = split_among_threads(self.assignor, part, threads)
-        return tuple(group_partitions(one) for one in split)
+        return tuple(map(group_partitions, split_among_threads(self.assignor, assigned, threads)))

@@ -1,8 +1,8 @@
-"""A member of a group, as the coordinator knows it; and one that is gone but may still be reading.
+"""The members of a group, their sessions, and the partitions they may still be consuming (R16).
 
-`held` is what a member may be consuming: from the moment in which a Start is sent until
-a Stop is answered, or until it cannot be consuming any more, by its word, its end, or
-the clock (R16). Nothing that is held by one is started at another.
+`held` is what a member may be consuming: from the moment a Start is sent until the member
+answers a Stop, or until it has certainly stopped: it said so, its channel ended long
+enough ago, or its lease ran out. No partition held by one member is started at another.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from leadline_coordinator.domain.member_session import MemberSession
-from leadline_coordinator.domain.records import Partition, Subscription
+from leadline_client.wire import TopicPartition
+from leadline_coordinator.domain.records import MemberSubscription
 
 NO_GENERATION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GroupLimits:
     """Times in ms and counts, from the settings of the same names."""
 
     ping_interval_ms: int = 1_000
@@ -31,44 +31,128 @@ class Limits:
     max_retries: int = 4
 
 
-@dataclass(slots=True)
-class Member:
-    """A member. `line` is None while it has no channel; then the two times say how long.
+class MemberSession:
+    """The state of one channel, from its Hello at `now_ms`: frames sent and answers received.
 
-    `rest_at_ms`: from then on it is certain to have stopped. `leave_at_ms`: from then on
-    it is no member any more. `told` is the generation that it was last told, `confirmed`
-    the one that it last answered; it commits under either.
+    A member consumes until the stop limit has passed since it *sent* the answer that was
+    last acknowledged to it. The coordinator counts the longer evict limit from when it
+    *received* that answer. So once the evict limit has passed the member has certainly
+    stopped, whatever was lost on the way.
+
+    While a Stop is unanswered no later frame is acknowledged. So a member that answers
+    pings but cannot stop is stopped by its own clock.
+    """
+
+    __slots__ = (
+        "_answered",
+        "acknowledged",
+        "acknowledged_at_ms",
+        "connection",
+        "given",
+        "last_id",
+        "pinged_at_ms",
+        "start_id",
+        "stops",
+    )
+
+    def __init__(self, connection: int, now_ms: int) -> None:
+        self.connection = connection
+        self.last_id = 0
+        self.acknowledged = 0
+        self.acknowledged_at_ms = now_ms
+        self.pinged_at_ms = now_ms
+        self.given: frozenset[TopicPartition] = frozenset()
+        """What was started over this channel and not stopped since."""
+        self.stops: dict[int, frozenset[TopicPartition]] = {}
+        self.start_id = 0
+        self._answered = 0
+
+    def next_id(self) -> int:
+        """Return the id of the next frame."""
+        self.last_id += 1
+        return self.last_id
+
+    def stop(self, partitions: frozenset[TopicPartition]) -> int:
+        """Record that a Stop is sent, and return its id."""
+        frame_id = self.next_id()
+        self.stops[frame_id] = partitions
+        return frame_id
+
+    def start(self, assigned: frozenset[TopicPartition]) -> int:
+        """Record that a Start is sent, and return its id. It replaces an earlier Start."""
+        self.start_id = self.next_id()
+        self.given = assigned
+        return self.start_id
+
+    def on_answer(self, frame_id: int, now_ms: int) -> None:
+        """Apply the answer to a frame; a late or repeated answer changes nothing."""
+        if not 0 < frame_id <= self.last_id:
+            return
+        self._answered = max(self._answered, frame_id)
+        self._acknowledge(frame_id, now_ms)
+
+    def on_stopped(self, frame_id: int, now_ms: int) -> frozenset[TopicPartition]:
+        """Apply the answer to a Stop; return what has stopped, nothing for an unexpected answer."""
+        stopped = self.stops.pop(frame_id, frozenset())
+        self.given -= stopped
+        self.on_answer(frame_id, now_ms)
+        if stopped and not self.stops:
+            self._acknowledge(self._answered, now_ms)
+        return stopped
+
+    def on_started(self, frame_id: int, now_ms: int) -> bool:
+        """Apply the answer to a Start; tell whether it answers the latest one."""
+        self.on_answer(frame_id, now_ms)
+        is_latest = frame_id == self.start_id
+        if is_latest:
+            self.start_id = 0
+        return is_latest
+
+    def _acknowledge(self, frame_id: int, now_ms: int) -> None:
+        held_back = self.stops and frame_id > min(self.stops)
+        if frame_id > self.acknowledged and not held_back:
+            self.acknowledged = frame_id
+            self.acknowledged_at_ms = now_ms
+
+
+@dataclass(slots=True)
+class GroupMember:
+    """A member. `session` is None while it has no channel; then the two times apply.
+
+    From `stopped_at_ms` on it has certainly stopped. At `remove_at_ms` it ceases to be a
+    member. It may commit under `sent_generation`, that of the last Start sent to it, and
+    under `confirmed_generation`, that of the last Start it answered.
     """
 
     id: str
-    subscription: Subscription
-    line: MemberSession | None = None
+    subscription: MemberSubscription
+    session: MemberSession | None = None
     connection: int = 0
-    """The latest connection that was its channel; they are numbered as they are opened."""
-    held: set[Partition] = field(default_factory=set)
-    rest_at_ms: int = 0
-    leave_at_ms: int = 0
-    told: int = NO_GENERATION
-    confirmed: int = NO_GENERATION
+    """The latest connection that was its channel. Numbers rise in the order of opening."""
+    held: set[TopicPartition] = field(default_factory=set)
+    stopped_at_ms: int = 0
+    remove_at_ms: int = 0
+    sent_generation: int = NO_GENERATION
+    confirmed_generation: int = NO_GENERATION
     started: bool = False
-    """Whether it has answered a Start of what it now has."""
+    """Whether it has answered a Start of its present assignment."""
     outdated: bool = False
-    """Whether the last Start, answered or not, is not of what it has now, or will have next."""
+    """Whether the last Start, answered or not, is not of its present or next assignment."""
 
     def outdate(self) -> None:
-        """Note that it is to be sent another Start; it may yet answer the last one."""
+        """Require another Start; an answer to the last one may still come."""
         self.started, self.outdated = False, True
 
-    def certain_rest_ms(self, limits: Limits) -> int:
-        """Return when it will certainly have stopped if nothing more is heard of it."""
-        if self.line is None:
-            return self.rest_at_ms
-        return self.line.acknowledged_at_ms + limits.evict_limit_ms
+    def stopped_by_ms(self, limits: GroupLimits) -> int:
+        """Return when it will certainly have stopped if it sends nothing more."""
+        if self.session is None:
+            return self.stopped_at_ms
+        return self.session.acknowledged_at_ms + limits.evict_limit_ms
 
 
 @dataclass(slots=True)
 class PendingEviction:
     """What a former member may still be consuming, until `release_at_ms`."""
 
-    held: set[Partition]
+    held: set[TopicPartition]
     release_at_ms: int

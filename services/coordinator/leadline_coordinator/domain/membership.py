@@ -1,7 +1,7 @@
-"""What happens to the members of a group: they come, answer, fall silent, go (seed 3; R16).
+"""What happens to the members of a group: they join, answer, fall silent and leave (rule R16).
 
-Everything comes in as a call with the time of its occurrence, in monotonic ms. Whatever
-may call for another assignment sets the group's `wants_rebalance`.
+Consumer Coordinator design. Every event is a call with its time in monotonic ms. An
+event that may call for another assignment requests a rebalance of the group.
 """
 
 from __future__ import annotations
@@ -18,264 +18,266 @@ from leadline_client.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from leadline_coordinator.domain.effects import Removed
-from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import Limits, Member
-from leadline_coordinator.domain.records import (
-    Committed,
-    GroupRecord,
-    Partition,
-    Subscription,
-)
-from leadline_coordinator.domain.states import GroupState
-from leadline_coordinator.domain.subscribing import check_fits, subscription_of
+from leadline_client.wire import TopicPartition
+from leadline_coordinator.domain.effects import MemberRemoved
+from leadline_coordinator.domain.group import Group, GroupState
+from leadline_coordinator.domain.members import GroupLimits, GroupMember
+from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
+from leadline_coordinator.domain.subscriptions import check_fits, subscription_of
 
 
 def restored(
     record: GroupRecord,
     epoch: int,
-    limits: Limits,
+    limits: GroupLimits,
     topics: Mapping[str, int],
-    offsets: Mapping[Partition, Committed],
+    offsets: Mapping[TopicPartition, CommittedOffset],
     now_ms: int,
 ) -> Group:
-    """Return a group as a predecessor left it: its members are expected back.
+    """Return a group as the last coordinator recorded it; its members are expected back.
 
-    A member that does not come back has certainly stopped once the evict limit has
-    passed: the predecessor acknowledged nothing after it had lost its office (R10).
+    A member that does not return has certainly stopped once the evict limit has passed:
+    the last coordinator acknowledged nothing after it had lost leadership (R10).
     """
     group = Group(record.name, epoch, limits, topics, offsets)
     group.assignor, group.protocol = record.assignor, record.protocol
     group.generation = record.generation
     group.empty_since_wall_ms = record.empty_since_ms
-    group.owners = {part: name for part, name in record.owners.items() if name in record.members}
-    rest_ms = now_ms + limits.evict_limit_ms
+    group.owners = {owned: name for owned, name in record.owners.items() if name in record.members}
+    stopped_ms = now_ms + limits.evict_limit_ms
     for name, subscription in record.members.items():
         grace_ms = limits.static_grace_ms if subscription.instance_id is not None else 0
-        leave_ms = max(rest_ms, now_ms + grace_ms)
-        group.admit(Member(name, subscription, rest_at_ms=rest_ms, leave_at_ms=leave_ms))
-    for partition, name in group.owners.items():
-        group.members[name].held.add(partition)
+        remove_ms = max(stopped_ms, now_ms + grace_ms)
+        group.add(GroupMember(name, subscription, stopped_at_ms=stopped_ms, remove_at_ms=remove_ms))
+    for topic_partition, name in group.owners.items():
+        group.members[name].held.add(topic_partition)
     if group.members:
         group.state = GroupState.RECOVERING
-        group.request_rebalance("a new coordinator has taken over")
+        group.request_rebalance("a new coordinator was elected")
     return group
 
 
-class Membership:
-    """The door to one group for everything that happens to its members."""
+class GroupMembership:
+    """Applies the events of members to one group."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self._limits = group.limits
         self._last_tick_ms: int | None = None
 
-    def on_hello(self, hello: Hello, connection: int, new_id: str, now_ms: int) -> Member:
-        """Let a consumer join, or come back; it is `new_id` unless it is a member already.
+    def on_hello(self, hello: Hello, connection: int, new_id: str, now_ms: int) -> GroupMember:
+        """Let a consumer join or rejoin; a new member gets the id `new_id`.
 
         Raises:
             InvalidRequest: the consumer has opened another channel since this one.
-            InvalidSubscription: it makes no sense, or does not fit the other members.
-            RebalanceInProgress: it does not fit them, but they are away: they may be gone soon.
-            GroupFull: there is no room.
+            InvalidSubscription: it is not valid, or does not fit the other members.
+            RebalanceInProgress: it does not fit members that are disconnected and may soon be gone.
+            GroupFull: the group has its maximum of members.
 
         """
         group = self.group
         if not group.is_active:
-            self._last_tick_ms = None  # a group without anybody is not ticked: that was no pause
+            self._last_tick_ms = None  # an inactive group gets no ticks: that was no pause
         subscription = subscription_of(hello)
         known = group.members.get(hello.member) if hello.member is not None else None
-        replaced = self._place_of(subscription.instance_id, known)
+        replaced = self._replaced_by(subscription.instance_id, known)
         if any(one is not None and one.connection > connection for one in (known, replaced)):
-            # It was on its way for longer than its sender would wait: what it says is not so now.
+            # It was delayed for longer than its sender would wait, and is out of date.
             raise InvalidRequest("hello: this member has a later channel")
         self._check_fits(hello, known or replaced)
         if known is None and replaced is None and len(group.members) >= self._limits.max_size:
             raise GroupFull(f"group {group.name!r} has {len(group.members)} members already")
         group.assignor, group.protocol = hello.assignor, hello.protocol
         if known is None:
-            member = self._join(Member(new_id, subscription), replaced)
+            member = self._join(GroupMember(new_id, subscription), replaced)
         else:
-            member = self._come_back(known, hello, subscription)
+            member = self._rejoin(known, hello, subscription)
         group.connect(member, connection, now_ms)
         self._catch_up(member, is_back=known is not None)
         return member
 
     def on_closed(self, connection: int, now_ms: int) -> None:
-        """Take in that a channel has ended: the consumer stops, and may come back."""
+        """Apply the end of a channel: the consumer stops, and may reconnect."""
         member = self.group.member_at(connection)
         if member is not None:
-            self._set_aside(member, now_ms, now_ms + self._limits.reconnect_grace_ms)
+            self._disconnected(member, now_ms, now_ms + self._limits.reconnect_grace_ms)
 
     def on_answer(self, frame: Pong | Stopped | Started, connection: int, now_ms: int) -> None:
-        """Take in an answer; one of an older coordinator or channel changes nothing."""
+        """Apply an answer; one to an older coordinator or over an older channel changes nothing."""
         group = self.group
         member = group.member_at(connection)
-        if member is None or member.line is None or frame.coordinator_epoch != group.epoch:
+        if member is None or member.session is None or frame.coordinator_epoch != group.epoch:
             return
         match frame:
             case Pong():
-                member.line.on_answer(frame.id, now_ms)
+                member.session.on_answer(frame.id, now_ms)
             case Stopped():
-                group.release(member, member.line.on_stopped(frame.id, now_ms))
+                group.release(member, member.session.on_stopped(frame.id, now_ms))
             case Started():
-                if member.line.on_started(frame.id, now_ms):
+                if member.session.on_started(frame.id, now_ms):
                     member.started = not member.outdated
-                    member.confirmed = member.told
+                    member.confirmed_generation = member.sent_generation
                     if group.state is GroupState.STARTING:
                         group.awaited.discard(member.id)
 
     def on_leave(self, name: str) -> None:
-        """Let a member go that has stopped by itself.
+        """Remove a member that has stopped and leaves.
 
         Raises:
-            UnknownMember: it is none.
+            UnknownMember: there is no such member.
 
         """
         member = self.group.member(name)
         member.held.clear()
         self._remove(member, "left", None, 0)
 
-    def evict(self, name: str, why: LeadlineError, reason: str = "evicted") -> None:
-        """Put a member out; its partitions are free once it has certainly stopped.
+    def evict(self, name: str, error: LeadlineError, reason: str = "evicted") -> None:
+        """Remove a member; its partitions are free once it has certainly stopped.
 
         Raises:
-            UnknownMember: it is none.
+            UnknownMember: there is no such member.
 
         """
         member = self.group.member(name)
-        self._remove(member, reason, why, member.certain_rest_ms(self._limits))
+        self._remove(member, reason, error, member.stopped_by_ms(self._limits))
 
     def on_tick(self, now_ms: int) -> None:
-        """Let time pass: ping, put out who is silent or away too long, release what is at rest."""
+        """Ping members, evict those silent or disconnected for too long, release what stopped."""
         group = self.group
         self._make_up_for_a_pause(now_ms)
         for member in list(group.members.values()):
-            if member.line is None:
-                self._check_away(member, now_ms)
-            elif now_ms >= member.certain_rest_ms(self._limits):
-                self._silent(member, now_ms)
-            elif now_ms - member.line.pinged_at_ms >= self._limits.ping_interval_ms:
-                group.send_ping(member.line, now_ms)
-        for name, ghost in list(group.ghosts.items()):
-            if now_ms >= ghost.release_at_ms:
-                del group.ghosts[name]
+            if member.session is None:
+                self._check_disconnected(member, now_ms)
+            elif now_ms >= member.stopped_by_ms(self._limits):
+                self._on_silent(member, now_ms)
+            elif now_ms - member.session.pinged_at_ms >= self._limits.ping_interval_ms:
+                group.send_ping(member.session, now_ms)
+        for name, pending in list(group.pending_evictions.items()):
+            if now_ms >= pending.release_at_ms:
+                del group.pending_evictions[name]
                 group.awaited.discard(name)
 
-    # -- coming ----------------------------------------------------------------
+    # -- joining ---------------------------------------------------------------
 
-    def _place_of(self, instance_id: str | None, known: Member | None) -> Member | None:
-        """Return the other member whose place a consumer takes by its instance id."""
+    def _replaced_by(
+        self, instance_id: str | None, known: GroupMember | None
+    ) -> GroupMember | None:
+        """Return the other member that a consumer replaces because it has the same instance id."""
         if instance_id is None:
             return None
         found = self.group.member_of_instance(instance_id)
         return found if found is not known else None
 
-    def _check_fits(self, hello: Hello, place: Member | None) -> None:
-        """Refuse who wants to be assigned in another way than all members but its own `place`."""
+    def _check_fits(self, hello: Hello, itself: GroupMember | None) -> None:
+        """Refuse a consumer that does not fit the members other than `itself`."""
         group = self.group
-        if len(group.members) == (place is not None):
+        if len(group.members) == (itself is not None):
             return
         try:
             check_fits(hello, group.assignor, group.protocol)
         except InvalidSubscription as refusal:
-            if any(one.line is not None for one in group.members.values() if one is not place):
+            others = (one for one in group.members.values() if one is not itself)
+            if any(one.session is not None for one in others):
                 raise
-            reason = f"{refusal.message}. They are away just now, and may be gone soon: try again"
+            reason = f"{refusal.message}. They are disconnected and may be removed soon: try again"
             raise RebalanceInProgress(reason) from None
 
-    def _join(self, member: Member, replaced: Member | None) -> Member:
+    def _join(self, member: GroupMember, replaced: GroupMember | None) -> GroupMember:
         group = self.group
         if replaced is not None:
             fenced = FencedInstance("another consumer with this instance id has joined")
-            self._remove(replaced, "fenced", fenced, replaced.certain_rest_ms(self._limits))
-            for partition, name in group.owners.items():
+            self._remove(replaced, "fenced", fenced, replaced.stopped_by_ms(self._limits))
+            for topic_partition, name in group.owners.items():
                 if name == replaced.id:
-                    group.owners[partition] = member.id
-        group.admit(member)
+                    group.owners[topic_partition] = member.id
+        group.add(member)
         group.unrecorded = True
         group.empty_since_wall_ms = None
         group.request_rebalance(f"{member.id} has joined")
         return member
 
-    def _come_back(self, member: Member, hello: Hello, subscription: Subscription) -> Member:
-        """Take a member back on a new channel: it has stopped, and claims what it would keep."""
+    def _rejoin(
+        self, member: GroupMember, hello: Hello, subscription: MemberSubscription
+    ) -> GroupMember:
+        """Reconnect a member on a new channel; it has stopped, and claims what it would keep."""
         group = self.group
-        if member.line is not None:
-            group.disconnect(member.line.connection, None)
+        if member.session is not None:
+            group.disconnect(member.session.connection, None)
         member.held &= set(partition_pairs(hello.owned))
         if subscription != member.subscription:
-            group.forget_instance(member)
+            group.unindex_instance(member)
             member.subscription = subscription
-            group.remember_instance(member)
+            group.index_instance(member)
             group.unrecorded = True
         group.request_rebalance(f"{member.id} is back")
         return member
 
-    def _catch_up(self, member: Member, *, is_back: bool) -> None:
-        """Tell a member at once what need not, or must not, wait for the next rebalance."""
+    def _catch_up(self, member: GroupMember, *, is_back: bool) -> None:
+        """Send a connected member what need not, or must not, wait for the next rebalance."""
         group = self.group
         if group.state is GroupState.RECOVERING and is_back:
-            # What is recorded was free when it was: it is this member's, whoever else comes back,
-            # unless it took the place of one that may still be reading.
+            # The recorded assignment belongs to this member, whoever else returns, unless it
+            # replaced a member that may still be consuming.
             group.awaited.discard(member.id)
-            part = group.parts()[member.id]
-            if all(part.isdisjoint(ghost.held) for ghost in group.ghosts.values()):
-                group.send_start(member, part)
-        elif group.keeps is not None and member.id in group.awaited:
+            owned = group.assignment()[member.id]
+            if all(owned.isdisjoint(other.held) for other in group.pending_evictions.values()):
+                group.send_start(member, owned)
+        elif group.retained is not None and member.id in group.awaited:
             if group.has_to_stop(member):
                 group.send_stop(member)
             else:
                 group.awaited.discard(member.id)
 
-    # -- going -----------------------------------------------------------------
+    # -- leaving ---------------------------------------------------------------
 
-    def _set_aside(self, member: Member, now_ms: int, rest_ms: int) -> None:
-        """Note that a member is without a channel: at rest from `rest_ms` on, or earlier."""
+    def _disconnected(self, member: GroupMember, now_ms: int, stopped_ms: int) -> None:
+        """Record that a member has no channel, and stops by `stopped_ms` or earlier."""
         group = self.group
-        if member.line is None:
+        if member.session is None:
             return
-        member.rest_at_ms = min(rest_ms, member.certain_rest_ms(self._limits))
+        member.stopped_at_ms = min(stopped_ms, member.stopped_by_ms(self._limits))
         is_static = member.subscription.instance_id is not None
         grace_ms = self._limits.static_grace_ms if is_static else self._limits.reconnect_grace_ms
-        member.leave_at_ms = now_ms + grace_ms
-        group.unlink(member.line.connection)
-        member.line = None
+        member.remove_at_ms = now_ms + grace_ms
+        group.unlink(member.session.connection)
+        member.session = None
         if group.state is GroupState.STARTING:
             group.awaited.discard(member.id)
 
-    def _check_away(self, member: Member, now_ms: int) -> None:
+    def _check_disconnected(self, member: GroupMember, now_ms: int) -> None:
         group = self.group
-        if now_ms >= member.rest_at_ms:
+        if now_ms >= member.stopped_at_ms:
             group.release(member, member.held)
             if group.state is GroupState.RECOVERING:
                 group.awaited.discard(member.id)
-        if now_ms >= member.leave_at_ms:
-            self._remove(member, "lost", None, member.rest_at_ms)
+        if now_ms >= member.remove_at_ms:
+            self._remove(member, "lost", None, member.stopped_at_ms)
 
-    def _silent(self, member: Member, now_ms: int) -> None:
-        """Put out a member that has certainly stopped by itself; keep the place of a static one."""
-        why = UnknownMember("no answer came in time: join again")
-        if member.subscription.instance_id is None or member.line is None:
+    def _on_silent(self, member: GroupMember, now_ms: int) -> None:
+        """Evict a member that has certainly stopped by itself; disconnect a static one instead."""
+        error = UnknownMember("no answer came in time: join again")
+        if member.subscription.instance_id is None or member.session is None:
             member.held.clear()
-            self._remove(member, "silent", why, now_ms)
+            self._remove(member, "silent", error, now_ms)
             return
-        self.group.disconnect(member.line.connection, why)
-        self._set_aside(member, now_ms, now_ms)
+        self.group.disconnect(member.session.connection, error)
+        self._disconnected(member, now_ms, now_ms)
 
-    def _remove(self, member: Member, reason: str, why: LeadlineError | None, rest_ms: int) -> None:
-        self.group.expel(member, why, rest_ms)
-        self.group.outbox.append(Removed(member.id, reason))
+    def _remove(
+        self, member: GroupMember, reason: str, error: LeadlineError | None, stopped_ms: int
+    ) -> None:
+        self.group.remove(member, error, stopped_ms)
+        self.group.effects.append(MemberRemoved(member.id, reason))
         self.group.request_rebalance(f"{member.id} is gone: {reason}")
 
     def _make_up_for_a_pause(self, now_ms: int) -> None:
-        """Blame no member for not having been listened to while this process stood still."""
+        """Extend deadlines by the time in which this process was suspended and heard nothing."""
         before, self._last_tick_ms = self._last_tick_ms, now_ms
         pause_ms = 0 if before is None else now_ms - before
         if pause_ms <= self._limits.ping_interval_ms:
             return
         for member in self.group.members.values():
-            if member.line is not None:
-                member.line.acknowledged_at_ms += pause_ms
+            if member.session is not None:
+                member.session.acknowledged_at_ms += pause_ms
             else:
-                member.leave_at_ms += pause_ms
+                member.remove_at_ms += pause_ms

@@ -1,13 +1,13 @@
-"""The rebalance of one group, as the seed has it, made safe by rule R16 (seed 3, "On Rebalance").
+"""The rebalance of one group (Consumer Coordinator design, "On Rebalance Handling"; rule R16).
 
-It is a procedure that waits: for an assignment to be computed, for members to answer,
-for ZooKeeper to have it. So it is written as a generator: it yields what it waits for,
-is sent the outcome, and knows nothing of how it comes about. The service and the tests
-drive the same code. Meanwhile members come, answer and go through `membership.py`.
+A rebalance waits: for an assignment to be computed, for members to answer, for ZooKeeper
+to be written. So it is a generator. It yields what it waits for, is sent the outcome, and
+does not know how that comes about. The service and the tests drive the same code.
+Members that join, answer or leave meanwhile change the group through `membership.py`.
 
-Beyond the seed: Stop names only what a member gives up (all, under the eager protocol);
-whatever a gone or silent member may still be consuming is waited for; who does not
-answer a Start within `max.rebalance.retries` is put out.
+Beyond the document: a Stop names only the partitions that a member gives up (all of them
+under the eager protocol). Whatever a removed or silent member may still be consuming is
+waited for. A member that answers no Start within `max.rebalance.retries` is evicted.
 """
 
 from __future__ import annotations
@@ -18,110 +18,112 @@ from typing import Any, Final, TypeAlias
 
 from leadline_client.channel import Assignor
 from leadline_client.errors import ConsumerRebalanceFailed
-from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.membership import Membership
-from leadline_coordinator.domain.patterns import resolve
-from leadline_coordinator.domain.records import GroupRecord, Partition
-from leadline_coordinator.domain.states import GroupState
+from leadline_client.wire import TopicPartition
+from leadline_coordinator.domain.group import Group, GroupState
+from leadline_coordinator.domain.membership import GroupMembership
+from leadline_coordinator.domain.records import GroupRecord
+from leadline_coordinator.domain.subscriptions import resolve
 
-Plan: TypeAlias = Mapping[str, Collection[Partition]]
+Target: TypeAlias = Mapping[str, Collection[TopicPartition]]
 """What each member is to own."""
 
-_MOST_PAUSES: Final = 10
-_MOST_SHOWN: Final = 3
+_MAX_JOIN_DELAYS: Final = 10
+_MAX_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Assign:
-    """Wait for an assignment, as `assignors.assign` computes it; the reply is a `Plan`."""
+class ComputeAssignment:
+    """Wait for an assignment as `assignors.assign` computes it; the reply is a `Target`."""
 
     assignor: Assignor
     topics: Mapping[str, int]
     subscriptions: Mapping[str, tuple[str, ...]]
-    previous: Mapping[str, Collection[Partition]]
+    previous: Mapping[str, Collection[TopicPartition]]
     threads: Mapping[str, int]
     instance_ids: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Wait until every commit accepted so far, and this, is written under the present epoch."""
+class WriteRecord:
+    """Wait until all commits accepted so far, and this record, are written under this epoch."""
 
     record: GroupRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """Wait until nobody is awaited any more, or, where it is said, for so many ms."""
+class AwaitAnswers:
+    """Wait until the group awaits nobody, at most `within_ms` unless that is None."""
 
     within_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait for so many ms."""
+class Delay:
+    """Wait for `ms` milliseconds."""
 
     ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rebalanced:
-    """Tell that one rebalance has ended, and whether all members answered. No wait."""
+    """Report the end of a rebalance, and whether all members answered. Wait for nothing."""
 
     moved: int
     complete: bool
 
 
-Step: TypeAlias = Assign | Record | Answers | Pause | Rebalanced
-Steps: TypeAlias = Generator[Step, Any, None]
+RebalanceStep: TypeAlias = ComputeAssignment | WriteRecord | AwaitAnswers | Delay | Rebalanced
+RebalanceSteps: TypeAlias = Generator[RebalanceStep, Any, None]
 
 
-def handle_rebalance_request(group: Group, members: Membership) -> Steps:
-    """Rebalance a group until nothing calls for it any more (the seed's request handler)."""
+def handle_rebalance_request(group: Group, members: GroupMembership) -> RebalanceSteps:
+    """Rebalance a group until no request is left (in the document: the request handler)."""
     yield from _await_members(group)
     retries = 0
-    while group.wants_rebalance:
-        group.wants_rebalance = False
+    while group.rebalance_requested:
+        group.rebalance_requested = False
         if (yield from rebalance(group)):
             retries = 0
             continue
         retries += 1
         if retries <= group.limits.max_retries:
-            group.wants_rebalance = True
+            group.rebalance_requested = True
         else:
-            _give_up(group, members)
+            _evict_silent(group, members)
             retries = 0
-    group.move(GroupState.STABLE if group.members else GroupState.EMPTY)
+    group.transition(GroupState.STABLE if group.members else GroupState.EMPTY)
 
 
-def rebalance(group: Group) -> Generator[Step, Any, bool]:
-    """Compute the ownership anew, and bring it about where it differs (the seed's steps 1-5).
+def rebalance(group: Group) -> Generator[RebalanceStep, Any, bool]:
+    """Compute the assignment, and establish it where it differs (the document's steps 1 to 5).
 
     Returns:
-        Whether everybody who was sent a Start has answered.
+        Whether every member that was sent a Start has answered.
 
     """
-    plan: Plan = yield _question(group)
-    if _is_outdated(group, plan):
+    target: Target = yield _assignment_request(group)
+    if _is_outdated(group, target):
         return True
-    reason = why_necessary(group.owners, plan)
-    yield from _stop(group, plan, everything=reason is not None and group.protocol == "eager")
-    if _is_outdated(group, plan):
+    reason = why_necessary(group.owners, target)
+    yield from _stop(group, target, everything=reason is not None and group.protocol == "eager")
+    if _is_outdated(group, target):
         return True
-    moved = _take(group, plan) if reason is not None else 0
+    moved = _take_ownership(group, target) if reason is not None else 0
     if group.unrecorded:
-        group.move(GroupState.RECORDING)
+        group.transition(GroupState.RECORDING)
         group.unrecorded = False
-        yield Record(group.record())
-    complete = yield from _start(group, plan)
+        yield WriteRecord(group.record())
+    complete = yield from _start(group, target)
     if moved:
         yield Rebalanced(moved, complete)
     return complete
 
 
-def why_necessary(owners: Mapping[Partition, str], plan: Plan) -> str | None:
-    """Return why the registered ownership will not do (the seed's step 3), None if it will."""
-    wanted = {partition: name for name, part in plan.items() for partition in part}
+def why_necessary(owners: Mapping[TopicPartition, str], target: Target) -> str | None:
+    """Return why the registered ownership must change (the document's step 3); None if not."""
+    wanted = {
+        topic_partition: name for name, assigned in target.items() for topic_partition in assigned
+    }
     if wanted == owners:
         return None  # 3.5
     if not owners:
@@ -133,34 +135,34 @@ def why_necessary(owners: Mapping[Partition, str], plan: Plan) -> str | None:
     return "the ownership does not match the new one"  # 3.4
 
 
-def _is_outdated(group: Group, plan: Plan) -> bool:
-    """Tell whether somebody of the plan has gone since, which calls for another one."""
-    return not plan.keys() <= group.members.keys()
+def _is_outdated(group: Group, target: Target) -> bool:
+    """Tell whether a member of the target has gone since, which calls for another target."""
+    return not target.keys() <= group.members.keys()
 
 
-def _await_members(group: Group) -> Steps:
-    """Wait for those who should come back, or for more to come to a group that was empty."""
+def _await_members(group: Group) -> RebalanceSteps:
+    """Wait for members to return after an election, or for more to join a group that was empty."""
     if group.state is GroupState.RECOVERING:
-        group.awaited = {member.id for member in group.members.values() if member.line is None}
-        yield Answers()
+        group.awaited = {member.id for member in group.members.values() if member.session is None}
+        yield AwaitAnswers()
     elif group.state is GroupState.EMPTY and group.members:
-        group.move(GroupState.JOINING)
-        for _ in range(_MOST_PAUSES):
+        group.transition(GroupState.JOINING)
+        for _ in range(_MAX_JOIN_DELAYS):
             before = len(group.members)
-            yield Pause(group.limits.initial_delay_ms)
+            yield Delay(group.limits.initial_delay_ms)
             if len(group.members) == before:
                 break
 
 
-def _question(group: Group) -> Assign:
+def _assignment_request(group: Group) -> ComputeAssignment:
     subscriptions = {name: member.subscription for name, member in group.members.items()}
     resolved = resolve(subscriptions, group.topics)
     topics = {topic for wanted in set(resolved.values()) for topic in wanted}
-    return Assign(
+    return ComputeAssignment(
         assignor=group.assignor,
         topics={topic: group.topics[topic] for topic in sorted(topics)},
         subscriptions=resolved,
-        previous=group.parts(),
+        previous=group.assignment(),
         threads={name: one.threads for name, one in subscriptions.items()},
         instance_ids={
             name: one.instance_id
@@ -170,27 +172,29 @@ def _question(group: Group) -> Assign:
     )
 
 
-def _stop(group: Group, plan: Plan, *, everything: bool) -> Steps:
-    """Have everybody stop what the plan takes away, and wait until it has certainly stopped."""
-    keeps = {name: set() if everything else set(part) for name, part in plan.items()}
-    nothing: set[Partition] = set()
-    stopping = {name for name, held in group.holders() if not held <= keeps.get(name, nothing)}
+def _stop(group: Group, target: Target, *, everything: bool) -> RebalanceSteps:
+    """Stop what the target takes away, and wait until it has certainly stopped."""
+    retained = {name: set() if everything else set(assigned) for name, assigned in target.items()}
+    nothing: set[TopicPartition] = set()
+    stopping = {name for name, held in group.holders() if not held <= retained.get(name, nothing)}
     if not stopping:
         return
-    group.move(GroupState.STOPPING)
+    group.transition(GroupState.STOPPING)
     group.attempt += 1
-    group.keeps = keeps
+    group.retained = retained
     group.awaited = stopping
     for name in sorted(stopping & group.members.keys()):
         group.send_stop(group.members[name])
-    yield Answers()
-    group.keeps = None
+    yield AwaitAnswers()
+    group.retained = None
 
 
-def _take(group: Group, plan: Plan) -> int:
-    """Make the plan the ownership, of a new generation; return how many partitions change hands."""
-    owners = {partition: name for name, part in plan.items() for partition in part}
-    moved = sum(group.owners.get(partition) != name for partition, name in owners.items())
+def _take_ownership(group: Group, target: Target) -> int:
+    """Make the target the ownership of a new generation; return how many partitions moved."""
+    owners = {
+        topic_partition: name for name, assigned in target.items() for topic_partition in assigned
+    }
+    moved = sum(group.owners.get(owned) != name for owned, name in owners.items())
     moved += len(group.owners.keys() - owners.keys())
     group.owners = owners
     group.generation += 1
@@ -201,34 +205,34 @@ def _take(group: Group, plan: Plan) -> int:
     return moved
 
 
-def _start(group: Group, plan: Plan) -> Generator[Step, Any, bool]:
-    """Start those of the plan that do not have their part yet; tell whether all have answered."""
-    members = (group.members[name] for name in plan if name in group.members)
-    starting = [member for member in members if member.line is not None and not member.started]
+def _start(group: Group, target: Target) -> Generator[RebalanceStep, Any, bool]:
+    """Start the members not yet started with their assignment; tell whether all answered."""
+    members = (group.members[name] for name in target if name in group.members)
+    starting = [member for member in members if member.session is not None and not member.started]
     if not starting:
         return True
-    group.move(GroupState.STARTING)
+    group.transition(GroupState.STARTING)
     group.attempt += 1
     group.awaited = {member.id for member in starting}
-    parts = group.parts()
+    assignment = group.assignment()
     for member in starting:
-        group.send_start(member, parts[member.id])
-    yield Answers(group.limits.answer_timeout_ms)
+        group.send_start(member, assignment[member.id])
+    yield AwaitAnswers(group.limits.answer_timeout_ms)
     complete = not group.awaited
     group.awaited = set()
     return complete
 
 
-def _give_up(group: Group, members: Membership) -> None:
-    """Put out who does not answer a Start: the others are not to wait for ever."""
-    silent = [m.id for m in group.members.values() if m.line is not None and not m.started]
+def _evict_silent(group: Group, members: GroupMembership) -> None:
+    """Evict the members that answered no Start, so that the others need not wait for ever."""
+    silent = [m.id for m in group.members.values() if m.session is not None and not m.started]
     retries = group.limits.max_retries
-    shown = ", ".join(silent[:_MOST_SHOWN])
+    shown = ", ".join(silent[:_MAX_NAMED])
     error = ConsumerRebalanceFailed(
         f"no answer to Start after {retries} retries from {len(silent)} members: {shown}"
     )
-    group.move(GroupState.FAILED)
+    group.transition(GroupState.FAILED)
     group.last_error = error.message
     for name in silent:
         members.evict(name, error, "unanswered")
-    group.wants_rebalance = True
+    group.rebalance_requested = True

@@ -1,45 +1,25 @@
-"""What is read from and written to ZooKeeper, as the decisions see it."""
+"""What ZooKeeper and brokers hold of groups, topics and logs, as the decisions use it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from leadline_client.channel import Assignor, Protocol
-
-Partition: TypeAlias = tuple[str, int]
-"""Topic and number."""
+from leadline_client.wire import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
-    """One term of office: the epoch, and the version of its node that every write checks."""
-
-    epoch: int
-    epoch_version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds the office, under which session."""
-
-    id: int
-    url: str
-    session_id: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """A topic: its id, and how many partitions it has."""
+class TopicState:
+    """A topic's id and its number of partitions."""
 
     topic_id: str
     partitions: int
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
-    """What a member asked for when it joined: topics, or one pattern of topics."""
+class MemberSubscription:
+    """What a member asked for when it joined: either topics or a pattern of topic names."""
 
     client_id: str = ""
     instance_id: str | None = None
@@ -49,8 +29,8 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """A committed offset: the next record to read; `time_ms` is when, in Unix ms."""
+class CommittedOffset:
+    """The offset of the next record to read; `time_ms` is when it was committed, in Unix ms."""
 
     offset: int
     time_ms: int
@@ -60,9 +40,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The readable range of a partition is [start, end).
+    """The readable range [start, end) of a partition's log.
 
-    `found` is the first offset at or after a timestamp that was asked for, None without one.
+    `found` is the first offset at or after the timestamp asked for, None if there is none.
     """
 
     start: int
@@ -72,25 +52,21 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """All that ZooKeeper holds of a group but its offsets. `empty_since_ms` in Unix ms."""
+    """Everything recorded about a group except its offsets; `empty_since_ms` in Unix ms."""
 
     name: str
     assignor: Assignor
     protocol: Protocol
     generation: int
-    members: Mapping[str, Subscription] = field(default_factory=dict)
-    owners: Mapping[Partition, str] = field(default_factory=dict)
+    members: Mapping[str, MemberSubscription] = field(default_factory=dict)
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict)
     empty_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group as it was found: its record, and its committed offsets with their topics' ids."""
+    """A group read from ZooKeeper: its record, its offsets, and the ids of their topics."""
 
     record: GroupRecord
-    offsets: Mapping[Partition, Committed]
+    offsets: Mapping[TopicPartition, CommittedOffset]
     topic_ids: Mapping[str, str]
-
-
-class TermEnded(Exception):
-    """Another coordinator has been elected, or this one cannot know that none has (R16)."""

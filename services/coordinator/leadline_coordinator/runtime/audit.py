@@ -1,32 +1,34 @@
-"""What the audit is told of groups: what operators did to them, and what was refused.
+"""Audit entries about groups: what operators did to them, and what was refused.
 
-What consumers do by themselves, joining, committing, leaving, is no change of the
-cluster: it happens all the time, and is in the logs and metrics.
+Consumers that join, commit or leave do not change the cluster, and do so all the time.
+They appear in logs and metrics instead.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import structlog
+
 from leadline_client.errors import LeadlineError
+from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause, new_cause
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.records import Partition, TermEnded
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.context import CoordinatorContext
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 OPERATOR: Final = "operator"
-MOST_TOLD: Final = 400
-"""Offsets that an entry names: it is in one transaction with them."""
+MAX_OFFSETS: Final = 400
+"""Offsets that an entry lists: it is written in one transaction with them."""
 
 
-def entry_about(
-    office: Office,
+def group_entry(
+    context: CoordinatorContext,
     kind: str,
     group: str,
     *,
@@ -34,35 +36,39 @@ def entry_about(
     member: str | None = None,
     **members: Any,
 ) -> AuditEntry:
-    """Return an entry about a group; `members` are those of `AuditEntry`."""
-    about = {"group": group} | ({} if member is None else {"member": member})
-    cause, now_ms = current_cause() or new_cause(), office.clock.wall_ms()
-    return AuditEntry(now_ms, cause, actor, kind, resource=about, **members)
+    """Return an audit entry about a group; `members` are members of `AuditEntry`."""
+    resource = {"group": group} | ({} if member is None else {"member": member})
+    cause, now_ms = current_cause() or new_cause(), context.clock.wall_ms()
+    return AuditEntry(now_ms, cause, actor, kind, resource=resource, **members)
 
 
-def offsets_by_topic(offsets: Mapping[Partition, int | None]) -> dict[str, Any]:
-    """Return offsets as an entry shows them: the first ones, and how many there are."""
+def offsets_by_topic(offsets: Mapping[TopicPartition, int | None]) -> dict[str, Any]:
+    """Return offsets in the form of an entry: the first `MAX_OFFSETS`, and the total."""
     topics: dict[str, dict[str, int | None]] = {}
-    for topic, number in sorted(offsets)[:MOST_TOLD]:
-        topics.setdefault(topic, {})[str(number)] = offsets[topic, number]
+    for topic_partition in sorted(offsets)[:MAX_OFFSETS]:
+        partitions = topics.setdefault(topic_partition.topic, {})
+        partitions[str(topic_partition.partition)] = offsets[topic_partition]
     return {"offsets": topics, "total": len(offsets)}
 
 
-async def tell(office: Office, entry: AuditEntry) -> None:
-    """Write an entry about what has changed nothing in ZooKeeper; do without if need be."""
+async def write_audit(context: CoordinatorContext, entry: AuditEntry) -> None:
+    """Write an entry that belongs to no write; a failure is only logged."""
     try:
-        await office.store.tell(office.term, entry)
+        await context.store.groups.write_audit(context.term, entry)
     except (TermEnded, ZkError) as problem:
-        _log.info("the audit is not told of %s: %s", entry.kind, problem)
+        logger.info("could not write an audit entry", kind=entry.kind, reason=str(problem))
 
 
 @asynccontextmanager
-async def refusals_told(office: Office, kind: str, group: str) -> AsyncIterator[None]:
-    """Tell of a request of an operator that is refused within the block."""
+async def refusals_audited(
+    context: CoordinatorContext, kind: str, group: str
+) -> AsyncIterator[None]:
+    """Write an audit entry if an operator's request is refused within the block."""
     try:
         yield
     except LeadlineError as refusal:
         if refusal.outcome == "refused":
-            told = entry_about(office, kind, group, outcome="refused", reason=refusal.message)
-            await tell(office, told)
+            reason = refusal.message
+            entry = group_entry(context, kind, group, outcome="refused", reason=reason)
+            await write_audit(context, entry)
         raise

@@ -1,127 +1,136 @@
-"""Writing committed offsets: batched for each group, answered only when written.
+"""Writing the committed offsets of a group in batches; a commit is answered once written.
 
-While one write of a group is under way, what comes in for it is gathered for the next,
-of each partition the newest. So the rate of writes is bounded by the time of one and by
-`offsets.commit.interval.ms`, however many members commit how often.
+While a group's write is in progress, further commits collect for the next one, with the
+newest offset of each partition. So the rate of writes is limited by the duration of a
+write and by `offsets.commit.interval.ms`, however often members commit.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
+import structlog
+
 from leadline_client.errors import LeadlineError, NotCoordinator, StoreOutcomeUnknown
+from leadline_client.wire import TopicPartition
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import ConnectionLoss, ZkError
 from leadline_common.znodes import AuditEntry
-from leadline_coordinator.domain.records import Committed, Partition, TermEnded
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.domain.records import CommittedOffset
+from leadline_coordinator.runtime.context import CoordinatorContext
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-Told: TypeAlias = Callable[[Mapping[Partition, Committed]], AuditEntry]
-"""Makes the audit entry about offsets."""
+AuditOf: TypeAlias = Callable[[Mapping[TopicPartition, CommittedOffset]], AuditEntry]
+"""Returns the audit entry about some offsets."""
+
+_LEADERSHIP_LOST = "this coordinator has lost leadership; read the offsets before you retry"
+_WRITE_FAILED = "the write failed; read the offsets before you retry"
 
 
 class OffsetCommitter:
-    """The committed offsets of one group, as they are in ZooKeeper, and the way there."""
+    """The committed offsets of one group as they are in ZooKeeper, and those still to write."""
 
     def __init__(
         self,
-        office: Office,
+        context: CoordinatorContext,
         group: str,
-        offsets: Mapping[Partition, Committed],
+        offsets: Mapping[TopicPartition, CommittedOffset],
         topic_ids: Callable[[], Mapping[str, str]],
     ) -> None:
         self.offsets = dict(offsets)
-        self._office = office
+        self._context = context
         self._group = group
         self._topic_ids = topic_ids
-        self._pending: dict[Partition, Committed] = {}
-        self._told: list[AuditEntry] = []
+        self._pending: dict[TopicPartition, CommittedOffset] = {}
+        self._audit: list[AuditEntry] = []
         self._written = _Outcome()
         self._being_written = _Outcome()
         self._being_written.succeed()
         self._task: asyncio.Task[None] | None = None
 
     async def commit(
-        self, offsets: Mapping[Partition, Committed], told: Sequence[AuditEntry] = ()
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Write offsets, with what the audit is told of that; return when they are durable.
+        """Write offsets and audit entries; return when they are durable.
 
         Raises:
-            OutcomeUnknown: ZooKeeper was lost on the way.
-            NotCoordinator: this process was succeeded; nothing was written.
+            OutcomeUnknown: the connection to ZooKeeper was lost.
+            NotCoordinator: another coordinator was elected; nothing was written.
 
         """
         self._pending.update(offsets)
-        self._told.extend(told)
+        self._audit.extend(audit)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name=f"commit-{self._group}")
         await self._written.wait()
 
     async def flush(self) -> None:
-        """Return when what was accepted until now is written, or failed to be."""
+        """Return when the commits accepted so far are written, or have failed."""
         waited_for = [self._being_written, *([self._written] if self._pending else [])]
         for outcome in waited_for:
             await outcome.over()
 
-    async def delete(self, gone: Callable[[Partition], bool], told: Told | None = None) -> int:
-        """Delete the offsets of partitions that are `gone`; return how many.
-
-        Those that are still to be written count too: written later, they would be back.
+    async def delete(
+        self, is_gone: Callable[[TopicPartition], bool], audit_of: AuditOf | None = None
+    ) -> int:
+        """Delete the offsets of the partitions that are gone, also pending ones; return how many.
 
         Raises:
-            OutcomeUnknown: ZooKeeper was lost on the way.
-            NotCoordinator: this process was succeeded; nothing was deleted.
+            OutcomeUnknown: the connection to ZooKeeper was lost.
+            NotCoordinator: another coordinator was elected; nothing was deleted.
 
         """
-        self._drop_pending(gone)
+        self._drop_pending(is_gone)
         await self._being_written.over()
-        partitions = [partition for partition in self.offsets if gone(partition)]
-        if partitions:
-            office = self._office
-            with told_to_callers():
-                entries = [] if told is None else [told({p: self.offsets[p] for p in partitions})]
-                await office.store.delete_offsets(office.term, self._group, partitions, entries)
-            for partition in partitions:
-                self.offsets.pop(partition, None)
-        return len(partitions)
+        gone = [topic_partition for topic_partition in self.offsets if is_gone(topic_partition)]
+        if gone:
+            context = self._context
+            with translated_store_errors():
+                audit = [] if audit_of is None else [audit_of({p: self.offsets[p] for p in gone})]
+                groups = context.store.groups
+                await groups.delete_offsets(context.term, self._group, gone, audit)
+            for topic_partition in gone:
+                self.offsets.pop(topic_partition, None)
+        return len(gone)
 
     async def close(self) -> None:
-        """Give up what is not written; whoever waits is told that it is not known."""
+        """Drop what is not written; its commits end with an unknown outcome."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._written.fail(StoreOutcomeUnknown("this coordinator has lost its office"))
+        self._written.fail(StoreOutcomeUnknown(_LEADERSHIP_LOST))
 
-    def _drop_pending(self, gone: Callable[[Partition], bool]) -> None:
-        kept = {name: one for name, one in self._pending.items() if not gone(name)}
-        if self._pending and not kept:  # nobody is left to tell those who wait
+    def _drop_pending(self, is_gone: Callable[[TopicPartition], bool]) -> None:
+        kept = {key: offset for key, offset in self._pending.items() if not is_gone(key)}
+        if self._pending and not kept:  # no write will complete these commits
             self._written.succeed()
             self._written = _Outcome()
-            self._told.clear()
+            self._audit.clear()
         self._pending = kept
 
     async def _write_all(self) -> None:
-        clock, interval_ms = self._office.clock, self._office.settings.offsets_commit_interval_ms
+        clock, interval_ms = self._context.clock, self._context.settings.offsets_commit_interval_ms
         while self._pending:
             begun_ms = clock.monotonic_ms()
             batch, self._pending = self._pending, {}
-            told, self._told = self._told, []
+            audit, self._audit = self._audit, []
             written, self._written = self._written, _Outcome()
             self._being_written = written
             try:
-                await self._write(batch, told)
+                await self._write(batch, audit)
             except LeadlineError as error:
                 written.fail(error)
             except Exception:
-                _log.exception("offsets of group %r could not be written", self._group)
-                written.fail(StoreOutcomeUnknown("the write failed; look before repeating it"))
+                logger.exception("could not write offsets", group=self._group)
+                written.fail(StoreOutcomeUnknown(_WRITE_FAILED))
             except asyncio.CancelledError:
-                written.fail(StoreOutcomeUnknown("this coordinator has lost its office"))
+                written.fail(StoreOutcomeUnknown(_LEADERSHIP_LOST))
                 raise
             else:
                 self.offsets.update(batch)
@@ -131,36 +140,37 @@ class OffsetCommitter:
                 await asyncio.sleep(left_ms / 1000)
 
     async def _write(
-        self, batch: Mapping[Partition, Committed], told: Sequence[AuditEntry]
+        self, batch: Mapping[TopicPartition, CommittedOffset], audit: Sequence[AuditEntry]
     ) -> None:
-        office, topic_ids = self._office, self._topic_ids()
-        outcome = "written"
+        context, topic_ids = self._context, self._topic_ids()
+        groups, outcome = context.store.groups, "written"
         try:
-            with office.metrics.commit_seconds.time(), told_to_callers():
-                await office.store.write_offsets(office.term, self._group, batch, topic_ids, told)
+            with context.metrics.commit_seconds.time(), translated_store_errors():
+                await groups.write_offsets(context.term, self._group, batch, topic_ids, audit)
         except LeadlineError as error:
             outcome = error.outcome
             raise
         finally:
-            office.metrics.commits.labels(outcome).inc(len(batch))
+            context.metrics.commits.labels(outcome).inc(len(batch))
 
 
 @contextmanager
-def told_to_callers() -> Iterator[None]:
-    """Turn what can go wrong with a write into what its caller may be told."""
+def translated_store_errors() -> Iterator[None]:
+    """Translate errors of the store into errors for the caller of the API."""
     try:
         yield
     except TermEnded:
         raise NotCoordinator("another coordinator has been elected") from None
     except ConnectionLoss:
-        raise StoreOutcomeUnknown("ZooKeeper was lost; look before repeating it") from None
+        reason = "the connection to ZooKeeper was lost; read the state before you retry"
+        raise StoreOutcomeUnknown(reason) from None
     except ZkError as problem:
-        _log.error("a write to ZooKeeper failed: %s", problem)
-        raise StoreOutcomeUnknown("the write failed; look before repeating it") from None
+        logger.warning("a write to ZooKeeper failed", reason=str(problem))
+        raise StoreOutcomeUnknown(_WRITE_FAILED) from None
 
 
 class _Outcome:
-    """What many wait for: one event, and one error for all of them."""
+    """The outcome of one write, for all commits that wait for it."""
 
     __slots__ = ("_done", "_error")
 

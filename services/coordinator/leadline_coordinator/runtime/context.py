@@ -1,24 +1,73 @@
-"""What every part of one term of office works with."""
+"""What every part of one leadership term works with, and the metrics of the process."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from leadline_common.clock import Clock
+from leadline_common.leader_election import LeadershipTerm
+from leadline_common.metrics import Metrics
 from leadline_common.settings import CoordinatorSettings
-from leadline_coordinator.domain.records import Term
-from leadline_coordinator.runtime.metrics import CoordinatorMetrics
-from leadline_coordinator.runtime.ports import BrokerGateway, Store
+from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
+
+
+class CoordinatorMetrics(Metrics):
+    """The metrics of one coordinator process, active or standby."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.terms = self.counter(
+            "coordinator_terms", "Times this process became the active coordinator."
+        )
+        self.rebalances = self.counter(
+            "coordinator_rebalances", "Rebalances by outcome.", ("outcome",)
+        )
+        self.rebalance_seconds = self.histogram(
+            "coordinator_rebalance_seconds",
+            "From the beginning of a rebalance to the last answer to Start.",
+        )
+        self.stops = self.counter(
+            "coordinator_stopped_partitions", "Partitions that consumers were told to stop."
+        )
+        self.evictions = self.counter(
+            "coordinator_evictions", "Members removed from their group, by reason.", ("reason",)
+        )
+        self.commits = self.counter(
+            "coordinator_committed_offsets", "Offsets committed, by outcome.", ("outcome",)
+        )
+        self.commit_seconds = self.histogram(
+            "coordinator_commit_write_seconds", "One write of committed offsets to ZooKeeper."
+        )
+        self.group_members = self.gauge(
+            "coordinator_group_members", "Members of each group.", ("group",)
+        )
+        self.group_lag = self.gauge(
+            "coordinator_group_lag_records",
+            "Records that a group has not committed yet, over all of its partitions.",
+            ("group",),
+        )
+
+    def forget(self, group: str) -> None:
+        """Remove a group's gauges."""
+        for gauge in (self.group_members, self.group_lag):
+            with contextlib.suppress(KeyError):
+                gauge.remove(group)
+
+    def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:
+        """Register gauges that are read on each scrape: name to (help text, reading)."""
+        for name, (meaning, read) in readings.items():
+            self.gauge_from(f"coordinator_{name}", meaning, read)
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """The session that won, under which epoch, and the means: clock and ids are given."""
+class CoordinatorContext:
+    """The session that won the election, its term, and the process's dependencies."""
 
-    store: Store
-    gateway: BrokerGateway
-    term: Term
+    store: CoordinatorStore
+    brokers: BrokerClient
+    term: LeadershipTerm
     settings: CoordinatorSettings
     clock: Clock
     metrics: CoordinatorMetrics

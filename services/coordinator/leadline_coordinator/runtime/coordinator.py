@@ -1,39 +1,41 @@
-"""One term of the coordinator: all groups, their channels, the rebalance queue (seed 3).
+"""One term of the active coordinator: all groups, their channels, and the rebalance queue.
 
-The names are the seed's: `coordinator_startup` loads everything, the listeners ask for
-rebalances, `rebalance_request_queue` carries the names of groups, and a handler task
-for each group under `groups_being_rebalanced` carries them out. Where the seed has one
-thread for all groups, a slow group here holds up no other.
+The names are those of the Consumer Coordinator design: `coordinator_startup` loads
+everything, the listeners request rebalances, `rebalance_request_queue` holds the names of
+groups, and a task for each group in `groups_being_rebalanced` handles its requests. The
+document has one thread for all groups; here a slow group does not delay the others.
 
-When the term ends, by whatever way, `run` raises, channels are ended, and the process
-stands for office again with nothing of this.
+However the term ends, `run` raises, all channels are closed, and the process takes part
+in the next election without any of this state (`handleNewSession`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+import structlog
+
 from leadline_client.channel import Hello
 from leadline_client.errors import LeadlineError, UnknownGroup
+from leadline_client.wire import TopicPartition
 from leadline_common.cause import cause_scope, new_cause
+from leadline_common.leader_election import TermEnded
+from leadline_common.settings import CoordinatorSettings
 from leadline_common.zk.errors import ZkError
 from leadline_coordinator.domain.group import Group
-from leadline_coordinator.domain.members import Limits
-from leadline_coordinator.domain.membership import Membership, restored
-from leadline_coordinator.domain.records import Partition, StoredGroup, TermEnded
-from leadline_coordinator.domain.subscribing import check_group_name
-from leadline_coordinator.domain.topic_index import TopicSubscriptionIndex
-from leadline_coordinator.runtime.audit import OPERATOR, entry_about, offsets_by_topic
-from leadline_coordinator.runtime.channels import Channel
-from leadline_coordinator.runtime.committer import OffsetCommitter, told_to_callers
-from leadline_coordinator.runtime.context import Office
-from leadline_coordinator.runtime.group_manager import GroupManager
+from leadline_coordinator.domain.members import GroupLimits
+from leadline_coordinator.domain.membership import GroupMembership, restored
+from leadline_coordinator.domain.records import StoredGroup
+from leadline_coordinator.domain.subscriptions import TopicSubscriptionIndex, check_group_name
+from leadline_coordinator.runtime.audit import OPERATOR, group_entry, offsets_by_topic
+from leadline_coordinator.runtime.committer import OffsetCommitter, translated_store_errors
+from leadline_coordinator.runtime.context import CoordinatorContext
+from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.topics import TopicListeners
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 _TICK_S: Final = 0.05
 
@@ -41,33 +43,34 @@ _TICK_S: Final = 0.05
 class Coordinator:
     """The active coordinator. `ready` is set once every group is loaded."""
 
-    def __init__(self, office: Office) -> None:
-        self.office = office
+    def __init__(self, context: CoordinatorContext) -> None:
+        self.context = context
         self.ready = asyncio.Event()
         self.groups: dict[str, GroupManager] = {}
         self.groups_being_rebalanced: set[str] = set()
         self.rebalance_request_queue: asyncio.Queue[str] = asyncio.Queue()
-        self.interest = TopicSubscriptionIndex()
-        self.topics = TopicListeners(office, self.on_topic_change, self._interesting)
-        self._limits = limits_of(office)
+        self.subscription_index = TopicSubscriptionIndex()
+        self.topics = TopicListeners(context, self.on_topic_change, self._subscribed)
+        self._limits = group_limits(context.settings)
         self._handlers: set[asyncio.Task[None]] = set()
-        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._term_ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     # -- the term --------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until deposed.
+        """Run until leadership is lost.
 
         Raises:
-            TermEnded: the term is over.
+            TermEnded: the term has ended.
 
         """
         work = asyncio.create_task(self._work(), name="coordinator-queue")
         clock = asyncio.create_task(self._tick(), name="coordinator-clock")
-        lost = asyncio.create_task(self.office.store.lost.wait(), name="coordinator-session")
+        lost = asyncio.create_task(self.context.store.lost.wait(), name="coordinator-session")
+        ends = (work, clock, lost, self._term_ended)
         try:
-            await asyncio.wait((work, clock, lost, self._over), return_when=asyncio.FIRST_COMPLETED)
-            for future in (self._over, work, clock):
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for future in (self._term_ended, work, clock):
                 if future.done():
                     future.result()
             raise TermEnded("the ZooKeeper session is over")
@@ -77,23 +80,24 @@ class Coordinator:
             await self._close([work, clock, *self._handlers])
 
     async def coordinator_startup(self) -> None:
-        """Load topics and groups, and have every group looked at (the seed's steps 1-4)."""
-        store = self.office.store
-        store.on_reconnected(self.topics.look_again)
-        stored = await store.load_groups()
+        """Load topics and groups, and check every group's assignment (steps 1 to 4)."""
+        store = self.context.store
+        store.on_reconnected(self.topics.invalidate)
+        stored = await store.groups.load()
         for one in stored:
-            self.interest.update(one.record.name, one.record.members.values())
+            self.subscription_index.update(one.record.name, one.record.members.values())
         await self.topics.read()
         for one in stored:
-            self._adopt(one)
-        for desk in self.groups.values():
-            await self._drop_offsets_of_other_topics(desk, stored)
-            desk.carry_on()
+            self._restore(one)
+        for one in stored:
+            manager = self.groups[one.record.name]
+            await self._drop_offsets_of_other_topics(manager, one.topic_ids)
+            manager.apply_effects()
         self.ready.set()
-        _log.info("%d groups are loaded", len(self.groups))
+        logger.info("groups loaded", count=len(self.groups))
 
     async def _work(self) -> None:
-        """Hand every request of the queue to the handler of its group."""
+        """Start a handler for every request in the queue."""
         try:
             await self.coordinator_startup()
             topics = asyncio.create_task(self.topics.run(), name="coordinator-topics")
@@ -106,13 +110,13 @@ class Coordinator:
             raise TermEnded(f"ZooKeeper was lost: {end}") from end
 
     async def _tick(self) -> None:
-        """Let time pass for all groups; resign once the session may have expired (R10)."""
+        """Tick all groups; end the term once the session may have expired (R10)."""
         while True:
-            if not self.office.store.lease_valid():
+            if not self.context.store.lease_valid():
                 raise TermEnded("the lease on the ZooKeeper session has run out")
-            for desk in list(self.groups.values()):
-                if desk.group.is_active:
-                    desk.on_tick()
+            for manager in list(self.groups.values()):
+                if manager.group.is_active:
+                    manager.on_tick()
             await asyncio.sleep(_TICK_S)
 
     def _watch(self, task: asyncio.Task[None]) -> None:
@@ -120,32 +124,32 @@ class Coordinator:
         task.add_done_callback(self._on_handler_done)
 
     def _on_handler_done(self, task: asyncio.Task[None]) -> None:
-        """End the term where a handler could not go on: a successor starts from what is written."""
+        """End the term if a handler failed: the next term starts from what is recorded."""
         self._handlers.discard(task)
-        if task.cancelled() or task.exception() is None or self._over.done():
+        if task.cancelled() or task.exception() is None or self._term_ended.done():
             return
         problem = task.exception()
         if isinstance(problem, TermEnded | ZkError):
-            self._over.set_exception(TermEnded(str(problem)))
+            self._term_ended.set_exception(TermEnded(str(problem)))
         else:
-            _log.error("%s failed", task.get_name(), exc_info=problem)
-            self._over.set_exception(TermEnded("a handler failed"))
+            logger.error("a handler failed", task=task.get_name(), exc_info=problem)
+            self._term_ended.set_exception(TermEnded("a handler failed"))
 
     async def _close(self, tasks: Collection[asyncio.Task[None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if not self._over.cancel():
-            self._over.exception()
-        for desk in self.groups.values():
-            desk.close()
-            self.office.metrics.forget(desk.group.name)  # a successor shows it from now on
-            await desk.committer.close()
+        if not self._term_ended.cancel():
+            self._term_ended.exception()
+        for manager in self.groups.values():
+            manager.close()
+            self.context.metrics.forget(manager.group.name)  # the next coordinator shows it now
+            await manager.committer.close()
 
     # -- groups ----------------------------------------------------------------
 
-    def desk(self, name: str) -> GroupManager:
-        """Return the desk of a group.
+    def manager(self, name: str) -> GroupManager:
+        """Return the manager of a group.
 
         Raises:
             UnknownGroup: there is no such group.
@@ -156,8 +160,8 @@ class Coordinator:
             raise UnknownGroup(f"there is no group {name!r}")
         return found
 
-    def desk_or_new(self, name: str) -> GroupManager:
-        """Return the desk of a group, which is made when it is first asked for.
+    def manager_or_new(self, name: str) -> GroupManager:
+        """Return the manager of a group, which is created if it does not exist.
 
         Raises:
             InvalidRequest: no group can have this name.
@@ -173,166 +177,157 @@ class Coordinator:
         """Let a consumer into the group of its channel.
 
         Raises:
-            LeadlineError: it cannot be let in.
+            LeadlineError: the group refuses it.
 
         """
         name = channel.group
         is_new = name not in self.groups
-        desk = self.desk_or_new(name)
+        manager = self.manager_or_new(name)
         try:
-            desk.on_hello(hello, channel)
+            manager.on_hello(hello, channel)
         except Exception:
             if is_new:
                 del self.groups[name]
             raise
 
     async def delete(self, name: str, *, actor: str = OPERATOR, reason: str = "") -> None:
-        """Delete a group without members, with all that is recorded of it.
+        """Delete a group without members, with everything recorded about it.
 
         Raises:
             UnknownGroup: there is no such group.
-            OutcomeUnknown: ZooKeeper was lost on the way.
-            NotCoordinator: this process was succeeded; nothing was deleted.
+            OutcomeUnknown: the connection to ZooKeeper was lost.
+            NotCoordinator: another coordinator was elected; nothing was deleted.
 
         """
-        desk = self.desk(name)
-        await desk.committer.flush()
-        had = {one: offset.offset for one, offset in desk.committer.offsets.items()}
-        told = entry_about(
-            self.office,
-            "group_deleted",
-            name,
-            actor=actor,
-            reason=reason,
-            before=offsets_by_topic(had),
+        manager = self.manager(name)
+        await manager.committer.flush()
+        offsets = {key: value.offset for key, value in manager.committer.offsets.items()}
+        before = offsets_by_topic(offsets)
+        entry = group_entry(
+            self.context, "group_deleted", name, actor=actor, reason=reason, before=before
         )
-        with told_to_callers():
-            await self.office.store.delete_group(self.office.term, name, [told])
-        if self.groups.get(name) is desk and not desk.group.is_active:
+        with translated_store_errors():
+            await self.context.store.groups.delete_group(self.context.term, name, [entry])
+        if self.groups.get(name) is manager and not manager.group.is_active:
             del self.groups[name]
-            self.interest.update(name, ())
-            self.office.metrics.forget(name)
+            self.subscription_index.update(name, ())
+            self.context.metrics.forget(name)
 
     # -- listeners -------------------------------------------------------------
 
     def on_group_change(self, name: str) -> GroupManager:
-        """Begin with a group that was not known (the seed's GroupChangeListener)."""
-        committer = OffsetCommitter(self.office, name, {}, self.topics.ids)
-        group = Group(
-            name, self.office.term.epoch, self._limits, self.topics.counts, committer.offsets
-        )
+        """Add a new group (the document's GroupChangeListener)."""
+        committer = OffsetCommitter(self.context, name, {}, self.topics.ids)
+        epoch, counts = self.context.term.epoch, self.topics.counts
+        group = Group(name, epoch, self._limits, counts, committer.offsets)
         return self._add(group, committer)
 
     def on_group_member_change(self, name: str) -> bool:
-        """Look what the members of a group are interested in (GroupMemberChangeListener).
+        """Update what a group subscribes to (the document's GroupMemberChangeListener).
 
         Returns:
-            Whether it is anything else than before.
+            Whether anything changed.
 
         """
         members = self.groups[name].group.members.values()
-        is_other = self.interest.update(name, (member.subscription for member in members))
-        if is_other:
-            self.topics.hint()  # what is of interest only now is not watched yet
-        self.office.metrics.group_members.labels(name).set(len(members))
-        return is_other
+        subscriptions = (member.subscription for member in members)
+        has_changed = self.subscription_index.update(name, subscriptions)
+        if has_changed:
+            self.topics.trigger()  # newly subscribed topics are not watched yet
+        self.context.metrics.group_members.labels(name).set(len(members))
+        return has_changed
 
     def on_topic_change(self, topics: Collection[str], gone: Mapping[str, int]) -> None:
-        """Ask for a rebalance of the groups that changed topics concern.
+        """Request a rebalance of the groups that subscribe to changed topics.
 
-        Both the seed's TopicChangeListener and its TopicPartitionChangeListener. Of a
-        topic in `gone` the offsets from that partition on mean nothing any more.
+        This is both TopicChangeListener and TopicPartitionChangeListener of the document.
+        The offsets of a topic in `gone`, from that partition on, are no longer valid.
         """
         if gone and self.ready.is_set():
             self._watch(asyncio.create_task(self._drop_offsets(gone), name="drop-offsets"))
-        concerned = {(name, topic) for topic in topics for name in self.interest.concerned(topic)}
-        for name, topic in sorted(concerned):
-            desk = self.groups.get(name)
-            if desk is not None and desk.group.members:
-                desk.group.request_rebalance(f"topic {topic} has changed")
+        index = self.subscription_index
+        for name, topic in sorted((name, t) for t in topics for name in index.groups_of(t)):
+            manager = self.groups.get(name)
+            if manager is not None and manager.group.members:
+                manager.group.request_rebalance(f"topic {topic} has changed")
                 self.try_to_request_rebalance(name)
 
     def try_to_request_rebalance(self, name: str) -> None:
-        """Queue a group unless it is queued or being rebalanced: that one will see to it."""
+        """Queue a group unless it is queued or being rebalanced, which covers the request."""
         if name not in self.groups_being_rebalanced:
             self.groups_being_rebalanced.add(name)
             self.rebalance_request_queue.put_nowait(name)
 
-    def _interesting(self, topics: Iterable[str]) -> set[str]:
-        return {topic for topic in topics if self.interest.concerned(topic)}
+    def _subscribed(self, topics: Iterable[str]) -> set[str]:
+        return {topic for topic in topics if self.subscription_index.groups_of(topic)}
 
     # -- within ----------------------------------------------------------------
 
     async def _handle(self, name: str) -> None:
-        """Carry out a group's requests until none is left."""
-        desk = self.groups.get(name)
+        """Handle a group's requests until none is left."""
+        manager = self.groups.get(name)
         try:
             with cause_scope(new_cause()):
-                while desk is not None and desk.group.wants_rebalance:
+                while manager is not None and manager.group.rebalance_requested:
                     self.on_group_member_change(name)
-                    await desk.handle_rebalance_request()
+                    await manager.handle_rebalance_request()
                     if self.on_group_member_change(name):
-                        # Changes of what is of interest only now were not told to this group.
-                        desk.group.request_rebalance("the members ask for something else")
+                        # Earlier changes of the newly subscribed topics did not reach this group.
+                        manager.group.request_rebalance("the members' subscriptions have changed")
         finally:
             self.groups_being_rebalanced.discard(name)
 
-    def _adopt(self, stored: StoredGroup) -> None:
+    def _restore(self, stored: StoredGroup) -> None:
         record = stored.record
-        committer = OffsetCommitter(self.office, record.name, stored.offsets, self.topics.ids)
+        committer = OffsetCommitter(self.context, record.name, stored.offsets, self.topics.ids)
         group = restored(
             record,
-            self.office.term.epoch,
+            self.context.term.epoch,
             self._limits,
             self.topics.counts,
             committer.offsets,
-            self.office.clock.monotonic_ms(),
+            self.context.clock.monotonic_ms(),
         )
         if not group.members and group.empty_since_wall_ms is None:
-            group.empty_since_wall_ms = self.office.clock.wall_ms()
+            group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
 
     def _add(self, group: Group, committer: OffsetCommitter) -> GroupManager:
-        desk = GroupManager(
-            self.office, Membership(group), committer, self.try_to_request_rebalance
+        manager = GroupManager(
+            self.context, GroupMembership(group), committer, self.try_to_request_rebalance
         )
-        self.groups[group.name] = desk
-        return desk
+        self.groups[group.name] = manager
+        return manager
 
     async def _drop_offsets(self, topics: Mapping[str, int]) -> None:
-        """Delete the offsets of what was deleted; what is left over a successor deletes."""
+        """Delete the offsets of deleted partitions; the next coordinator deletes what is left."""
 
-        def is_gone(partition: Partition) -> bool:
-            topic, number = partition
-            return topic in topics and number >= topics[topic]
+        def is_gone(one: TopicPartition) -> bool:
+            return one.topic in topics and one.partition >= topics[one.topic]
 
-        for desk in list(self.groups.values()):
+        for manager in list(self.groups.values()):
             try:
-                await desk.committer.delete(is_gone)
+                await manager.committer.delete(is_gone)
             except LeadlineError as problem:
-                _log.warning("offsets of group %r are left: %s", desk.group.name, problem)
+                name, reason = manager.group.name, str(problem)
+                logger.warning("could not delete offsets", group=name, reason=reason)
 
     async def _drop_offsets_of_other_topics(
-        self, desk: GroupManager, stored: Iterable[StoredGroup]
+        self, manager: GroupManager, topic_ids: Mapping[str, str]
     ) -> None:
-        """Delete offsets of what was deleted, or made anew, while nobody looked."""
+        """Delete offsets of what was deleted, or recreated, while no coordinator was active."""
         ids, counts = self.topics.ids(), self.topics.counts
-        known: Mapping[str, str] = next(
-            one.topic_ids for one in stored if one.record.name == desk.group.name
-        )
 
-        def is_gone(partition: Partition) -> bool:
-            topic, number = partition
-            is_another = known.get(topic) not in ("", ids.get(topic))
-            return is_another or number >= counts.get(topic, number + 1)
+        def is_gone(one: TopicPartition) -> bool:
+            is_another = topic_ids.get(one.topic) not in ("", ids.get(one.topic))
+            return is_another or one.partition >= counts.get(one.topic, one.partition + 1)
 
-        await desk.committer.delete(is_gone)
+        await manager.committer.delete(is_gone)
 
 
-def limits_of(office: Office) -> Limits:
+def group_limits(settings: CoordinatorSettings) -> GroupLimits:
     """Return the limits of all groups from the settings."""
-    settings = office.settings
-    return Limits(
+    return GroupLimits(
         ping_interval_ms=settings.group_ping_interval_ms,
         stop_limit_ms=settings.group_stop_limit_ms,
         evict_limit_ms=settings.group_evict_limit_ms,

@@ -1,75 +1,108 @@
-"""The desk of one group: everything about it comes in here, and goes out from here.
+"""The manager of one group: it applies events to the group, and executes what follows.
 
-One event loop, no `await` between a decision and its frames: so each group has one
-writer. The rebalance procedure is carried out by one task of the group at a time (the
-seed's request handler); what members do meanwhile goes straight to the state that the
-procedure waits on.
+All events of a group arrive here, and all frames leave here. There is one event loop, and
+no `await` between a decision and its frames, so each group has one writer. One task of
+the group at a time runs the rebalance procedure (in the Consumer Coordinator design: the
+request handler). What members do meanwhile changes the state that the procedure waits on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from leadline_client.channel import Hello, Pong, Started, Stop, Stopped
+import structlog
+
+from leadline_client.channel import FromCoordinator, Hello, Pong, Started, Stop, Stopped, encode
+from leadline_client.wire import TopicPartition
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.assignors.assign import assign
-from leadline_coordinator.domain.effects import Close, Removed, Send
-from leadline_coordinator.domain.membership import Membership
+from leadline_coordinator.domain.effects import CloseChannel, MemberRemoved, SendFrame
+from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import (
-    Answers,
-    Assign,
-    Pause,
+    AwaitAnswers,
+    ComputeAssignment,
+    Delay,
     Rebalanced,
-    Record,
-    Step,
+    RebalanceStep,
+    WriteRecord,
     handle_rebalance_request,
 )
-from leadline_coordinator.domain.records import GroupRecord, Partition
-from leadline_coordinator.runtime.channels import Channel
+from leadline_coordinator.domain.records import GroupRecord
 from leadline_coordinator.runtime.committer import OffsetCommitter
-from leadline_coordinator.runtime.context import Office
+from leadline_coordinator.runtime.context import CoordinatorContext
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 _LARGE: Final = 20_000
 """Members times topics, plus partitions, from which an assignment is computed in a thread."""
 _RETRY_S: Final = 0.1
-_MOST_OF_A_NAME: Final = 40
-"""Characters of a consumer's own name in its member id: a topic's owners are in one znode."""
+_MAX_PREFIX: Final = 40
+"""Characters of a consumer's own name in its member id: a topic's owners share one znode."""
+_MAX_QUEUED: Final = 256
+
+
+class Channel:
+    """The sending end of one connection: `outgoing` yields messages to send, then None.
+
+    Frames are queued here and sent elsewhere, so that a slow consumer does not delay
+    others. If its queue grows too long, the channel is closed as if it had been lost.
+    """
+
+    __slots__ = ("_ended", "group", "number", "outgoing")
+
+    def __init__(self, group: str, number: int) -> None:
+        self.group = group
+        self.number = number
+        self.outgoing: asyncio.Queue[str | None] = asyncio.Queue()
+        self._ended = False
+
+    def send(self, frame: FromCoordinator) -> None:
+        """Queue a frame."""
+        if self._ended:
+            return
+        if self.outgoing.qsize() >= _MAX_QUEUED:
+            self.end()
+        else:
+            self.outgoing.put_nowait(encode(frame))
+
+    def end(self) -> None:
+        """Close the connection once everything queued is sent."""
+        if not self._ended:
+            self._ended = True
+            self.outgoing.put_nowait(None)
 
 
 class GroupManager:
-    """One group at work. `request` is told when it wants to be rebalanced."""
+    """Runs one group. It calls `request_rebalance` with the group's name if one is requested."""
 
     def __init__(
         self,
-        office: Office,
-        members: Membership,
+        context: CoordinatorContext,
+        members: GroupMembership,
         committer: OffsetCommitter,
-        request: Callable[[str], None],
+        request_rebalance: Callable[[str], None],
     ) -> None:
         self.group = members.group
         self.members = members
         self.committer = committer
         self.rebalancing_since_ms: int | None = None
         """In Unix ms."""
-        self._office = office
-        self._request = request
+        self._context = context
+        self._request_rebalance = request_rebalance
         self._channels: dict[int, Channel] = {}
         self._answered = asyncio.Event()
         self._begun_ms = 0
 
-    # -- what members do -------------------------------------------------------
+    # -- events of members -----------------------------------------------------
 
     def on_hello(self, hello: Hello, channel: Channel) -> None:
         """Let a consumer in.
 
         Raises:
-            LeadlineError: it cannot be let in; the channel is not the group's.
+            LeadlineError: the group refuses it; the channel is not the group's.
 
         """
         self._channels[channel.number] = channel
@@ -78,31 +111,31 @@ class GroupManager:
         except Exception:
             del self._channels[channel.number]
             raise
-        self.carry_on()
+        self.apply_effects()
 
     def on_answer(self, frame: Pong | Stopped | Started, channel: Channel) -> None:
-        """Take in an answer."""
+        """Apply an answer."""
         self.members.on_answer(frame, channel.number, self._now())
-        self.carry_on()
+        self.apply_effects()
 
     def on_closed(self, channel: Channel) -> None:
-        """Take in the end of a channel."""
+        """Apply the end of a channel."""
         self._channels.pop(channel.number, None)
         self.members.on_closed(channel.number, self._now())
-        self.carry_on()
+        self.apply_effects()
 
     def on_tick(self) -> None:
-        """Let time pass."""
+        """Apply the passing of time."""
         self.members.on_tick(self._now())
-        self.carry_on()
+        self.apply_effects()
 
-    def carry_on(self) -> None:
-        """Do what the group has left to be done, after anything that happened to it."""
-        self._empty_outbox()
+    def apply_effects(self) -> None:
+        """Do what follows from an event: send frames, wake the rebalance, or request one."""
+        self._execute_effects()
         if not self.group.awaited:
             self._answered.set()
-        if self.group.wants_rebalance:
-            self._request(self.group.name)
+        if self.group.rebalance_requested:
+            self._request_rebalance(self.group.name)
 
     def close(self) -> None:
         """End all channels."""
@@ -111,70 +144,72 @@ class GroupManager:
 
     def _new_member_id(self, hello: Hello) -> str:
         prefix = hello.instance_id or hello.client_id or "consumer"
-        return f"{prefix[:_MOST_OF_A_NAME]}-{self._office.new_id()}"
+        return f"{prefix[:_MAX_PREFIX]}-{self._context.new_id()}"
 
     def _now(self) -> int:
-        return self._office.clock.monotonic_ms()
+        return self._context.clock.monotonic_ms()
 
-    def _empty_outbox(self) -> None:
-        outbox, self.group.outbox = self.group.outbox, []
-        for effect in outbox:
+    def _execute_effects(self) -> None:
+        effects, self.group.effects = self.group.effects, []
+        for effect in effects:
             match effect:
-                case Send(connection, frame):
+                case SendFrame(connection, frame):
                     if isinstance(frame, Stop):
-                        parts = sum(len(numbers) for _, numbers in frame.partitions)
-                        self._office.metrics.stops.inc(parts)
+                        count = sum(len(numbers) for _, numbers in frame.partitions)
+                        self._context.metrics.stops.inc(count)
                     if connection in self._channels:
                         self._channels[connection].send(frame)
-                case Close(connection):
+                case CloseChannel(connection):
                     channel = self._channels.pop(connection, None)
                     if channel is not None:
                         channel.end()
-                case Removed(member, reason):
-                    _log.info("group %r: %s is out: %s", self.group.name, member, reason)
+                case MemberRemoved(member, reason):
+                    logger.info(
+                        "member removed", group=self.group.name, member=member, reason=reason
+                    )
                     if reason != "left":
-                        self._office.metrics.evictions.labels(reason).inc()
+                        self._context.metrics.evictions.labels(reason).inc()
 
     # -- rebalancing -----------------------------------------------------------
 
     async def handle_rebalance_request(self) -> None:
-        """Carry out the procedure of `domain.rebalance`, step by step.
+        """Run the procedure of `domain.rebalance`, step by step.
 
         Raises:
             TermEnded: another coordinator has been elected.
             SessionExpired: the session is over.
 
         """
-        self.rebalancing_since_ms = self._office.clock.wall_ms()
+        self.rebalancing_since_ms = self._context.clock.wall_ms()
         self._begun_ms = self._now()
         steps = handle_rebalance_request(self.group, self.members)
         reply: Any = None
         try:
             while True:
                 step = steps.send(reply)
-                self._empty_outbox()
-                reply = await self._carry_out(step)
+                self._execute_effects()
+                reply = await self._execute(step)
         except StopIteration:
-            self._empty_outbox()
+            self._execute_effects()
         finally:
             self.rebalancing_since_ms = None
 
-    async def _carry_out(self, step: Step) -> Any:
+    async def _execute(self, step: RebalanceStep) -> Any:
         match step:
-            case Assign():
-                return await self._assign(step)
-            case Record(record):
+            case ComputeAssignment():
+                return await self._compute(step)
+            case WriteRecord(record):
                 await self._record(record)
-            case Answers(within_ms):
+            case AwaitAnswers(within_ms):
                 await self._await_answers(within_ms)
-            case Pause(ms):
+            case Delay(ms):
                 await asyncio.sleep(ms / 1000)
             case Rebalanced(moved, complete):
-                self._note(moved, complete=complete)
+                self._on_rebalanced(moved, complete=complete)
         return None
 
-    async def _assign(self, step: Assign) -> Mapping[str, list[Partition]]:
-        def compute() -> Mapping[str, list[Partition]]:
+    async def _compute(self, step: ComputeAssignment) -> Mapping[str, list[TopicPartition]]:
+        def compute() -> Mapping[str, list[TopicPartition]]:
             return assign(
                 step.assignor,
                 step.topics,
@@ -190,20 +225,20 @@ class GroupManager:
         return await asyncio.to_thread(compute)
 
     async def record_empty(self) -> None:
-        """Record a group that nobody has joined: offsets are to be kept for it."""
+        """Record a group that has offsets but never had members."""
         await self._record(self.group.record())
 
     async def _record(self, record: GroupRecord) -> None:
         await self.committer.flush()
         if not record.members:
             group = self.group
-            group.empty_since_wall_ms = group.empty_since_wall_ms or self._office.clock.wall_ms()
+            group.empty_since_wall_ms = group.empty_since_wall_ms or self._context.clock.wall_ms()
             record = replace(record, empty_since_ms=group.empty_since_wall_ms)
         while True:
             try:
-                await self._office.store.record(self._office.term, record)
+                await self._context.store.groups.record(self._context.term, record)
             except ConnectionLoss:
-                # Whether it was written is not known: written again it is the same (rule R7).
+                # The outcome is unknown, and writing the same again is harmless (rule R7).
                 await asyncio.sleep(_RETRY_S)
             else:
                 return
@@ -218,15 +253,15 @@ class GroupManager:
         except TimeoutError:
             return
 
-    def _note(self, moved: int, *, complete: bool) -> None:
-        metrics, now_ms = self._office.metrics, self._now()
+    def _on_rebalanced(self, moved: int, *, complete: bool) -> None:
+        metrics, now_ms = self._context.metrics, self._now()
         metrics.rebalances.labels("settled" if complete else "unanswered").inc()
         metrics.rebalance_seconds.observe((now_ms - self._begun_ms) / 1000)
         self._begun_ms = now_ms
-        _log.info(
-            "group %r: generation %d, %d partitions changed hands: %s",
-            self.group.name,
-            self.group.generation,
-            moved,
-            self.group.why,
+        logger.info(
+            "group rebalanced",
+            group=self.group.name,
+            generation=self.group.generation,
+            moved=moved,
+            reason=self.group.rebalance_reason,
         )

@@ -1,4 +1,4 @@
-"""What can be done with offsets of a group: commit, read, reset, compare with the ends of logs."""
+"""Operations on the offsets of a group: commit, reset, delete, and the lag."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.commits import check_owned, committing_member
-from leadline_coordinator.domain.members import Member
-from leadline_coordinator.domain.records import Committed, Ends, Partition
+from leadline_coordinator.domain.members import GroupMember
+from leadline_coordinator.domain.records import CommittedOffset, Ends
 from leadline_coordinator.runtime.audit import (
-    entry_about,
+    group_entry,
     offsets_by_topic,
-    refusals_told,
-    tell,
+    refusals_audited,
+    write_audit,
 )
-from leadline_coordinator.runtime.committer import told_to_callers
+from leadline_coordinator.runtime.committer import translated_store_errors
 from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.group_manager import GroupManager
 
@@ -35,7 +36,7 @@ ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
 @dataclass(frozen=True, slots=True)
 class NewOffset:
-    """An offset to commit: the next record to read."""
+    """An offset to commit, that of the next record to read."""
 
     topic: str
     partition: int
@@ -43,10 +44,15 @@ class NewOffset:
     leader_epoch: int | None = None
     metadata: str = ""
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
 
 @dataclass(frozen=True, slots=True)
-class Committer:
-    """Who commits; without a member a group that has none is committed for."""
+class CommitIdentity:
+    """The member that commits. A commit without a member is for a group without members."""
 
     member: str | None = None
     generation: int | None = None
@@ -54,8 +60,8 @@ class Committer:
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
-    """How far a group is behind in one partition, in records; None where it is not known."""
+class PartitionLag:
+    """The lag of a group in one partition, in records; None means unknown."""
 
     topic: str
     partition: int
@@ -72,146 +78,148 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
-    """What a reset changes in one partition."""
+class OffsetReset:
+    """The change of one partition's offset by a reset."""
 
     topic: str
     partition: int
     previous: int | None
     offset: int
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
+
 
 class GroupOffsets:
-    """The offsets of the groups of one coordinator."""
+    """The offsets of all groups of one coordinator."""
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator = coordinator
-        self._office = coordinator.office
+        self._context = coordinator.context
 
     async def commit(
-        self, group: str, by: Committer, offsets: Sequence[NewOffset]
+        self, group: str, by: CommitIdentity, offsets: Sequence[NewOffset]
     ) -> list[LeadlineError | None]:
-        """Commit offsets; return for each why it was refused, None where it is durable.
+        """Commit offsets; return for each its refusal, or None if it is durable.
 
         Raises:
-            UnknownMember, StaleGeneration, GroupNotEmpty: nobody who may commit.
-            OutcomeUnknown: ZooKeeper was lost on the way.
+            UnknownMember, StaleGeneration, GroupNotEmpty: the caller may not commit.
+            OutcomeUnknown: the connection to ZooKeeper was lost.
 
         """
         member = self._member(group, by)
-        now_ms = self._office.clock.wall_ms()
+        now_ms = self._context.clock.wall_ms()
         refusals: list[LeadlineError | None] = []
-        accepted: dict[Partition, Committed] = {}
-        for one in offsets:
-            name = (one.topic, one.partition)
+        accepted: dict[TopicPartition, CommittedOffset] = {}
+        for new in offsets:
             try:
-                self._check_exists(name)
-                check_owned(member, name)
+                self._check_exists(new.topic_partition)
+                check_owned(member, new.topic_partition)
             except LeadlineError as refusal:
-                self._office.metrics.commits.labels("refused").inc()
+                self._context.metrics.commits.labels("refused").inc()
                 refusals.append(refusal)
             else:
-                accepted[name] = Committed(one.offset, now_ms, one.leader_epoch, one.metadata)
+                committed = CommittedOffset(new.offset, now_ms, new.leader_epoch, new.metadata)
+                accepted[new.topic_partition] = committed
                 refusals.append(None)
         if accepted:
-            await (await self._desk_for_writing(group)).committer.commit(accepted)
+            await (await self._manager_for_writing(group)).committer.commit(accepted)
         return refusals
 
     async def reset(
         self,
         group: str,
         to: ResetTo,
-        partitions: Collection[Partition],
+        topic_partitions: Collection[TopicPartition],
         *,
         timestamp: int | None = None,
-        offsets: Mapping[Partition, int] | None = None,
+        offsets: Mapping[TopicPartition, int] | None = None,
         dry_run: bool = False,
-    ) -> list[Reset]:
-        """Set the offsets of a group without members; return what changes, in order.
+    ) -> list[OffsetReset]:
+        """Set the offsets of a group without members; return the changes, in order.
 
-        Without `partitions`, those that the group has committed offsets of.
+        Without `topic_partitions`, reset all that the group has committed offsets of.
 
         Raises:
-            UnknownGroup: there is no such group, and nothing to set for a new one.
+            UnknownGroup: there is no such group, and no partition is named.
             GroupNotEmpty: it has members.
             UnknownTopic, UnknownPartition: there is no such partition.
             OffsetOutOfRange: an explicit offset is not in the log.
-            LeaderNotAvailable: some leader does not say where its log begins and ends.
+            LeaderNotAvailable: the leader of a partition does not answer.
 
         """
-        async with refusals_told(self._office, "reset_offsets", group):
-            changes = await self._planned(group, to, partitions, timestamp, offsets or {})
+        async with refusals_audited(self._context, "reset_offsets", group):
+            changes = await self._plan_reset(group, to, topic_partitions, timestamp, offsets or {})
             if dry_run:
-                told = self._entry("reset_offsets", group, changes, outcome="dry_run")
-                await tell(self._office, told)
+                entry = self._reset_entry("reset_offsets", group, changes, outcome="dry_run")
+                await write_audit(self._context, entry)
             if dry_run or not changes:
                 return changes
-            desk = await self._desk_for_writing(group)
-            _check_inactive(desk)  # somebody may have joined while the brokers were asked
-            now_ms = self._office.clock.wall_ms()
-            await desk.committer.commit(
-                {(one.topic, one.partition): Committed(one.offset, now_ms) for one in changes},
-                [self._entry("offsets_reset", group, changes)],
+            manager = await self._manager_for_writing(group)
+            _check_inactive(manager)  # a consumer may have joined while the brokers were asked
+            now_ms = self._context.clock.wall_ms()
+            await manager.committer.commit(
+                {one.topic_partition: CommittedOffset(one.offset, now_ms) for one in changes},
+                [self._reset_entry("offsets_reset", group, changes)],
             )
         return changes
 
-    async def _planned(
+    async def _plan_reset(
         self,
         group: str,
         to: ResetTo,
-        partitions: Collection[Partition],
+        topic_partitions: Collection[TopicPartition],
         timestamp: int | None,
-        offsets: Mapping[Partition, int],
-    ) -> list[Reset]:
+        offsets: Mapping[TopicPartition, int],
+    ) -> list[OffsetReset]:
         """Return what a reset changes.
 
         Raises:
             Refused: as `reset` does.
 
         """
-        before = self._committed(group, is_new=bool(partitions or offsets))
-        names = set(partitions or offsets or before)
-        for name in names:
-            self._check_exists(name)
-        ends = await self._ends(names, timestamp)
-        missing = sorted(names - ends.keys())
+        before = self._committed(group, is_new=bool(topic_partitions or offsets))
+        wanted = set(topic_partitions or offsets or before)
+        for topic_partition in wanted:
+            self._check_exists(topic_partition)
+        ends = await self._ends(wanted, timestamp)
+        missing = sorted(wanted - ends.keys())
         if missing:
-            topic, number = missing[0]
-            raise LeaderNotAvailable(f"nobody says where {topic}-{number} begins and ends")
-        wanted = {name: _target(name, to, ends[name], offsets) for name in sorted(names)}
+            raise LeaderNotAvailable(f"the leader of {missing[0]} does not answer")
+        targets = {one: _target(one, to, ends[one], offsets) for one in sorted(wanted)}
         return [
-            Reset(*name, before[name].offset if name in before else None, offset)
-            for name, offset in wanted.items()
+            OffsetReset(*one, before[one].offset if one in before else None, offset)
+            for one, offset in targets.items()
         ]
 
-    def _entry(
-        self, kind: str, group: str, changes: Sequence[Reset], outcome: str = "done"
+    def _reset_entry(
+        self, kind: str, group: str, changes: Sequence[OffsetReset], outcome: str = "done"
     ) -> AuditEntry:
-        previous = {(one.topic, one.partition): one.previous for one in changes}
-        new: dict[Partition, int | None] = {(o.topic, o.partition): o.offset for o in changes}
-        return entry_about(
-            self._office,
+        return group_entry(
+            self._context,
             kind,
             group,
             outcome=outcome,
-            before=offsets_by_topic(previous),
-            after=offsets_by_topic(new),
+            before=offsets_by_topic({one.topic_partition: one.previous for one in changes}),
+            after=offsets_by_topic({one.topic_partition: one.offset for one in changes}),
         )
 
-    async def lag(self, group: str) -> list[Lag]:
-        """Return how far a group is behind, for what it has committed or owns, in order."""
-        desk = self._coordinator.desk(group)
-        owners, committed = desk.group.owners, desk.committer.offsets
-        names = owners.keys() | committed.keys()
-        ends = await self._ends(names, None)
+    async def lag(self, group: str) -> list[PartitionLag]:
+        """Return the lag of each partition that a group has committed or owns, in order."""
+        manager = self._coordinator.manager(group)
+        owners, committed = manager.group.owners, manager.committer.offsets
+        topic_partitions = owners.keys() | committed.keys()
+        ends = await self._ends(topic_partitions, None)
         return [
-            Lag(
-                *name,
-                committed=committed[name].offset if name in committed else None,
-                end=ends[name].end if name in ends else None,
-                member=owners.get(name),
+            PartitionLag(
+                *one,
+                committed=committed[one].offset if one in committed else None,
+                end=ends[one].end if one in ends else None,
+                member=owners.get(one),
             )
-            for name in sorted(names)
+            for one in sorted(topic_partitions)
         ]
 
     async def delete(self, group: str, topic: str | None = None) -> int:
@@ -222,52 +230,54 @@ class GroupOffsets:
 
         """
 
-        def told(gone: Mapping[Partition, Committed]) -> AuditEntry:
-            before = offsets_by_topic({name: one.offset for name, one in gone.items()})
-            return entry_about(self._office, "offsets_deleted", group, before=before)
+        def audit_of(deleted: Mapping[TopicPartition, CommittedOffset]) -> AuditEntry:
+            before = offsets_by_topic({key: value.offset for key, value in deleted.items()})
+            return group_entry(self._context, "offsets_deleted", group, before=before)
 
-        async with refusals_told(self._office, "delete_offsets", group):
-            desk = self._coordinator.desk(group)
-            _check_inactive(desk)
-            return await desk.committer.delete(lambda name: topic is None or name[0] == topic, told)
+        async with refusals_audited(self._context, "delete_offsets", group):
+            manager = self._coordinator.manager(group)
+            _check_inactive(manager)
+            return await manager.committer.delete(
+                lambda topic_partition: topic is None or topic_partition.topic == topic, audit_of
+            )
 
     async def _ends(
-        self, partitions: Collection[Partition], timestamp: int | None
-    ) -> Mapping[Partition, Ends]:
-        if not partitions:
+        self, topic_partitions: Collection[TopicPartition], timestamp: int | None
+    ) -> Mapping[TopicPartition, Ends]:
+        if not topic_partitions:
             return {}
         try:
-            brokers = await self._office.store.brokers()
+            urls = await self._context.store.broker_urls()
         except ZkError:
             return {}
-        return await self._office.gateway.offsets(brokers, partitions, timestamp)
+        return await self._context.brokers.offsets(urls, topic_partitions, timestamp)
 
-    def _member(self, group: str, by: Committer) -> Member | None:
-        """Return the member that commits; None where no member is named, and the group has none."""
+    def _member(self, group: str, by: CommitIdentity) -> GroupMember | None:
+        """Return the member that commits; None if none is named and the group has none."""
         if by.member is None and group not in self._coordinator.groups:
             return None
-        state = self._coordinator.desk(group).group
+        state = self._coordinator.manager(group).group
         return committing_member(state, by.member, by.generation, by.coordinator_epoch)
 
-    def _committed(self, group: str, *, is_new: bool) -> Mapping[Partition, Committed]:
-        """Return what a group without members has committed; a new one has nothing."""
+    def _committed(self, group: str, *, is_new: bool) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the offsets of a group without members; none if it does not exist yet."""
         if is_new and group not in self._coordinator.groups:
             return {}
-        desk = self._coordinator.desk(group)
-        _check_inactive(desk)
-        return desk.committer.offsets
+        manager = self._coordinator.manager(group)
+        _check_inactive(manager)
+        return manager.committer.offsets
 
-    async def _desk_for_writing(self, group: str) -> GroupManager:
-        """Return the desk of a group, which may be made and recorded for offsets alone."""
+    async def _manager_for_writing(self, group: str) -> GroupManager:
+        """Return the manager of a group; create and record the group if it does not exist."""
         is_new = group not in self._coordinator.groups
-        desk = self._coordinator.desk_or_new(group)
+        manager = self._coordinator.manager_or_new(group)
         if is_new:
-            with told_to_callers():
-                await desk.record_empty()
-        return desk
+            with translated_store_errors():
+                await manager.record_empty()
+        return manager
 
-    def _check_exists(self, name: Partition) -> None:
-        topic, number = name
+    def _check_exists(self, topic_partition: TopicPartition) -> None:
+        topic, number = topic_partition
         count = self._coordinator.topics.counts.get(topic)
         if count is None:
             raise UnknownTopic(f"topic {topic!r} does not exist")
@@ -275,14 +285,18 @@ class GroupOffsets:
             raise UnknownPartition(f"topic {topic!r} has {count} partitions, not {number + 1}")
 
 
-def _check_inactive(desk: GroupManager) -> None:
-    if desk.group.is_active:
-        count = len(desk.group.members)
-        raise GroupNotEmpty(f"group {desk.group.name!r} has {count} members: stop them first")
+def _check_inactive(manager: GroupManager) -> None:
+    if manager.group.is_active:
+        count = len(manager.group.members)
+        raise GroupNotEmpty(f"group {manager.group.name!r} has {count} members: stop them first")
 
 
-def _target(name: Partition, to: ResetTo, ends: Ends, offsets: Mapping[Partition, int]) -> int:
-    topic, number = name
+def _target(
+    topic_partition: TopicPartition,
+    to: ResetTo,
+    ends: Ends,
+    offsets: Mapping[TopicPartition, int],
+) -> int:
     match to:
         case "earliest":
             return ends.start
@@ -291,10 +305,11 @@ def _target(name: Partition, to: ResetTo, ends: Ends, offsets: Mapping[Partition
         case "timestamp":
             return ends.end if ends.found is None else ends.found
         case "offsets":
-            if name not in offsets:
-                raise InvalidRequest(f"body.offsets: {topic}-{number} is missing")
-            if not ends.start <= offsets[name] <= ends.end:
+            if topic_partition not in offsets:
+                raise InvalidRequest(f"body.offsets: {topic_partition} is missing")
+            offset = offsets[topic_partition]
+            if not ends.start <= offset <= ends.end:
                 raise OffsetOutOfRange(
-                    f"{topic}-{number} goes from {ends.start} to {ends.end}, not {offsets[name]}"
+                    f"{topic_partition} goes from {ends.start} to {ends.end}, not {offset}"
                 )
-            return offsets[name]
+            return offset

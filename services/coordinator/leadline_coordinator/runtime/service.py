@@ -1,4 +1,4 @@
-"""What the API asks of a coordinator, active or standby."""
+"""What the API needs of a coordinator process, active or standby."""
 
 from __future__ import annotations
 
@@ -13,74 +13,75 @@ from leadline_client.errors import (
     UnknownMember,
     UnknownTopic,
 )
-from leadline_coordinator.domain.records import Partition
-from leadline_coordinator.runtime.audit import entry_about, refusals_told, tell
-from leadline_coordinator.runtime.channels import Channel
+from leadline_client.wire import TopicPartition
+from leadline_common.leader_election import Leader
+from leadline_coordinator.runtime.audit import group_entry, refusals_audited, write_audit
 from leadline_coordinator.runtime.coordinator import Coordinator
-from leadline_coordinator.runtime.elector import ActiveCoordinator, CoordinatorElector
-from leadline_coordinator.runtime.group_manager import GroupManager
+from leadline_coordinator.runtime.elector import CoordinatorElector
+from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.offsets import GroupOffsets
 
 
 class CoordinatorService:
-    """The face of one coordinator process."""
+    """One coordinator process, as the API sees it."""
 
     def __init__(self, elector: CoordinatorElector) -> None:
         self._elector = elector
-        # Over all terms: the end of a channel of an earlier one must not be taken for another's.
+        # Numbers are unique over all terms, so that a channel of an earlier term that ends
+        # is not taken for one of this term.
         self._connections = itertools.count(1)
 
     # -- this process ----------------------------------------------------------
 
     @property
     def id(self) -> int:
-        """The number of this coordinator."""
+        """The id of this coordinator."""
         return self._elector.settings.coordinator_id
 
     @property
     def url(self) -> str:
-        """Where this coordinator answers."""
+        """The URL of this coordinator."""
         return self._elector.url
 
     @property
     def is_active(self) -> bool:
-        """Whether this process is the coordinator, and has loaded every group."""
+        """Whether this process is the active coordinator, and has loaded every group."""
         coordinator = self._elector.coordinator
         return coordinator is not None and coordinator.ready.is_set()
 
     @property
-    def active(self) -> ActiveCoordinator | None:
-        """Who is the coordinator, as far as this process knows."""
+    def active(self) -> Leader | None:
+        """The active coordinator as far as this process knows."""
         return self._elector.active
 
-    def elsewhere(self) -> str:
-        """Return the URL of the active coordinator, when that is another one.
+    def active_url(self) -> str:
+        """Return the URL of the active coordinator if it is another process.
 
         Raises:
-            CoordinatorNotAvailable: none is known, or this process is just taking over.
+            CoordinatorNotAvailable: none is known, or this process is being elected.
 
         """
         active = self.active
         if active is None or not active.url:
             raise CoordinatorNotAvailable("no coordinator is active at the moment")
         if active.id == self.id:
-            raise CoordinatorNotAvailable("this coordinator is taking over")
+            raise CoordinatorNotAvailable("this coordinator is elected, and still loading groups")
         return active.url
 
     def problems(self) -> Iterator[tuple[str, bool]]:
-        """Yield what is amiss, each with whether requests are served in spite of it."""
+        """Yield each problem, and whether requests are served in spite of it."""
         store = self._elector.store
         if store is None or not store.is_connected():
             yield "no session with ZooKeeper", False
         elif self.active is None:
             yield "no active coordinator is known", False
         elif self.active.id == self.id and not self.is_active:
-            yield "taking over as the active coordinator", False
+            yield "this coordinator is elected, and still loading groups", False
 
     # -- channels --------------------------------------------------------------
 
     def new_connection(self) -> int:
-        """Return the number of a connection just opened; by it a late Hello is known for one."""
+        """Return the number of a new connection; a delayed Hello is recognized by it."""
         return next(self._connections)
 
     def open_channel(self, group: str, hello: Hello, connection: int) -> Channel:
@@ -88,65 +89,66 @@ class CoordinatorService:
 
         Raises:
             NotCoordinator: another process is the coordinator.
-            LeadlineError: it cannot be let in.
+            LeadlineError: the group refuses it.
 
         """
         if not self.is_active:
-            raise NotCoordinator(f"the coordinator is at {self.elsewhere()}")
+            raise NotCoordinator(f"the coordinator is at {self.active_url()}")
         channel = Channel(group, connection)
         self._active().open_channel(channel, hello)
         return channel
 
     def on_answer(self, frame: Pong | Stopped | Started, channel: Channel) -> None:
-        """Take in an answer; one that comes after the term of its channel changes nothing."""
-        if self.is_active:
-            desk = self._active().groups.get(channel.group)
-            if desk is not None:
-                desk.on_answer(frame, channel)
+        """Apply an answer; after the term of its channel it changes nothing."""
+        manager = self._manager_of(channel)
+        if manager is not None:
+            manager.on_answer(frame, channel)
 
     def on_closed(self, channel: Channel) -> None:
-        """Take in that a channel has ended."""
-        if self.is_active:
-            desk = self._active().groups.get(channel.group)
-            if desk is not None:
-                desk.on_closed(channel)
+        """Apply the end of a channel."""
+        manager = self._manager_of(channel)
+        if manager is not None:
+            manager.on_closed(channel)
+
+    def _manager_of(self, channel: Channel) -> GroupManager | None:
+        return self._active().groups.get(channel.group) if self.is_active else None
 
     # -- groups ----------------------------------------------------------------
 
     @property
     def epoch(self) -> int:
-        """The epoch of the active coordinator, which is this process.
+        """The coordinator epoch of this process.
 
         Raises:
-            CoordinatorNotAvailable: it is not.
+            CoordinatorNotAvailable: this process is not the active coordinator.
 
         """
-        return self._active().office.term.epoch
+        return self._active().context.term.epoch
 
-    def desks(self) -> list[GroupManager]:
-        """Return all groups, by name.
+    def managers(self) -> list[GroupManager]:
+        """Return the managers of all groups, by name.
 
         Raises:
-            CoordinatorNotAvailable: this process is not the coordinator.
+            CoordinatorNotAvailable: this process is not the active coordinator.
 
         """
         groups = self._active().groups
         return [groups[name] for name in sorted(groups)]
 
-    def desk(self, name: str) -> GroupManager:
-        """Return one group.
+    def manager(self, name: str) -> GroupManager:
+        """Return the manager of one group.
 
         Raises:
             UnknownGroup: there is no such group.
 
         """
-        return self._active().desk(name)
+        return self._active().manager(name)
 
     def offsets(self) -> GroupOffsets:
-        """Return the door to the offsets of all groups."""
+        """Return the offsets of all groups."""
         return GroupOffsets(self._active())
 
-    def partitions_of(self, topics: Iterable[str]) -> set[Partition]:
+    def partitions_of(self, topics: Iterable[str]) -> set[TopicPartition]:
         """Return all partitions of topics.
 
         Raises:
@@ -154,49 +156,49 @@ class CoordinatorService:
 
         """
         counts = self._active().topics.counts
-        found: set[Partition] = set()
+        found: set[TopicPartition] = set()
         for topic in topics:
             if topic not in counts:
                 raise UnknownTopic(f"topic {topic!r} does not exist")
-            found |= {(topic, number) for number in range(counts[topic])}
+            found |= {TopicPartition(topic, number) for number in range(counts[topic])}
         return found
 
     def leave(self, group: str, member: str) -> None:
-        """Let a member go that has stopped by itself.
+        """Remove a member that has stopped and leaves.
 
         Raises:
             UnknownGroup, UnknownMember: there is no such member.
 
         """
-        desk = self.desk(group)
-        desk.members.on_leave(member)
-        desk.carry_on()
+        manager = self.manager(group)
+        manager.members.on_leave(member)
+        manager.apply_effects()
 
     async def evict(self, group: str, member: str) -> None:
-        """Put a member out; its partitions go to others once it has certainly stopped.
+        """Evict a member; its partitions go to others once it has certainly stopped.
 
         Raises:
             UnknownGroup, UnknownMember: there is no such member.
 
         """
-        office = self._active().office
-        async with refusals_told(office, "evict_member", group):
-            desk = self.desk(group)
-            desk.members.evict(member, UnknownMember("this consumer was put out of its group"))
-            desk.carry_on()
-        await tell(office, entry_about(office, "member_evicted", group, member=member))
+        context = self._active().context
+        async with refusals_audited(context, "evict_member", group):
+            manager = self.manager(group)
+            manager.members.evict(member, UnknownMember("this consumer was evicted by an operator"))
+            manager.apply_effects()
+        await write_audit(context, group_entry(context, "member_evicted", group, member=member))
 
     def rebalance(self, group: str) -> GroupManager:
-        """Have a group looked at, as whatever may change its assignment does.
+        """Request a rebalance of a group.
 
         Raises:
             UnknownGroup: there is no such group.
 
         """
-        desk = self.desk(group)
-        desk.group.request_rebalance("asked for")
-        desk.carry_on()
-        return desk
+        manager = self.manager(group)
+        manager.group.request_rebalance("requested by an operator")
+        manager.apply_effects()
+        return manager
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, with its offsets.
@@ -204,13 +206,13 @@ class CoordinatorService:
         Raises:
             UnknownGroup: there is no such group.
             GroupNotEmpty: it has members.
-            OutcomeUnknown: ZooKeeper was lost on the way.
+            OutcomeUnknown: the connection to ZooKeeper was lost.
 
         """
         coordinator = self._active()
-        async with refusals_told(coordinator.office, "delete_group", group):
-            desk = coordinator.desk(group)
-            if desk.group.is_active or group in coordinator.groups_being_rebalanced:
+        async with refusals_audited(coordinator.context, "delete_group", group):
+            manager = coordinator.manager(group)
+            if manager.group.is_active or group in coordinator.groups_being_rebalanced:
                 raise GroupNotEmpty(f"group {group!r} has members: stop them first")
             await coordinator.delete(group)
 

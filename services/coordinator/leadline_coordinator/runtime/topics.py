@@ -1,92 +1,95 @@
-"""Which topics there are: read from ZooKeeper, watched, and compared every few seconds (seed 3 C).
+"""The topics of the cluster, read from ZooKeeper, watched, and read again at intervals.
 
-Watches are hints (rule R8): on `/brokers/topics` for topics that come and go, on the
-node of each topic that some group is interested in for its partitions. Whatever they
-say, everything is read again at intervals, and only what differs is told.
+Consumer Coordinator design, section C. Watches are hints (rule R8): one on
+`/brokers/topics` for topics that appear and disappear, and one on the node of each
+subscribed topic for its partitions. Everything is also read at intervals, and only
+differences are reported.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from leadline_common.zk.errors import ConnectionLoss
-from leadline_coordinator.domain.records import TopicFacts
-from leadline_coordinator.runtime.context import Office
+import structlog
 
-_log = logging.getLogger(__name__)
+from leadline_common.zk.errors import ConnectionLoss
+from leadline_coordinator.domain.records import TopicState
+from leadline_coordinator.runtime.context import CoordinatorContext
+
+logger = structlog.get_logger(__name__)
 
 
 class TopicListeners:
-    """The topics of the cluster. `counts` is changed in place: groups look into it.
+    """The topics of the cluster. `counts` is changed in place, because groups hold a reference.
 
-    `told(changed, gone)` hears of topics that are not as they were; `gone` says of those
-    among them that have lost partitions from which number on: from 0 where the topic was
-    deleted, or made anew under another id.
+    `on_change(changed, gone)` is called with the topics that changed. `gone` maps those of
+    them that lost partitions to the first lost one: 0 if the topic was deleted, or deleted
+    and recreated under another id. `subscribed` returns those of some topics to watch.
     """
 
     def __init__(
         self,
-        office: Office,
-        told: Callable[[Collection[str], Mapping[str, int]], None],
-        interesting: Callable[[Iterable[str]], set[str]],
+        context: CoordinatorContext,
+        on_change: Callable[[Collection[str], Mapping[str, int]], None],
+        subscribed: Callable[[Iterable[str]], set[str]],
     ) -> None:
-        self.topics: dict[str, TopicFacts] = {}
+        self.topics: dict[str, TopicState] = {}
         self.counts: dict[str, int] = {}
-        self._office = office
-        self._told = told
-        self._interesting = interesting
-        self._woken = asyncio.Event()
-        self._watched: dict[str, Callable[[], None]] = {}
-        self._armed: set[str] = set()
+        self._context = context
+        self._on_change = on_change
+        self._subscribed = subscribed
+        self._triggered = asyncio.Event()
+        self._callbacks: dict[str, Callable[[], None]] = {}
+        self._watched: set[str] = set()
 
     def ids(self) -> dict[str, str]:
         """Return the ids of the topics."""
-        return {name: facts.topic_id for name, facts in self.topics.items()}
+        return {name: state.topic_id for name, state in self.topics.items()}
 
-    def hint(self) -> None:
-        """Have everything read again soon."""
-        self._woken.set()
+    def trigger(self) -> None:
+        """Read everything again soon."""
+        self._triggered.set()
 
-    def look_again(self) -> None:
-        """Have everything read again soon; watches may have been lost."""
-        self._armed.clear()
-        self._woken.set()
+    def invalidate(self) -> None:
+        """Read everything again soon, and set all watches again: they may be lost."""
+        self._watched.clear()
+        self._triggered.set()
 
     async def read(self) -> None:
-        """Read all topics; tell of those that have changed."""
-        names = await self._office.store.topic_names(self._woken.set)
-        wanted = self._interesting(names) - self._armed
-        self._armed |= wanted
-        watches = {name: self._watch_of(name) for name in wanted}
-        found = await self._office.store.read_topics(names, watches)
-        for name in names:  # a topic that cannot be read is not for that reason deleted
+        """Read all topics, and report the changed ones."""
+        store = self._context.store
+        names = await store.topic_names(self._triggered.set)
+        unwatched = self._subscribed(names) - self._watched
+        self._watched |= unwatched
+        watches = {name: self._callback_of(name) for name in unwatched}
+        found = await store.read_topics(names, watches)
+        for name in names:  # an unreadable topic is not a deleted one
             if name not in found and name in self.topics:
                 found[name] = self.topics[name]
-        self._take(found)
+        self._apply_read(found)
 
     async def run(self) -> None:
-        """Read again at every hint, and at intervals.
+        """Read again at every trigger, and at intervals.
 
         Raises:
             SessionExpired: the session is over.
 
         """
-        interval_s = self._office.settings.group_topics_interval_ms / 1000
+        interval_s = self._context.settings.group_topics_interval_ms / 1000
         while True:
             try:
                 async with asyncio.timeout(interval_s):
-                    await self._woken.wait()
+                    await self._triggered.wait()
             except TimeoutError:
                 pass
-            self._woken.clear()
+            self._triggered.clear()
             try:
                 await self.read()
-            except ConnectionLoss:
-                _log.info("topics could not be read; the connection to ZooKeeper is lost")
+            except ConnectionLoss as problem:
+                logger.info("could not read topics", reason=str(problem))
 
-    def _take(self, found: dict[str, TopicFacts]) -> None:
+    def _apply_read(self, found: dict[str, TopicState]) -> None:
         before, self.topics = self.topics, found
         changed = {
             name for name in before.keys() | found.keys() if before.get(name) != found.get(name)
@@ -102,18 +105,18 @@ class TopicListeners:
             if (left := _left_of(before[name], found.get(name))) < before[name].partitions
         }
         if changed:
-            self._told(changed, gone)
+            self._on_change(changed, gone)
 
-    def _watch_of(self, topic: str) -> Callable[[], None]:
-        """Return the one callback for a topic: the client keeps one watch for each."""
+    def _callback_of(self, topic: str) -> Callable[[], None]:
+        """Return a topic's callback, always the same, so that kazoo keeps one watch."""
 
         def on_topic_partition_change() -> None:
-            self._armed.discard(topic)
-            self._woken.set()
+            self._watched.discard(topic)
+            self._triggered.set()
 
-        return self._watched.setdefault(topic, on_topic_partition_change)
+        return self._callbacks.setdefault(topic, on_topic_partition_change)
 
 
-def _left_of(before: TopicFacts, now: TopicFacts | None) -> int:
-    """Return how many partitions are still those of before."""
+def _left_of(before: TopicState, now: TopicState | None) -> int:
+    """Return how many partitions are still those of `before`."""
     return now.partitions if now is not None and now.topic_id == before.topic_id else 0

@@ -1,1 +1,1 @@
-"""The report: one HTML page that needs nothing but itself."""
+"""The report: one self-contained HTML page."""

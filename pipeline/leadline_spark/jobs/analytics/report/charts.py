@@ -1,8 +1,8 @@
-"""The drawings: lanes over time, curves, stacked columns. Pure: rows in, SVG out.
+"""The charts: timelines, curves, stacked columns. Pure: rows in, SVG out.
 
-Colours come from the page's style by class (`wrong-…`, `cause-…`, `state-…`), so that one drawing
-serves light and dark. Nothing is told by colour alone: spans have words under the pointer, and
-each drawing stands beside a table.
+Colours come from the page's style by class (`wrong-…`, `cause-…`, `state-…`), so that one chart
+works in light and dark mode. No information is in colours alone: spans have tooltips, and each
+chart has a table beside it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from leadline_spark.jobs.analytics.report.svg import WIDTH, box, drawing, joined
 LEFT, RIGHT = 132.0, WIDTH - 12.0
 AXIS = 26.0
 """The height of the time axis."""
-_LANE, _BAR, _LETTER = 24.0, 14.0, 7.0
+_ROW, _BAR, _LETTER = 24.0, 14.0, 7.0
 _CURVE = 150.0
 _COLUMNS = 170.0
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The time that a drawing spans, in Unix ms."""
+    """The period of a chart, in Unix ms."""
 
     since: int
     until: int
 
     @property
     def scale(self) -> TimeScale:
-        """Where times lie in a drawing with labels at its left."""
+        """The scale of a chart with labels on its left."""
         return TimeScale(self.since, self.until, LEFT, RIGHT)
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in a lane; `kind` is its class, `told` what shows when the pointer rests on it.
+    """A span in a row; `kind` is its class, `tooltip` what shows when the pointer rests on it.
 
     `label` is written into it, where there is room.
     """
@@ -46,37 +46,39 @@ class Bar:
     started_at: int
     ended_at: int
     kind: str
-    told: str
+    tooltip: str
     label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A row of a drawing over time."""
+class ChartRow:
+    """A row of a timeline."""
 
     label: str
     bars: Sequence[Bar]
 
 
-def lanes(key: str, title: str, described: str, period: Period, rows: Sequence[Lane]) -> Markup:
-    """Draw rows of spans over time."""
-    height = _LANE * len(rows)
-    parts = [time_axis(period, 0, height), *_lanes(period, rows, 0)]
-    return drawing(key, title, described, height + AXIS, *parts)
+def timeline(
+    key: str, title: str, description: str, period: Period, rows: Sequence[ChartRow]
+) -> Markup:
+    """Draw a timeline: rows of spans."""
+    height = _ROW * len(rows)
+    parts = [time_axis(period, 0, height), *_chart_rows(period, rows, 0)]
+    return drawing(key, title, description, height + AXIS, *parts)
 
 
 def overview(
     key: str,
     title: str,
-    described: str,
+    description: str,
     period: Period,
     curves: Mapping[str, Sequence[int]],
-    rows: Sequence[Lane],
+    rows: Sequence[ChartRow],
 ) -> Markup:
-    """Draw curves of counts above rows of spans, over one time axis."""
+    """Draw curves of counts above a timeline, with one time axis."""
     top, gap = 20.0, 18.0
     bottom = top + _CURVE
-    height = bottom + gap + _LANE * len(rows)
+    height = bottom + gap + _ROW * len(rows)
     most = max((max(curve, default=0) for curve in curves.values()), default=0)
     scale = LinearScale(most, nice_step(most), bottom, top)
     areas = [_area(curve, scale, f"wrong-{name}") for name, curve in curves.items()]
@@ -84,25 +86,25 @@ def overview(
         time_axis(period, top, height),
         *_count_axis(scale, "partitions"),
         *areas,
-        *_lanes(period, rows, bottom + gap),
+        *_chart_rows(period, rows, bottom + gap),
     ]
-    return drawing(key, title, described, height + AXIS, *parts)
+    return drawing(key, title, description, height + AXIS, *parts)
 
 
 def columns(
     key: str,
     title: str,
-    described: str,
+    description: str,
     period: Period,
     unit: str,
     series: Mapping[str, Sequence[int]],
     below: Mapping[str, Sequence[int]] | None = None,
 ) -> Markup:
-    """Draw stacked columns of counts over time; those `below` hang down from the same line."""
+    """Draw stacked columns of counts over time; those of `below` point downwards."""
     top = 20.0
     up, down = _highest(series), _highest(below or {})
     step = nice_step(max(up, down))
-    # One unit is as long below the line as above it.
+    # A unit has the same length below the line as above it.
     above, under = (LinearScale(most, step, 0, 1).end if most else 0.0 for most in (up, down))
     middle = top + _COLUMNS * (above or step) / ((above or step) + under)
     bottom = top + _COLUMNS
@@ -112,7 +114,7 @@ def columns(
         downward = LinearScale(down, step, middle, bottom)
         parts += [*_count_axis(downward, begin=1), *_stacked(below, downward)]
     parts.append(line(LEFT, middle, RIGHT, middle, "axis"))
-    return drawing(key, title, described, bottom + AXIS, *parts)
+    return drawing(key, title, description, bottom + AXIS, *parts)
 
 
 def time_axis(period: Period, top: float, bottom: float) -> Markup:
@@ -127,41 +129,41 @@ def time_axis(period: Period, top: float, bottom: float) -> Markup:
 
 
 def _count_axis(scale: LinearScale, unit: str = "", *, begin: int = 0) -> list[Markup]:
-    """Draw a line and a label for each round number, from tick `begin` on, and what is counted."""
+    """Draw a line and a label for each round number, from tick `begin` on, and the unit."""
     parts = [text(LEFT - 8, scale.top - 9, unit, "small", "end")] if unit else []
     for y, label in list(scale.ticks())[begin:]:
         parts += [line(LEFT, y, RIGHT, y), text(LEFT - 8, y + 4, label, "tick", "end")]
     return parts
 
 
-def _lanes(period: Period, rows: Sequence[Lane], top: float) -> list[Markup]:
+def _chart_rows(period: Period, rows: Sequence[ChartRow], top: float) -> list[Markup]:
     parts, scale = [], period.scale
-    for number, lane in enumerate(rows):
-        y = top + number * _LANE
-        middle = y + _LANE / 2
-        label = text(LEFT - 8, middle + 4, _short(lane.label), "lane", "end")
-        parts.append(tag("g", tag("title", lane.label), label))
+    for number, row in enumerate(rows):
+        y = top + number * _ROW
+        middle = y + _ROW / 2
+        label = text(LEFT - 8, middle + 4, _short(row.label), "lane", "end")
+        parts.append(tag("g", tag("title", row.label), label))
         parts.append(box(LEFT, middle - _BAR / 2, RIGHT - LEFT, _BAR, "track", round_=2))
-        for bar in lane.bars:
+        for bar in row.bars:
             x, end = scale(bar.started_at), scale(bar.ended_at)
-            # What was short is seen too: no span is thinner than a hair.
+            # A minimum width keeps short spans visible.
             width = max(end - x, 1.5)
             x = min(x, RIGHT - width)
-            parts.append(box(x, middle - _BAR / 2, width, _BAR, bar.kind, bar.told))
+            parts.append(box(x, middle - _BAR / 2, width, _BAR, bar.kind, bar.tooltip))
             if bar.label and width > _LETTER * len(bar.label) + 4:
                 parts.append(text(x + width / 2, middle + 4, bar.label, "inside", "middle"))
     return parts
 
 
 def _short(label: str, most: int = 18) -> str:
-    """Cut the middle of a long name: its ends tell it from others."""
+    """Shorten a long name in the middle."""
     if len(label) <= most:
         return label
     return f"{label[: most // 2 - 1]}…{label[-(most // 2) :]}"
 
 
 def _area(curve: Sequence[int], scale: LinearScale, kind: str) -> Markup:
-    """Draw an area under steps; nothing where nothing is counted."""
+    """Draw the area under a step curve; nothing if all counts are 0."""
     if not any(curve):
         return Markup("")
     width = (RIGHT - LEFT) / len(curve)
@@ -188,8 +190,8 @@ def _stacked(series: Mapping[str, Sequence[int]], scale: LinearScale) -> list[Ma
         for name, value in zip(names, stack, strict=True):
             if value:
                 y, y_end = sorted((scale(begun), scale(begun + value)))
-                told = f"{name.replace('_', ' ')}: {value}"
+                tooltip = f"{name.replace('_', ' ')}: {value}"
                 x = LEFT + number * width
-                parts.append(box(x + 1, y, width - 2, y_end - y, f"cause-{name}", told))
+                parts.append(box(x + 1, y, width - 2, y_end - y, f"cause-{name}", tooltip))
             begun += value
     return parts

@@ -1,4 +1,4 @@
-"""What the report shows, collected from the tables: small, whatever the size of the history."""
+"""The data of the report, collected from the tables; small for a history of any size."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
-from leadline_spark.jobs.analytics.history import History
+from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import bucket_of, counted, merged
-from leadline_spark.jobs.analytics.summary import WRONGS
+from leadline_spark.jobs.analytics.summary import PROBLEMS
 from leadline_spark.jobs.analytics.tables import LIFE, Tables
 
 FINE = 320
@@ -19,14 +19,14 @@ FINE = 320
 COARSE = 48
 """Buckets of the columns."""
 MOST_ROWS = 24
-"""Rows of a table or of a drawing with lanes; the Parquet tables have all."""
+"""Rows of a table or a timeline; the Parquet tables have all."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """The figures, and the rows that are drawn. Rows have the columns of the tables."""
+    """The summary, and the rows of charts and tables, with the columns of the Parquet tables."""
 
     summary: Mapping[str, Any]
     curves: dict[str, list[int]]
@@ -43,14 +43,16 @@ class ReportData:
     tasks: Sequence[Row]
 
 
-def collect_report(history: History, tables: Tables, summary: Mapping[str, Any]) -> ReportData:
-    """Collect what is shown; where there is too much, the worst, the longest or the latest."""
+def collect_report(
+    history: HistoryPeriod, tables: Tables, summary: Mapping[str, Any]
+) -> ReportData:
+    """Collect the data; of too many rows the worst, the longest or the latest."""
     worst = _worst_partitions(tables)
     gaps, outages = tables.unavailable_spans, tables.broker_spans.where("state = 'failed'")
     unclean = tables.leader_changes.where("change_cause = 'unclean'")
     return ReportData(
         summary=summary,
-        curves={name: _curve(tables.partition_spans, name, history) for name in WRONGS},
+        curves={name: _curve(tables.partition_spans, name, history) for name in PROBLEMS},
         broker_spans=_rows(tables.broker_spans.orderBy("broker", "started_at")),
         controller_terms=_rows(tables.controller_terms.orderBy("term")),
         partitions=worst,
@@ -69,10 +71,10 @@ def _rows(table: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _curve(spans: DataFrame, flag: str, history: History) -> list[int]:
-    """Return how many partitions something was wrong with: in each bucket the most at a time."""
-    told = counted(merged(spans.where(flag), LIFE), history, FINE)
-    found = {row["bucket"]: row for row in told.collect()}
+def _curve(spans: DataFrame, flag: str, history: HistoryPeriod) -> list[int]:
+    """Return how many partitions had a problem: the maximum in each bucket."""
+    counts = counted(merged(spans.where(flag), LIFE), history, FINE)
+    found = {row["bucket"]: row for row in counts.collect()}
     curve, last = [], 0
     for bucket in range(FINE):
         row = found.get(bucket)
@@ -82,28 +84,28 @@ def _curve(spans: DataFrame, flag: str, history: History) -> list[int]:
 
 
 def severity() -> Column:
-    """Return the worst that is wrong in a span of a partition, null where nothing is."""
+    """Return the worst problem in a span of a partition, null if there is none."""
     found = sf.when(sf.lit(False), None)
-    for name in WRONGS:
+    for name in PROBLEMS:
         found = found.when(sf.col(name), name)
     return found
 
 
 def _worst_partitions(tables: Tables) -> list[Row]:
-    """Return the partitions that were longest without leader, then short of replicas."""
+    """Return the partitions that were without leader for longest, then under-replicated."""
     length = sf.col("duration_ms")
-    times = [sf.sum(sf.when(sf.col(name), length).otherwise(0)).alias(name) for name in WRONGS]
+    times = [sf.sum(sf.when(sf.col(name), length).otherwise(0)).alias(name) for name in PROBLEMS]
     spans = tables.partition_spans.groupBy("topic", "partition").agg(*times)
     churn = tables.leader_changes.groupBy("topic", "partition").agg(
         sf.count_if(sf.col("to_leader") >= 0).alias("leader_changes")
     )
     rows = spans.join(churn, ["topic", "partition"], "left").fillna(0, ["leader_changes"])
-    order = [sf.desc(name) for name in (*WRONGS, "leader_changes")]
+    order = [sf.desc(name) for name in (*PROBLEMS, "leader_changes")]
     return _rows(rows.orderBy(*order, "topic", "partition").limit(MOST_ROWS))
 
 
 def _spans_of(spans: DataFrame, partitions: Iterable[Row]) -> list[Row]:
-    """Return when what was wrong with these partitions, without touching spans of one kind."""
+    """Return the spans of problems of these partitions; adjacent ones of a kind are merged."""
     wanted = sf.lit(False)
     for row in partitions:
         is_it = (sf.col("topic") == row["topic"]) & (sf.col("partition") == row["partition"])
@@ -112,6 +114,6 @@ def _spans_of(spans: DataFrame, partitions: Iterable[Row]) -> list[Row]:
     return _rows(merged(bad, [*LIFE, "wrong"]).orderBy("started_at"))
 
 
-def _by_time(changes: DataFrame, history: History, *columns: str) -> list[Row]:
+def _by_time(changes: DataFrame, history: HistoryPeriod, *columns: str) -> list[Row]:
     bucket = bucket_of(sf.col("at"), history, COARSE).alias("bucket")
     return _rows(changes.groupBy(bucket, *columns).count())

@@ -1,4 +1,4 @@
-"""The page: the drawings, tables and sentences of a report, put into its template."""
+"""The page: charts, tables and sentences of a report, rendered with its template."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from markupsafe import Markup
 
 from leadline_spark.jobs.analytics.changes import EXPANSION_CAUSES, LEADER_CAUSES, SHRINK_CAUSES
 from leadline_spark.jobs.analytics.report import charts, sentences, words
-from leadline_spark.jobs.analytics.report.charts import Bar, Lane, Period
+from leadline_spark.jobs.analytics.report.charts import Bar, ChartRow, Period
 from leadline_spark.jobs.analytics.report.data import COARSE, ReportData, Row
-from leadline_spark.jobs.analytics.report.sentences import CAUSES, DEFINITIONS, STATES, WRONG
+from leadline_spark.jobs.analytics.report.sentences import CAUSES, STATES, WRONG
 
-_PLACE = "leadline_spark.jobs.analytics.report"
+_PACKAGE = "leadline_spark.jobs.analytics.report"
 
 
 def render(data: ReportData, title: str) -> str:
-    """Return the page. It asks for nothing else: style and drawings are in it, and no script."""
+    """Return the page. It contains style and charts, and loads nothing else."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=True,
@@ -33,14 +33,13 @@ def render(data: ReportData, title: str) -> str:
         "causes": CAUSES,
         "wrong": WRONG,
         "states": STATES,
-        "definitions": DEFINITIONS,
         "style": Markup(_source("page.css")),  # noqa: S704 - our own file
     }
     return environment.get_template("page.html.jinja").render(_context(data, title))
 
 
 def _source(name: str) -> str:
-    return files(_PLACE).joinpath(name).read_text(encoding="utf-8")
+    return files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
 
 
 def _context(data: ReportData, title: str) -> dict[str, Any]:
@@ -61,34 +60,34 @@ def _context(data: ReportData, title: str) -> dict[str, Any]:
     }
 
 
-# -- drawings ------------------------------------------------------------------
+# -- charts --------------------------------------------------------------------
 
 
 def _overview(data: ReportData, period: Period) -> Markup:
     rows = [
-        Lane(f"broker {broker}", [_state_bar(row) for row in spans])
+        ChartRow(f"broker {broker}", [_state_bar(row) for row in spans])
         for broker, spans in _grouped(data.broker_spans, "broker").items()
     ]
-    rows.append(Lane("active controller", [_term_bar(row) for row in data.controller_terms]))
-    # The mildest first: the worse is drawn over it.
+    rows.append(ChartRow("active controller", [_term_bar(row) for row in data.controller_terms]))
+    # The mildest first, because later curves are drawn over earlier ones.
     curves = dict(reversed(data.curves.items()))
-    described = (
+    description = (
         "Above, how many partitions had a replica missing, too few in-sync replicas, or no leader. "
         "Below, when each broker was up or down, and which controller was active."
     )
     title = "Partitions in trouble, brokers and controllers over time"
-    return charts.overview("overview", title, described, period, curves, rows)
+    return charts.overview("overview", title, description, period, curves, rows)
 
 
 def _state_bar(row: Row) -> Bar:
-    told = f"broker {row['broker']}: {STATES[row['state']]}, {_when(row)}"
-    return Bar(row["started_at"], row["ended_at"], f"state-{row['state']}", told)
+    tooltip = f"broker {row['broker']}: {STATES[row['state']]}, {_when(row)}"
+    return Bar(row["started_at"], row["ended_at"], f"state-{row['state']}", tooltip)
 
 
 def _term_bar(row: Row) -> Bar:
-    told = f"controller {row['controller']}, term {row['term']}: {_when(row)}"
+    tooltip = f"controller {row['controller']}, term {row['term']}: {_when(row)}"
     kind = f"term-{row['term'] % 2}"
-    return Bar(row["started_at"], row["ended_at"], kind, told, str(row["controller"]))
+    return Bar(row["started_at"], row["ended_at"], kind, tooltip, str(row["controller"]))
 
 
 def _partitions(data: ReportData, period: Period) -> Markup:
@@ -106,16 +105,16 @@ def _partitions(data: ReportData, period: Period) -> Markup:
             )
             for one in spans.get(name, [])
         ]
-        rows.append(Lane(label, bars))
-    described = "One row for each partition; coloured where something was wrong with it."
-    return charts.lanes("strips", "Partitions over time", described, period, rows)
+        rows.append(ChartRow(label, bars))
+    description = "One row for each partition; coloured where something was wrong with it."
+    return charts.timeline("strips", "Partitions over time", description, period, rows)
 
 
 def _leaders(data: ReportData, period: Period) -> Markup:
     series = _series(data.leaders_by_time, LEADER_CAUSES)
-    described = "How many leaders changed in each part of the period, by cause."
+    description = "How many leaders changed in each part of the period, by cause."
     return charts.columns(
-        "leaders", "Leader changes over time", described, period, "changes", series
+        "leaders", "Leader changes over time", description, period, "changes", series
     )
 
 
@@ -123,13 +122,13 @@ def _isr(data: ReportData, period: Period) -> Markup:
     rows = _grouped(data.isr_by_time, "direction")
     up = _series(rows.get(("expansion",), []), EXPANSION_CAUSES)
     down = _series(rows.get(("shrink",), []), SHRINK_CAUSES)
-    described = "Expansions above the line, shrinks below it, by cause."
-    return charts.columns("isr", "ISR changes over time", described, period, "changes", up, down)
+    description = "Expansions above the line, shrinks below it, by cause."
+    return charts.columns("isr", "ISR changes over time", description, period, "changes", up, down)
 
 
 def _tasks(data: ReportData, period: Period) -> Markup:
     rows = [
-        Lane(
+        ChartRow(
             f"{row['task_kind']} {row['task'].lstrip('0') or '0'}",
             [
                 Bar(
@@ -142,8 +141,8 @@ def _tasks(data: ReportData, period: Period) -> Markup:
         )
         for row in sorted(data.tasks, key=lambda row: (row["started_at"] or 0, row["task"]))
     ]
-    described = "One row for each task that moved replicas, from its acceptance to its end."
-    return charts.lanes("tasks", "Tasks over time", described, period, rows)
+    description = "One row for each task that moved replicas, from its acceptance to its end."
+    return charts.timeline("tasks", "Tasks over time", description, period, rows)
 
 
 _ENDS = ("done", "cancelled", "failed")
@@ -156,7 +155,7 @@ def _when(row: Row) -> str:
 
 
 def _series(rows: Iterable[Row], names: Sequence[str]) -> dict[str, list[int]]:
-    """Return the counts of each name in each bucket; only names that there are."""
+    """Return the counts of each name in each bucket, without names that have none."""
     found = {name: [0] * COARSE for name in names}
     for row in rows:
         found[row["change_cause"]][row["bucket"]] += row["count"]
@@ -174,7 +173,7 @@ def _grouped(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
 
 
 def handover_table(rows: Iterable[Row]) -> dict[str, Any]:
-    """Return from whom leadership went to whom, as rows and columns of brokers; -1 is nobody."""
+    """Return how often leadership moved from broker to broker, as a matrix; -1 is no leader."""
     counts: Mapping[tuple[int, int], int] = {
         (row["from_leader"], row["to_leader"]): row["count"] for row in rows
     }

@@ -1,4 +1,4 @@
-"""Axes: where on a drawing a time or a number lies, and which ticks are worth a label."""
+"""Axes: the position of a time or a number in a chart, and the ticks with labels."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ class TimeScale:
     right: float
 
     def __call__(self, at: float) -> float:
-        """Return the x of a time, within the drawing."""
+        """Return the x of a time, within the chart."""
         part = (at - self.since) / max(1, self.until - self.since)
         return self.left + min(1.0, max(0.0, part)) * (self.right - self.left)
 
     def ticks(self) -> Iterator[tuple[float, str]]:
-        """Yield x and label of round times, in UTC; the first, and each new day, has its date."""
+        """Yield x and label of round times in UTC; the first of each day has the date."""
         length = max(1, self.until - self.since)
         step = next((s for s in _STEPS_MS if length / s <= _MOST_TICKS), _STEPS_MS[-1])
         at = -(-self.since // step) * step
         day = ""
         while at <= self.until:
-            told = datetime.fromtimestamp(at / 1_000, UTC)
-            date = told.strftime("%d %b").lstrip("0")
+            time = datetime.fromtimestamp(at / 1_000, UTC)
+            date = time.strftime("%d %b").lstrip("0")
             if step >= _DAY:
                 label = date
             else:
-                label = told.strftime("%H:%M:%S" if step < _MINUTE else "%H:%M")
+                label = time.strftime("%H:%M:%S" if step < _MINUTE else "%H:%M")
                 label = label if date == day else f"{label} {date}"
             day = date
             yield self(at), label
@@ -51,7 +51,7 @@ class TimeScale:
 
 
 def nice_step(most: float) -> float:
-    """Return the distance of ticks up to a count: 1, 2 or 5 times a power of ten."""
+    """Return the distance between ticks for counts up to `most`: 1, 2 or 5 times a power of 10."""
     rough = max(most, 1) / 4
     power: float = 10 ** math.floor(math.log10(rough))
     return max(1.0, next(power * n for n in (1, 2, 5, 10) if power * n >= rough))
@@ -59,7 +59,7 @@ def nice_step(most: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LinearScale:
-    """Maps counts from 0 to `most`, or up to a whole `step` more, onto `bottom` to `top`."""
+    """Maps counts from 0 to `most`, rounded up to a multiple of `step`, onto `bottom` to `top`."""
 
     most: float
     step: float
@@ -67,12 +67,12 @@ class LinearScale:
     top: float
 
     def __call__(self, value: float) -> float:
-        """Return where a number lies."""
+        """Return the position of a number."""
         return self.bottom + (self.top - self.bottom) * value / self.end
 
     @property
     def end(self) -> float:
-        """The number at the far end: a whole count of steps."""
+        """The number at the far end, a multiple of the step."""
         return max(1, math.ceil(self.most / self.step)) * self.step
 
     def ticks(self) -> Iterator[tuple[float, str]]:

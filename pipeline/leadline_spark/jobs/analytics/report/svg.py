@@ -1,4 +1,4 @@
-"""SVG as text that is safe to put into a page: every value is escaped."""
+"""SVG as text for a page. Every value is escaped."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable
 from markupsafe import Markup, escape
 
 WIDTH = 960.0
-"""All drawings are as wide, in units of their own; the page scales them."""
+"""The width of all charts in their own units; the page scales them."""
 
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
-    """Return an element. `class_` is `class`; underscores in names become dashes; None is left out.
+    """Return an element. `class_` means `class`; underscores become dashes; None is omitted.
 
-    Numbers are written with one decimal: that is a tenth of a pixel.
+    Floats have one decimal, a tenth of a pixel.
     """
-    told = Markup("").join(
+    written = Markup("").join(
         Markup(' {}="{}"').format(_name(key), _value(value))
         for key, value in attributes.items()
         if value is not None
     )
-    opened = Markup("<") + Markup(name) + told  # noqa: S704 - names are ours, values are escaped
+    opened = Markup("<") + Markup(name) + written  # noqa: S704 - names are ours, values are escaped
     if not children:
         return opened + Markup("/>")
     inner = Markup("").join(escape(child) for child in children)
@@ -28,16 +28,16 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
 
 
 def joined(parts: Iterable[Markup]) -> Markup:
-    """Return elements after one another."""
+    """Return the concatenation of elements."""
     return Markup("").join(parts)
 
 
-def drawing(key: str, title: str, described: str, height: float, *parts: Markup) -> Markup:
-    """Return a whole drawing, with the words that a screen reader says instead of it."""
+def drawing(key: str, title: str, description: str, height: float, *parts: Markup) -> Markup:
+    """Return a chart, with title and description for screen readers."""
     return tag(
         "svg",
         tag("title", title, id=f"{key}-title"),
-        tag("desc", described, id=f"{key}-desc"),
+        tag("desc", description, id=f"{key}-desc"),
         *parts,
         viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
         role="img",
@@ -47,7 +47,7 @@ def drawing(key: str, title: str, described: str, height: float, *parts: Markup)
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "start") -> Markup:
-    """Return words at a place."""
+    """Return text at a position."""
     return tag("text", words, x=x, y=y, class_=kind or None, text_anchor=anchor)
 
 
@@ -57,10 +57,10 @@ def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> Mark
 
 
 def box(
-    x: float, y: float, width: float, height: float, kind: str, told: str = "", round_: float = 0
+    x: float, y: float, width: float, height: float, kind: str, tooltip: str = "", round_: float = 0
 ) -> Markup:
-    """Return a rectangle; `told` shows when the pointer rests on it."""
-    inner = (tag("title", told),) if told else ()
+    """Return a rectangle; `tooltip` shows when the pointer rests on it."""
+    inner = (tag("title", tooltip),) if tooltip else ()
     return tag(
         "rect",
         *inner,

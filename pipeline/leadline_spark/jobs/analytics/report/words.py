@@ -1,4 +1,4 @@
-"""How figures are written for people: units that fit, and no more digits than mean something."""
+"""Numbers as text for people: with fitting units and significant digits only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rate(bytes_per_s: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """Return a percentage with as many nines as there are, and one digit more; never 100 % of less.
+    """Return a percentage with all its nines and one more digit; 100 % only for exactly 1.
 
     `98.1 %`, `99.93 %`, `99.99987 %`.
     """

@@ -1,1 +1,1 @@
-"""The broker's log on disk: partitions of segments, recovery, and the root directory."""
+"""The broker's logs on disk: partitions, segments, recovery, and the log directory."""

@@ -1,4 +1,4 @@
-"""One broker's log directory: all its partitions, and what must outlive the process."""
+"""A broker's log directory: its partitions and its checkpoints."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ from functools import partial
 from pathlib import Path
 
 from leadline_broker.adapters.log import root_files
-from leadline_broker.adapters.log.config import LogConfig
-from leadline_broker.adapters.log.durable import fsync_path
-from leadline_broker.adapters.log.errors import CorruptFile
+from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.errors import CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import (
     STAGED_DIRECTORY,
+    LogConfig,
     PartitionIdentity,
     read_identity,
 )
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.root_files import HighWatermarks
-from leadline_broker.adapters.log.syncing import storage_error
+from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 
 STRAY_SUFFIX = "-stray"
 DELETE_SUFFIX = "-delete"
-
-ReplicaKey = tuple[str, int]
-"""Topic id and partition."""
 
 _NAME_MAX = 255
 _LOADERS = 4
@@ -39,17 +36,18 @@ _MS = 1_000_000
 
 
 class LogDirectory:
-    """The logs under one root, held by one process of one broker of one cluster.
+    """The logs of one broker of one cluster under one root, locked by one process.
 
-    Directories are never removed in place: a replica that should not be here is
-    moved aside as stray and kept for a grace period, a deleted one is renamed
-    first, so that a crash leaves no half a log under its own name (rule R12).
+    Directories are never removed in place. An unexpected replica is renamed to a stray and
+    kept for a grace period; a deleted replica is renamed before its files are removed. So a
+    crash leaves no incomplete log under its name (rule R12).
 
     Attributes:
         root: the directory.
-        clean_incarnation: the incarnation that last stopped in good order, None
-            after any other stop.
-        controller_epoch: the highest controller epoch ever obeyed (rules R1, R11).
+        clean_incarnation: the incarnation that shut down cleanly, None if the last stop was
+            not clean.
+        controller_epoch: the highest controller epoch that this broker has accepted (rules
+            R1, R11).
         failures: why a partition could not be opened, by directory name.
 
     """
@@ -63,11 +61,11 @@ class LogDirectory:
         config: LogConfig | None = None,
         files: FileCache | None = None,
     ) -> None:
-        """Take the directory, made if it does not exist.
+        """Lock the directory; create it if it does not exist.
 
         Raises:
-            WrongDirectory: in use, or another cluster's or broker's.
-            CorruptFile: what must be remembered does not hold.
+            WrongDirectory: it is in use, or belongs to another cluster or broker.
+            CorruptFile: the controller epoch cannot be read.
 
         """
         root.mkdir(parents=True, exist_ok=True)
@@ -78,7 +76,7 @@ class LogDirectory:
         self._logs: dict[ReplicaKey, PartitionLog] = {}
         self._names: dict[str, ReplicaKey] = {}
         self._checkpointing = threading.Lock()
-        self._lock: int | None = root_files.lock_root(root)
+        self._lock = root_files.lock_root(root)
         try:
             root_files.claim(root, cluster_id, broker_id)
             self.controller_epoch = root_files.read_controller_epoch(root)
@@ -88,19 +86,20 @@ class LogDirectory:
             raise
 
     def logs(self) -> list[PartitionLog]:
-        """Return the logs that are open."""
+        """Return the open logs."""
         return list(self._logs.values())
 
     def load_all(self) -> list[PartitionLog]:
-        """Open every partition on disk, recovered where needed; call once, first.
+        """Open every partition on disk, with recovery if necessary; call this once, first.
 
-        What cannot be opened is in `failures`; what is nobody's is moved to stray.
+        Partitions that cannot be opened are in `failures`; unidentifiable directories become
+        strays.
         """
         identities = []
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(DELETE_SUFFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.is_dir() and not _is_aside(path.name):
+            elif path.is_dir() and not _is_reserved(path.name):
                 identity = self._identity_or_stray(path)
                 if identity is not None:
                     identities.append(identity)
@@ -114,8 +113,7 @@ class LogDirectory:
     def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
         """Return (topic, topic id, partition, log, checkpointed high watermark) of each log.
 
-        A high watermark that was never checkpointed is the log start; none is
-        beyond what the log still holds.
+        A high watermark without a checkpoint is the log start; none is beyond the log end.
         """
         known = self.high_watermarks()
         return [
@@ -131,8 +129,8 @@ class LogDirectory:
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
         """Return the log of a replica, empty if there is none yet.
 
-        A log of another incarnation of the topic is moved to stray first; one
-        that was moved to stray itself is brought back.
+        A log of another topic id under the same name becomes a stray first. If the replica's
+        own log is a stray, it is restored.
 
         Raises:
             StorageFailed: the partition on disk could not be opened.
@@ -146,28 +144,28 @@ class LogDirectory:
             raise self.failures[name]
         if name in self._names:
             self.to_stray(self._names[name])
-        self._make_way(identity)
+        self._prepare_directory(identity)
         log = PartitionLog(self.root, identity, self._config, self._files)
         self._add(log)
         return log
 
     def to_stray(self, key: ReplicaKey) -> None:
-        """Move a replica that should not be here aside; its grace period begins now.
+        """Rename an unexpected replica to a stray; its grace period starts now.
 
-        Nothing is left of one without anything on disk.
+        A replica without files leaves no stray.
         """
         log = self._take(key)
         try:
             log.close()
         except StorageFailed:
-            log.discard()  # It is kept as it is; recovery cuts it if it is brought back.
+            log.discard()  # The files stay as they are; recovery truncates them if restored.
         if log.directory.exists():
             self._move_to_stray(log.directory, log.identity.topic_id)
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
-        """Remove a replica for good; return the rest of the work, for any thread.
+        """Delete a replica; return the removal of its files, which may run in any thread.
 
-        When this returns the log is gone under its name and cannot come back.
+        Once this returns, the log no longer exists under its name and cannot be restored.
         """
         log = self._take(key)
         log.discard()
@@ -178,11 +176,11 @@ class LogDirectory:
         return partial(shutil.rmtree, target, ignore_errors=True)
 
     def strays(self) -> dict[str, int]:
-        """Return the names of stray directories and when each was moved aside (ms)."""
+        """Return the names of stray directories and when each became a stray (Unix ms)."""
         found = {}
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(STRAY_SUFFIX):
-                with contextlib.suppress(FileNotFoundError):  # `open` has just brought it back.
+                with contextlib.suppress(FileNotFoundError):  # `open` has just restored it.
                     found[path.name] = path.stat().st_mtime_ns // _MS
         return found
 
@@ -192,7 +190,7 @@ class LogDirectory:
         for name, since in self.strays().items():
             if since <= now_ms - grace_ms:
                 doomed = self.root / (name.removesuffix(STRAY_SUFFIX) + DELETE_SUFFIX)
-                # `open` may have just brought it back.
+                # `open` may have just restored it.
                 with contextlib.suppress(OSError, StorageFailed):
                     self._rename(self.root / name, doomed)
                     shutil.rmtree(doomed, ignore_errors=True)
@@ -200,10 +198,10 @@ class LogDirectory:
         return purged
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Remember the highest controller epoch; durable before it returns.
+        """Store the highest accepted controller epoch; durable when this returns.
 
         Raises:
-            StorageFailed: the disk refuses; the epoch before stays as it was.
+            StorageFailed: the write failed; the previous epoch stays.
 
         """
         if epoch > self.controller_epoch:
@@ -217,7 +215,7 @@ class LogDirectory:
         """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe.
 
         Raises:
-            StorageFailed: the disk refuses; the checkpoint before stays as it was.
+            StorageFailed: the write failed; the previous checkpoint stays.
 
         """
         with self._checkpointing:
@@ -226,14 +224,14 @@ class LogDirectory:
             except OSError as error:
                 raise storage_error(error) from error
 
-    def high_watermarks(self) -> dict[tuple[str, int], int]:
+    def high_watermarks(self) -> dict[ReplicaKey, int]:
         """Return the checkpointed high watermarks, by (topic id, partition)."""
         return root_files.read_high_watermarks(self.root)
 
     def close(self, incarnation: int) -> bool:
-        """Close all logs and give the directory up; tell whether the stop was clean.
+        """Close all logs and unlock the directory; return whether the shutdown was clean.
 
-        Only then is the marker with the incarnation written, and the next start
+        Only a clean shutdown writes the marker with the incarnation, so that the next start
         needs no recovery.
         """
         clean = not self.failures
@@ -251,14 +249,12 @@ class LogDirectory:
         return clean
 
     def release(self) -> None:
-        """Give the directory up as it is: the next start recovers every log."""
+        """Unlock the directory without flushing; the next start recovers every log."""
         for log in self.logs():
             log.discard()
         self._logs.clear()
         self._names.clear()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.release()
 
     def _identity_or_stray(self, path: Path) -> PartitionIdentity | None:
         try:
@@ -288,18 +284,18 @@ class LogDirectory:
         del self._names[log.identity.directory_name]
         return log
 
-    def _make_way(self, identity: PartitionIdentity) -> None:
-        """See that nothing or this very partition lies under its name."""
+    def _prepare_directory(self, identity: PartitionIdentity) -> None:
+        """Ensure that the partition's directory is its own log, or does not exist."""
         path = self.root / identity.directory_name
         if path.exists():
             found = self._identity_or_stray(path)
             if found is not None and found != identity:
                 self._move_to_stray(path, found.topic_id)
         if not path.exists():
-            self._bring_back(path, identity.topic_id)
+            self._restore_stray(path, identity.topic_id)
 
-    def _bring_back(self, path: Path, topic_id: str) -> None:
-        """Take the latest stray of a partition back under its name, if there is one."""
+    def _restore_stray(self, path: Path, topic_id: str) -> None:
+        """Rename the latest stray of a partition, if any, back to the partition's name."""
         strays = self.root.glob(f"{path.name}.{topic_id}*{STRAY_SUFFIX}")
         with contextlib.suppress(FileNotFoundError):  # Its grace period ended just now.
             for stray in sorted(strays, key=lambda found: found.stat().st_mtime_ns)[-1:]:
@@ -318,7 +314,7 @@ class LogDirectory:
         return target
 
     def _rename(self, path: Path, target: Path) -> None:
-        """Rename durably; raises StorageFailed where the disk refuses."""
+        """Rename durably; raise StorageFailed if that fails."""
         try:
             path.rename(target)
             fsync_path(self.root)
@@ -328,9 +324,9 @@ class LogDirectory:
             raise storage_error(error) from error
 
 
-def _is_aside(name: str) -> bool:
+def _is_reserved(name: str) -> bool:
     return name.endswith(STRAY_SUFFIX) or name == STAGED_DIRECTORY
 
 
 def _nothing() -> None:
-    """Do the rest of deleting what was never on disk."""
+    """Do nothing: the replica has no files to delete."""

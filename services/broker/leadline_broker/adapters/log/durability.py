@@ -1,29 +1,58 @@
-"""How much of a log the disk holds for certain, and forcing the rest to it."""
+"""Writing a log to the disk: all-or-nothing appends, and how much of the log is durable."""
 
 from __future__ import annotations
 
+import os
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
-from leadline_broker.adapters.log.errors import LogClosed, LogFailed
+from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.epoch_file import write_epochs
+from leadline_broker.adapters.log.errors import NO_SPACE, LogClosed, LogFailed, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
-from leadline_broker.adapters.log.syncing import Unsynced, sync
+from leadline_broker.adapters.log.layout import METADATA_FILE
 from leadline_broker.domain.epochs import EpochHistory
+from leadline_client.batches import Buffer
 from leadline_client.errors import StorageFailed
 
 
-class Durability:
-    """The ends of a log and what of it is not synced yet.
+@dataclass(slots=True)
+class Unsynced:
+    """The parts of a log that have changed since the last sync.
 
-    Appends mark under `marking`, which is held for moments. `flush` holds
-    `flushing` for the length of the fsync, as does whoever removes or replaces
-    files.
+    Attributes:
+        file: the segment with unsynced bytes; pinned, so that it stays open.
+        new_directory: the directory and its metadata file are new.
+        new_entries: files were created or removed.
+        epochs: the epoch history changed.
+
+    """
+
+    file: LogFile | None = None
+    new_directory: bool = False
+    new_entries: bool = False
+    epochs: bool = False
+
+    def absorb(self, older: Unsynced) -> None:
+        """Add what a failed sync did not write."""
+        self.file = self.file or older.file
+        self.new_directory |= older.new_directory
+        self.new_entries |= older.new_entries
+        self.epochs |= older.epochs
+
+
+class Durability:
+    """The end offsets of a log, and the parts of it that are not synced yet.
+
+    Appends record changes under the lock `marking`, which is held only briefly. `flush`, and
+    every method that removes or replaces files, holds the lock `flushing` during the fsync.
 
     Attributes:
         end_offset: the log end offset.
         durable_end_offset: everything before it is on the disk.
-        closed: the log was closed; it refuses all further use.
-        failure: set for ever when a write or an fsync fails.
+        closed: the log was closed and refuses all further use.
+        failure: set permanently when a write or an fsync fails.
 
     """
 
@@ -55,19 +84,19 @@ class Durability:
         self.closed = False
 
     def require_usable(self) -> None:
-        """Raise `LogFailed` or `LogClosed` if the log can no longer be used."""
+        """Raise `LogFailed` or `LogClosed` unless the log can be used."""
         if self.failure is not None:
             raise LogFailed(self.failure.message)
         if self.closed:
             raise LogClosed(f"the log of {self._directory.name} is closed")
 
     def fail(self, error: OSError) -> LogFailed:
-        """Mark the log failed for ever and return the error to raise."""
+        """Mark the log as failed permanently and return the error to raise."""
         self.failure = LogFailed(f"the log of {self._directory.name} failed: {error.strerror}")
         return self.failure
 
     def wrote(self, file: LogFile) -> None:
-        """Take over a pin of the file: it stays open until it is synced."""
+        """Take over the caller's pin of the file, which stays open until it is synced."""
         with self.marking:
             if self._unsynced.file is None:
                 self._unsynced.file = file
@@ -75,24 +104,24 @@ class Durability:
         self._files.unpin(file)
 
     def entries_changed(self, *, new_directory: bool = False) -> None:
-        """Note that files, or the directory itself, were created or removed."""
+        """Record that files, or the directory itself, were created or removed."""
         with self.marking:
             self._unsynced.new_entries = True
             self._unsynced.new_directory |= new_directory
 
     def epochs_changed(self) -> None:
-        """Note that the epoch history changed; the caller holds `marking`."""
+        """Record that the epoch history changed; the caller holds `marking`."""
         self._unsynced.epochs = True
 
-    def cut(self, end_offset: int) -> None:
-        """Note that the log was cut, or begins anew, at `end_offset`."""
+    def truncated(self, end_offset: int) -> None:
+        """Record that the log was truncated to, or restarted at, `end_offset`."""
         with self.marking:
             self._unsynced.new_entries = self._unsynced.epochs = True
             self.end_offset = end_offset
             self.durable_end_offset = min(self.durable_end_offset, end_offset)
 
     def flush(self) -> int:
-        """Sync all that is appended so far; see `PartitionLog.flush`."""
+        """See `PartitionLog.flush`."""
         with self.flushing:
             with self.marking:
                 self.require_usable()
@@ -100,7 +129,7 @@ class Durability:
                 unsynced, self._unsynced = self._unsynced, Unsynced()
                 epochs = self._epochs.entries() if unsynced.epochs else []
             try:
-                sync(self._directory, unsynced, epochs)
+                _sync(self._directory, unsynced, epochs)
             except OSError as error:
                 self._put_back(unsynced)
                 raise self.fail(error) from error
@@ -113,7 +142,7 @@ class Durability:
             return end
 
     def forget_file(self) -> None:
-        """Let go of the unsynced file: it is about to be removed, or the log closed."""
+        """Unpin the unsynced file, because it is about to be removed or the log to be closed."""
         with self.marking:
             file, self._unsynced.file = self._unsynced.file, None
         if file is not None:
@@ -125,9 +154,62 @@ class Durability:
         self.forget_file()
 
     def _put_back(self, unsynced: Unsynced) -> None:
-        """Keep what could not be synced: for the next flush, or for `close` to unpin."""
+        """Restore what could not be synced, for the next flush or for `close` to unpin."""
         with self.marking:
             surplus = unsynced.file if self._unsynced.file is not None else None
             self._unsynced.absorb(unsynced)
         if surplus is not None:
             self._files.unpin(surplus)
+
+
+def append_bytes(fd: int, data: Buffer, position: int) -> None:
+    """Write `data` at `position`, the end of a file, or leave the file unchanged.
+
+    Raises:
+        DiskFull: there is no space; the file is unchanged.
+        OSError: the write failed, and the content of the file is unknown.
+
+    """
+    rest = memoryview(data)
+    at = position
+    try:
+        while rest:
+            written = os.pwrite(fd, rest, at)
+            rest = rest[written:]
+            at += written
+    except OSError as error:
+        os.ftruncate(fd, position)
+        if error.errno in NO_SPACE:
+            raise storage_error(error) from error
+        raise
+
+
+def _sync(directory: Path, unsynced: Unsynced, epochs: list[tuple[int, int]]) -> None:
+    """Fsync contents first, then the directory entries that refer to them.
+
+    Raises:
+        DiskFull: there is no space for the epoch file; the whole sync may be retried.
+        OSError: a sync failed; nothing is known to be durable, and it must not be retried.
+
+    """
+    if unsynced.epochs:
+        _write_epochs(directory, epochs)
+    if unsynced.file is not None:
+        os.fdatasync(unsynced.file.fd)
+    if unsynced.new_directory:
+        fsync_path(directory / METADATA_FILE)
+    if unsynced.new_directory or unsynced.new_entries or unsynced.epochs:
+        fsync_path(directory)
+    if unsynced.new_directory:
+        fsync_path(directory.parent)
+
+
+def _write_epochs(directory: Path, epochs: list[tuple[int, int]]) -> None:
+    try:
+        write_epochs(directory, epochs)
+    except OSError as error:
+        # The old file is unchanged, and a retry writes a new one. So a full disk here does
+        # not count as a failed fsync of the log.
+        if error.errno in NO_SPACE:
+            raise storage_error(error) from error
+        raise

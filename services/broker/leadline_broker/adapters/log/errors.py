@@ -1,32 +1,33 @@
-"""What can go wrong with a log on disk.
+"""The errors of logs on disk.
 
     StorageFailed (leadline_client.errors, 50355)
-    ├── DiskFull            nothing was appended; the log goes on when there is room
+    ├── DiskFull            nothing was appended; the log works again once there is space
     ├── LogFailed           a write or an fsync failed: this log is never used again
     ├── LogClosed           the log was closed, moved away or deleted
-    ├── CorruptStoredBatch  a stored batch does not hold; it is not served
-    ├── CorruptFile         a checkpoint, index or snapshot does not hold
-    └── WrongDirectory      the directory is in use, or is another broker's
+    ├── CorruptStoredBatch  a stored batch is damaged and is not served
+    ├── CorruptFile         a checkpoint, index or snapshot is damaged
+    └── WrongDirectory      the directory is in use, or belongs to another broker
     NotContiguous (Refused)  the batches do not continue the log
 
-They are refusals: whoever meets one knows that nothing took effect.
+All of them are refusals: the operation had no effect.
 """
 
 from __future__ import annotations
+
+import errno
 
 from leadline_client.errors import Refused, StorageFailed
 
 
 class DiskFull(StorageFailed):
-    """No room for the batches. The file is as it was before the append."""
+    """There is no space for the batches; the file is unchanged."""
 
 
 class LogFailed(StorageFailed):
-    """A write or an fsync failed, so nobody knows what is on the disk.
+    """A write or an fsync failed, so the content of the disk is unknown.
 
-    The kernel may drop the pages that it could not write and report the next
-    fsync as a success; hence a failed log stays failed until it is opened anew
-    and recovered.
+    The kernel may drop the pages that it could not write and report the next fsync as a
+    success. So the log stays failed until it is reopened with recovery.
     """
 
 
@@ -47,10 +48,21 @@ class WrongDirectory(StorageFailed):
 
 
 class NotContiguous(Refused):
-    """Batches do not begin at the log end, have a gap, or go back in leader epochs.
+    """Batches do not begin at the log end, have a gap, or have decreasing leader epochs.
 
-    Reaching the log they would break the rule that (epoch, offset) names one
-    record for ever (R1); it is a fault of the caller.
+    Appending them would break the rule that (epoch, offset) identifies one record (rule R1).
+    This is a bug of the caller.
     """
 
     code = 50050
+
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""The error numbers of a full disk, an exhausted quota and a file that is too large."""
+
+
+def storage_error(error: OSError) -> StorageFailed:
+    """Return the error for a file operation that failed without changing anything."""
+    if error.errno in NO_SPACE:
+        return DiskFull(f"no space left: {error.strerror}")
+    return StorageFailed(f"the log cannot be accessed: {error.strerror}")

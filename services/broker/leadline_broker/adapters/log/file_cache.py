@@ -1,10 +1,9 @@
 """A bounded number of open files for an unbounded number of segments.
 
-Thousands of partitions have more segments than a process may have open. Files
-are opened on use and the least recently used are closed. A pinned file stays
-open: that is how a file is kept while it is read, and from its first unsynced
-write to the end of the fsync, so that no write-back error is lost with a closed
-descriptor.
+Thousands of partitions have more segments than a process may have files open. Files are
+opened on use, and the least recently used are closed. A pinned file stays open: while it is
+read, and from its first unsynced write to the end of the fsync, because closing the
+descriptor would lose a write-back error.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ class LogFile:
 
 
 class FileCache:
-    """Open files of the whole process, least recently used closed first; thread-safe.
+    """The open files of the process; closes the least recently used first. Thread-safe.
 
-    `capacity` counts descriptors. Pinned files may exceed it for as long as
-    they are pinned.
+    `capacity` is the number of descriptors; pinned files may exceed it.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -46,11 +44,11 @@ class FileCache:
 
     @property
     def open_count(self) -> int:
-        """Descriptors open now."""
+        """The number of open descriptors."""
         return self._open_count
 
     def resize(self, capacity: int) -> None:
-        """Keep no more than `capacity` descriptors open from now on."""
+        """Keep at most `capacity` descriptors open from now on."""
         with self._lock:
             self._capacity = capacity
             self._close_idle(capacity)
@@ -59,7 +57,7 @@ class FileCache:
         """Create the file, empty.
 
         Raises:
-            OSError: it exists already, or the disk refuses.
+            OSError: it exists already, or cannot be created.
 
         """
         self.pin(file, os.O_CREAT | os.O_EXCL)
@@ -84,7 +82,7 @@ class FileCache:
             return file.fd
 
     def unpin(self, file: LogFile) -> None:
-        """Let go of a descriptor; it may be closed from now on."""
+        """Release a pin; without pins the descriptor may be closed."""
         with self._lock:
             file.pins -= 1
             if not file.pins:
@@ -94,7 +92,7 @@ class FileCache:
 
     @contextmanager
     def using(self, file: LogFile) -> Iterator[int]:
-        """Pin the file for the length of a block."""
+        """Pin the file during a block."""
         fd = self.pin(file)
         try:
             yield fd

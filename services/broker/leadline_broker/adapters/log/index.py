@@ -1,7 +1,7 @@
-"""Sparse index of one segment: from offset and from timestamp to file position.
+"""The sparse index of a segment: from offset or timestamp to file position.
 
-Kept in memory while the segment grows and written when it is closed. Both files
-are derived from the segment, checked, and rebuilt when they do not hold.
+It is in memory while the segment grows and is written when the segment is closed. Both
+files are derived from the segment; damaged ones are rebuilt.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from pathlib import Path
 
-from leadline_broker.adapters.log.durable import read_checked, write_checked
+from leadline_broker.adapters.log.checked_files import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 
@@ -40,7 +40,7 @@ class SparseIndex:
         self.times = array("q")
 
     def add(self, offset: int, position: int, latest_before: int) -> None:
-        """Offer the batch at `position` (bytes); kept if it is far enough from the last entry."""
+        """Add the batch at byte `position` if it is far enough from the last entry."""
         if not self.positions or position - self.positions[-1] >= self.interval:
             self.offsets.append(offset)
             self.positions.append(position)
@@ -55,11 +55,11 @@ class SparseIndex:
         return bisect_right(self.positions, position) - 1
 
     def entry_for_timestamp(self, timestamp: int) -> int:
-        """Return the number of the last entry with only earlier timestamps before it."""
+        """Return the number of the last entry that only earlier timestamps precede."""
         return max(0, bisect_left(self.times, timestamp) - 1)
 
     def truncate_to(self, position: int) -> None:
-        """Drop the entries at or after a file position."""
+        """Remove the entries at or after a file position."""
         keep = bisect_left(self.positions, position)
         del self.offsets[keep:]
         del self.positions[keep:]
@@ -71,7 +71,7 @@ def write_index(
 ) -> None:
     """Write both index files of a segment; `base` is its path without suffix.
 
-    They are not synced: what a power cut leaves of them is checked when read.
+    They are not synced, because reading them verifies their checksums.
     """
     summary = _SUMMARY.pack(size, next_offset, max_timestamp)
     offsets, positions, times = map(_to_disk, (index.offsets, index.positions, index.times))
@@ -85,14 +85,14 @@ def read_index(base: Path, interval: int, size: int) -> tuple[SparseIndex, int, 
     """Return (index, next offset, latest timestamp) of a segment of `size` bytes.
 
     Raises:
-        CorruptFile: a file is missing, damaged, or describes other content.
+        CorruptFile: a file is missing or damaged, or does not match the segment.
 
     """
     try:
         body = read_checked(base.with_suffix(INDEX_SUFFIX), _KIND)
         time_body = read_checked(base.with_suffix(TIME_INDEX_SUFFIX), _TIME_KIND)
     except FileNotFoundError as error:
-        raise CorruptFile(f"{base.name} lacks an index") from error
+        raise CorruptFile(f"{base.name} has no index") from error
     if body[: _SUMMARY.size] != time_body[: _SUMMARY.size]:
         raise CorruptFile(f"the indexes of {base.name} do not belong together")
     indexed_size, next_offset, max_timestamp = _SUMMARY.unpack_from(body)

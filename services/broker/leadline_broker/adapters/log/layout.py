@@ -1,6 +1,6 @@
-"""Names of the files of a partition, and the file that says which partition it is.
+"""The files of a partition on disk, and the settings of logs.
 
-A partition lies in ``<root>/<topic>-<partition>``: for each segment
+A partition is in ``<root>/<topic>-<partition>``: for each segment
 ``<20-digit base offset>.log``, with ``.index`` and ``.timeindex`` once it is
 closed, ``<20-digit offset>.snapshot`` of the idempotent producers,
 ``leader-epoch-checkpoint`` and ``partition.metadata``.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.durable import read_checked, write_checked
+from leadline_broker.adapters.log.checked_files import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 
 LOG_SUFFIX = ".log"
@@ -23,9 +23,31 @@ SNAPSHOT_SUFFIX = ".snapshot"
 EPOCH_FILE = "leader-epoch-checkpoint"
 METADATA_FILE = "partition.metadata"
 STAGED_DIRECTORY = "staged"
-"""Beside the partitions, whose names all end in a number."""
+"""Cannot collide with a partition's directory, whose name ends in a number."""
 
 _DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The settings of logs on disk, named after Kafka's topic settings.
+
+    Attributes:
+        segment_bytes: a segment is closed before it would grow beyond this
+            (`segment.bytes`); a larger single append still goes into one segment.
+        index_interval_bytes: bytes of batches between two index entries
+            (`index.interval.bytes`).
+        producer_id_expiration_ms: idempotent producers that are inactive for
+            longer are removed (`producer.id.expiration.ms`).
+        publish_app_retention_ms: applications that have published nothing for
+            longer are removed (`publish.app.retention.ms`).
+
+    """
+
+    segment_bytes: int = 64 * 1024 * 1024
+    index_interval_bytes: int = 4096
+    producer_id_expiration_ms: int = 86_400_000
+    publish_app_retention_ms: int = 604_800_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +65,12 @@ class PartitionIdentity:
 
     @property
     def key(self) -> tuple[str, int]:
-        """Topic id and partition, which no other replica of a broker ever has."""
+        """Topic id and partition, unique on a broker."""
         return self.topic_id, self.partition
 
 
 def offset_name(offset: int, suffix: str) -> str:
-    """Return the file name for an offset; names sort as offsets do."""
+    """Return the file name for an offset; names sort like offsets."""
     return f"{offset:0{_DIGITS}d}{suffix}"
 
 
@@ -59,7 +81,7 @@ def offsets_named(directory: Path, suffix: str) -> list[int]:
 
 
 def write_identity(directory: Path, identity: PartitionIdentity) -> None:
-    """Write ``partition.metadata``, not yet synced."""
+    """Write ``partition.metadata`` without syncing it."""
     write_checked(
         directory / METADATA_FILE, METADATA_FILE, msgspec.json.encode(identity), sync=False
     )
@@ -69,8 +91,8 @@ def read_identity(directory: Path) -> PartitionIdentity:
     """Read ``partition.metadata``.
 
     Raises:
-        CorruptFile: missing or not valid: nothing in the directory was ever
-            acknowledged, or somebody damaged it.
+        CorruptFile: the file is missing or invalid. Nothing in the directory was ever
+            acknowledged, or the file was damaged later.
 
     """
     try:

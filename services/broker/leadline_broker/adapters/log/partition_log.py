@@ -1,4 +1,4 @@
-"""The log of one partition: append, flush, read, cut, retain."""
+"""The log of one partition: append, flush, read, truncate, apply retention."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
-from leadline_broker.adapters.log.config import LogConfig
-from leadline_broker.adapters.log.durability import Durability
-from leadline_broker.adapters.log.durable import fsync_path
-from leadline_broker.adapters.log.errors import CorruptStoredBatch
+from leadline_broker.adapters.log.checked_files import fsync_path
+from leadline_broker.adapters.log.durability import Durability, append_bytes
+from leadline_broker.adapters.log.errors import CorruptStoredBatch, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
-from leadline_broker.adapters.log.layout import PartitionIdentity, write_identity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity, write_identity
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
-from leadline_broker.adapters.log.syncing import append_bytes, storage_error
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
 from leadline_client.batches import BatchHeader, Buffer
@@ -25,19 +23,18 @@ from leadline_client.errors import CorruptBatch, OffsetOutOfRange
 
 
 class PartitionLog:
-    """One replica's records, and how many of them the disk holds for certain.
+    """The records of one replica, and the offset up to which they are durable.
 
-    One thread owns the log. Only `flush` may be called from another at the same
-    time; calls that remove or replace files wait for it. Nothing exists on disk
-    before the first append.
+    One thread owns the log. Only `flush` may be called from another thread; methods that
+    remove or replace files wait for it. Nothing exists on disk before the first append.
 
     Invariant: log_start_offset <= durable_end_offset <= log_end_offset, and the
     batches between start and end are contiguous with epochs that never decrease.
 
     Attributes:
         identity: topic, topic id and partition.
-        directory: where its files are, or will be.
-        recovery: what opening it found.
+        directory: the directory of its files, which may not exist yet.
+        recovery: what opening the log found.
 
     """
 
@@ -63,7 +60,7 @@ class PartitionLog:
         """Open the log under `root`, with recovery unless the last stop was `clean`.
 
         Raises:
-            StorageFailed: the disk refuses.
+            StorageFailed: the files cannot be read or written.
 
         """
         self.identity = identity
@@ -85,7 +82,7 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """The offset of the next batch to append (LEO)."""
+        """The offset of the next record (LEO)."""
         return self._durability.end_offset
 
     @property
@@ -109,7 +106,7 @@ class PartitionLog:
         return sum(segment.size for segment in self._state.segments)
 
     def size_from(self, offset: int) -> int:
-        """Return the bytes from `offset` to the end, to the precision of the index."""
+        """Return the bytes from `offset` to the end, rounded to index entries."""
         return self._state.size_from(offset)
 
     @property
@@ -118,20 +115,20 @@ class PartitionLog:
         return self._durability.failure is not None
 
     def roll_at(self, segment_bytes: int) -> None:
-        """Close segments before they grow beyond `segment_bytes` from now on."""
+        """From now on, close a segment before it grows beyond `segment_bytes`."""
         self._config = replace(self._config, segment_bytes=segment_bytes)
 
     def append(self, data: Buffer, *, crc_checked: bool = False) -> int:
         """Append whole batches, stamped and contiguous with the log end; return the new end.
 
-        They are readable at once and durable after the next `flush`.
-        `crc_checked` says that the caller verified them already.
+        They can be read at once and are durable after the next `flush`. With `crc_checked`
+        the caller has verified them already.
 
         Raises:
-            CorruptBatch: a header or a CRC does not hold.
+            CorruptBatch: a header or a CRC is invalid.
             NotContiguous: they do not continue the log.
-            DiskFull: no room; the log is as before.
-            LogFailed: the write failed otherwise; see `failed`.
+            DiskFull: there is no space; the log is unchanged.
+            LogFailed: the write failed for another reason; see `failed`.
 
         """
         self._durability.require_usable()
@@ -151,13 +148,13 @@ class PartitionLog:
         return segment.next_offset
 
     def flush(self) -> int:
-        """Force all that is appended so far to the disk; return the durable end offset.
+        """Fsync all that is appended so far; return the durable end offset.
 
-        Thread-safe. Appends may go on meanwhile; they count for the next flush.
+        Thread-safe. Appends may continue meanwhile; they are durable after the next flush.
 
         Raises:
-            LogFailed: an fsync failed, now or before; it is never tried again.
-            DiskFull: no room for the epoch file; may be tried again.
+            LogFailed: an fsync failed, now or before; it is never retried.
+            DiskFull: there is no space for the epoch file; the flush may be retried.
 
         """
         return self._durability.flush()
@@ -165,13 +162,13 @@ class PartitionLog:
     def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`.
 
-        At least one batch even if it is larger than `max_bytes`; batches of one
-        segment only. Empty at or beyond `end_offset` (exclusive, in practice the
-        high watermark or the log end).
+        Returns at least one batch, even if it is larger than `max_bytes`, and batches of one
+        segment only. The result is empty at or beyond `end_offset` (exclusive; in practice
+        the high watermark or the log end).
 
         Raises:
             OffsetOutOfRange: before the log start or beyond the log end.
-            CorruptStoredBatch: the bytes on disk are not what was appended.
+            CorruptStoredBatch: the bytes on disk differ from what was appended.
 
         """
         self._durability.require_usable()
@@ -194,7 +191,7 @@ class PartitionLog:
         """Return (offset, timestamp) of the first record at or after `timestamp` (ms).
 
         Raises:
-            CorruptStoredBatch: a batch on the way does not hold.
+            CorruptStoredBatch: a batch that must be read is damaged.
 
         """
         self._durability.require_usable()
@@ -206,13 +203,13 @@ class PartitionLog:
             raise storage_error(error) from error
 
     def truncate_to(self, offset: int) -> int:
-        """Cut the log at the last batch boundary at or before `offset`; return the new end.
+        """Truncate the log at the last batch boundary at or before `offset`; return the new end.
 
-        Durable before it returns. At or beyond the log end nothing happens;
-        before the log start the log becomes empty at `offset`.
+        The result is durable when this returns. At or beyond the log end nothing happens;
+        before the log start the log becomes empty and restarts at `offset`.
 
         Raises:
-            LogFailed: the disk refuses.
+            LogFailed: the disk operation failed.
 
         """
         with self._durability.flushing:
@@ -223,16 +220,16 @@ class PartitionLog:
                 if offset < self.log_start_offset:
                     self._restart_at(offset)
                 else:
-                    self._cut(offset)
+                    self._truncate(offset)
             except OSError as error:
                 raise self._durability.fail(error) from error
             return self.flush()
 
     def reset_to(self, offset: int) -> None:
-        """Drop everything and begin anew at `offset`; durable before it returns.
+        """Delete all records and restart at `offset`; durable when this returns.
 
         Raises:
-            LogFailed: the disk refuses.
+            LogFailed: the disk operation failed.
 
         """
         with self._durability.flushing:
@@ -250,12 +247,12 @@ class PartitionLog:
     ) -> int:
         """Delete old closed segments that end at or before `limit_offset`; return the bytes.
 
-        A segment goes when its latest record is older than `retention_ms`, or
-        when the log without it still holds `retention_bytes`; negative means
-        without limit. `limit_offset` is the high watermark. Silent producers go too.
+        A segment is deleted if its latest record is older than `retention_ms`, or if the log
+        still holds `retention_bytes` without it; a negative limit disables the rule.
+        `limit_offset` is the high watermark. Inactive producers are removed too.
         """
         self._durability.require_usable()
-        self.producers.heard(now_ms)
+        self.producers.mark_active(now_ms)
         self.producers.expire(now_ms - self._config.producer_id_expiration_ms)
         self.producers.publishes.expire(now_ms - self._config.publish_app_retention_ms)
         removed = 0
@@ -272,10 +269,10 @@ class PartitionLog:
         return removed
 
     def close(self) -> None:
-        """Flush, write index and snapshot, close the files; the next open may be `clean`.
+        """Flush, write index and snapshot, and close the files; the next open may be `clean`.
 
         Raises:
-            StorageFailed: it could not be flushed; the next open must recover.
+            StorageFailed: the flush failed; the next open must recover the log.
 
         """
         with self._durability.flushing:
@@ -293,12 +290,12 @@ class PartitionLog:
                 self._release()
 
     def discard(self) -> None:
-        """Close without flushing; what is not durable yet may be lost."""
+        """Close without flushing; records that are not durable may be lost."""
         with self._durability.flushing:
             self._release()
 
     def _segment_for(self, size: int) -> Segment:
-        """Return the segment to append `size` bytes to, created or rolled if needed."""
+        """Return the segment to append `size` bytes to; create or roll it if necessary."""
         segments = self._state.segments
         if not segments:
             return self._add_segment(0)
@@ -348,25 +345,25 @@ class PartitionLog:
             self.epochs.assign(header.leader_epoch, header.base_offset)
             self._durability.epochs_changed()
 
-    def _cut(self, offset: int) -> None:
+    def _truncate(self, offset: int) -> None:
         number = self._state.segment_number(offset)
         segment = self._state.segments[number]
         position, end = segment.boundary(offset)
         if number + 1 < len(self._state.segments):
             self._remove_from(number + 1)
-            fsync_path(self.directory)  # No later segment may outlive the cut.
+            fsync_path(self.directory)  # No later segment may survive the truncation.
         segment.remove_index_files()
         remove_snapshots(self.directory, end.__ge__)
         fd = self._files.pin(segment.file)
         self._durability.wrote(segment.file)
         os.ftruncate(fd, position)
-        segment.cut_at(position, end)
+        segment.truncate_at(position, end)
         self.epochs.truncate_to(end)
         if self.producers.reaches(end):
             self._state.producers = recovery.replay_producers(
                 self.directory, self._state.segments, self._files
             )
-        self._durability.cut(end)
+        self._durability.truncated(end)
 
     def _restart_at(self, offset: int) -> None:
         self._remove_from(0)
@@ -375,10 +372,10 @@ class PartitionLog:
         self.epochs.truncate_to(0)
         self._state.producers = ProducerStates()
         self._add_segment(offset)
-        self._durability.cut(offset)
+        self._durability.truncated(offset)
 
     def _remove_from(self, number: int) -> None:
-        """Remove segments from the last backwards, so that what a crash leaves is a prefix."""
+        """Remove segments, the last one first, so that a crash leaves a prefix of the log."""
         self._durability.forget_file()
         while len(self._state.segments) > number:
             self._state.segments[-1].remove()

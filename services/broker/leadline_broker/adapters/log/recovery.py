@@ -1,9 +1,9 @@
-"""Opening a partition's directory: finding where its log soundly ends.
+"""Opening a partition's directory and recovering the end of its log.
 
-After a clean stop the index and snapshot files say everything. After any other
-stop the last segment is read and checked batch by batch; what does not hold at
-its end was never acknowledged and is cut off. Closed segments were synced before
-they were closed, so damage there is not cut but refused when it is read.
+After a clean stop, the index and snapshot files describe the log completely. After any other
+stop, the last segment is read and checked batch by batch; an invalid tail was never
+acknowledged and is truncated. Closed segments were synced before they were closed, so damage
+in them is not truncated; reading it fails.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from leadline_broker.adapters.log.config import LogConfig
-from leadline_broker.adapters.log.durable import TEMPORARY_SUFFIX, fsync_path
+from leadline_broker.adapters.log.checked_files import TEMPORARY_SUFFIX, fsync_path
 from leadline_broker.adapters.log.epoch_file import read_epochs, write_epochs
 from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import LOG_SUFFIX, offsets_named
-from leadline_broker.adapters.log.scan import flaw, whole_batches
+from leadline_broker.adapters.log.layout import LOG_SUFFIX, LogConfig, offsets_named
+from leadline_broker.adapters.log.scan import defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
 from leadline_broker.domain.epochs import EpochHistory
@@ -32,13 +31,13 @@ from leadline_client.errors import CorruptBatch
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a log found and did.
+    """The result of opening a log.
 
     Attributes:
         scanned_bytes: bytes whose CRC was checked; 0 after a clean stop.
-        cut_bytes: bytes cut off the end, 0 if all held.
-        cut_offset: the log end after the cut.
-        reason: why the first batch that was cut did not hold; empty if none was.
+        cut_bytes: bytes truncated from the end; 0 if all were valid.
+        cut_offset: the log end after the truncation.
+        reason: why the first truncated batch was invalid; empty if none was truncated.
 
     """
 
@@ -67,11 +66,11 @@ class LogState:
         return self.segments[-1].next_offset if self.segments else 0
 
     def segment_number(self, offset: int) -> int:
-        """Return which segment holds an offset from the log start on, or would."""
+        """Return the number of the segment whose offset range contains `offset`."""
         return bisect_right(self.segments, offset, key=attrgetter("base_offset")) - 1
 
     def size_from(self, offset: int) -> int:
-        """Return the bytes from `offset` to the end, to the precision of the index."""
+        """Return the bytes from `offset` to the end, rounded to index entries."""
         first = max(0, self.segment_number(offset))
         size = sum(segment.size for segment in self.segments[first:])
         return size - self.segments[first].position_of(offset) if size else 0
@@ -80,7 +79,7 @@ class LogState:
         """Return (offset, timestamp) of the first record at or after `timestamp` (ms).
 
         Raises:
-            CorruptBatch: a batch on the way does not hold.
+            CorruptBatch: a batch that must be read is damaged.
 
         """
         for segment in self.segments:
@@ -94,12 +93,12 @@ class LogState:
 def load(
     directory: Path, config: LogConfig, files: FileCache, *, clean: bool
 ) -> tuple[LogState, RecoveryReport]:
-    """Open what is in `directory`, all of it durable afterwards.
+    """Open the log in `directory`; its content is durable afterwards.
 
-    `clean` says that the process before stopped in good order.
+    `clean` says that the previous process shut down cleanly.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the files cannot be read or written.
 
     """
     if not directory.exists():
@@ -144,16 +143,16 @@ def _opens_without_scan(active: Segment) -> bool:
 
 
 def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> RecoveryReport:
-    """Check the active segment from its start, cut what does not hold, and sync it."""
+    """Check the active segment from its start, truncate an invalid tail, and sync it."""
     size, active.size, active.trusted_from = active.size, 0, 0
     active.clear()
     reason = ""
     with files.using(active.file) as fd:
-        # After a failed fsync the cache may hold what the disk does not: look at the disk.
+        # After a failed fsync the page cache may differ from the disk: read from the disk.
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         try:
             for position, header, buffer in whole_batches(fd, 0, size):
-                reason = _tail_flaw(buffer, header, active.next_offset, epochs)
+                reason = _tail_defect(buffer, header, active.next_offset, epochs)
                 if reason:
                     break
                 active.note(header, position)
@@ -166,16 +165,16 @@ def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> Re
     return RecoveryReport(size, size - active.size, active.next_offset, reason)
 
 
-def _tail_flaw(
+def _tail_defect(
     buffer: bytes, header: BatchHeader, expected_offset: int, epochs: EpochHistory
 ) -> str:
     if header.leader_epoch < epochs.latest:
         return f"epoch {header.leader_epoch} after epoch {epochs.latest}"
-    return flaw(buffer, header, expected_offset) or ""
+    return defect_of(buffer, header, expected_offset) or ""
 
 
 def _known_epochs(directory: Path, segments: list[Segment]) -> EpochHistory:
-    """Return the epoch file's content, or that of the batches if the file does not hold."""
+    """Return the history in the epoch file, or in the batches if the file is damaged."""
     try:
         return EpochHistory(read_epochs(directory))
     except CorruptFile:
@@ -190,12 +189,12 @@ def _epochs_of_batches(segments: list[Segment]) -> EpochHistory:
                 if span.leader_epoch > epochs.latest:
                     epochs.assign(span.leader_epoch, span.base_offset)
         except CorruptStoredBatch:
-            continue  # Reading there is refused anyway; later segments still count.
+            continue  # Reading the damaged part fails anyway; later segments still count.
     return epochs
 
 
 def _make_durable(directory: Path, epochs: EpochHistory) -> None:
-    """Sync what a crash may have left only in memory: names, and the epochs if they changed."""
+    """Sync the directory entries, and the epoch file if it is stale."""
     try:
         stale = read_epochs(directory) != epochs.entries()
     except CorruptFile:
@@ -207,7 +206,7 @@ def _make_durable(directory: Path, epochs: EpochHistory) -> None:
 
 
 def replay_producers(directory: Path, segments: list[Segment], files: FileCache) -> ProducerStates:
-    """Rebuild the producers as of the log end: the latest snapshot and the batches after it."""
+    """Rebuild the producers at the log end from the latest snapshot and the batches after it."""
     start, end = segments[0].base_offset, segments[-1].next_offset
     offset, producers = latest_snapshot(directory, end, default=start)
     for segment in segments:
@@ -219,5 +218,5 @@ def replay_producers(directory: Path, segments: list[Segment], files: FileCache)
                 for _, header, _ in whole_batches(fd, from_position, segment.size):
                     producers.apply(header)
         except (CorruptBatch, CorruptStoredBatch):
-            continue  # As for the epochs: the damage is refused where it is read.
+            continue  # As for the epochs, reading the damaged part fails.
     return producers

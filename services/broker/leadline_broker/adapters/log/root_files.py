@@ -1,21 +1,21 @@
-"""The files at the root of a broker's log directory: whose it is and what it remembers."""
+"""The files in the root of a broker's log directory: its owner, lock and checkpoints."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.durable import (
+from leadline_broker.adapters.log.checked_files import (
     fsync_path,
     read_checked,
     replace_file,
     write_checked,
 )
 from leadline_broker.adapters.log.errors import CorruptFile, WrongDirectory
+from leadline_broker.domain.state import ReplicaKey
+from leadline_client.file_lock import FileLock, FileLockHeld
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.json"
@@ -23,7 +23,7 @@ CLEAN_SHUTDOWN_FILE = "clean-shutdown"
 CONTROLLER_EPOCH_FILE = "controller-epoch"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 
-HighWatermarks = Mapping[tuple[str, int], int]
+HighWatermarks = Mapping[ReplicaKey, int]
 """High watermarks by (topic id, partition)."""
 
 
@@ -35,27 +35,24 @@ class _Owner(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-def lock_root(root: Path) -> int:
-    """Take the directory for this process; return the descriptor that holds the lock.
+def lock_root(root: Path) -> FileLock:
+    """Lock the directory for this process.
 
     Raises:
-        WrongDirectory: another process has it.
+        WrongDirectory: another process holds the lock.
 
     """
-    fd = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
+        return FileLock.acquire(root / LOCK_FILE, blocking=False)
+    except FileLockHeld as error:
         raise WrongDirectory(f"{root} is in use by another process") from error
-    return fd
 
 
 def claim(root: Path, cluster_id: str, broker_id: int) -> None:
-    """Write whose directory this is, or check it.
+    """Write the owner of the directory, or check it.
 
     Raises:
-        WrongDirectory: it holds the logs of another cluster or broker.
+        WrongDirectory: the directory belongs to another cluster or broker.
 
     """
     mine = _Owner(cluster_id, broker_id)
@@ -67,7 +64,7 @@ def claim(root: Path, cluster_id: str, broker_id: int) -> None:
         fsync_path(root)
         return
     except msgspec.MsgspecError as error:
-        raise WrongDirectory(f"{path} does not say whose directory this is") from error
+        raise WrongDirectory(f"{path} cannot be read") from error
     if owner != mine:
         raise WrongDirectory(
             f"{root} belongs to broker {owner.broker_id} of cluster {owner.cluster_id},"
@@ -76,9 +73,9 @@ def claim(root: Path, cluster_id: str, broker_id: int) -> None:
 
 
 def take_clean_shutdown(root: Path) -> int | None:
-    """Return the incarnation that last stopped in good order, and forget it durably.
+    """Return the incarnation that shut down cleanly, and remove the marker durably.
 
-    None after any other stop.
+    The result is None if the last stop was not clean.
     """
     path = root / CLEAN_SHUTDOWN_FILE
     try:
@@ -93,17 +90,17 @@ def take_clean_shutdown(root: Path) -> int | None:
 
 
 def write_clean_shutdown(root: Path, incarnation: int) -> None:
-    """Note that all logs were flushed and closed by this incarnation."""
+    """Write the marker: this incarnation has flushed and closed all logs."""
     write_checked(root / CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN_FILE, b"%d" % incarnation)
     fsync_path(root)
 
 
 def read_controller_epoch(root: Path) -> int:
-    """Return the highest controller epoch ever obeyed, 0 if none.
+    """Return the highest controller epoch that this broker has accepted, 0 if none.
 
     Raises:
-        CorruptFile: the file does not hold. Obeying a controller without it
-            could mean obeying a deposed one (rule R11).
+        CorruptFile: the file is damaged. Without it this broker might accept commands of a
+            former controller (rule R11).
 
     """
     try:
@@ -113,15 +110,16 @@ def read_controller_epoch(root: Path) -> int:
 
 
 def write_controller_epoch(root: Path, epoch: int) -> None:
-    """Write the highest controller epoch durably."""
+    """Write the highest accepted controller epoch durably."""
     write_checked(root / CONTROLLER_EPOCH_FILE, CONTROLLER_EPOCH_FILE, b"%d" % epoch)
     fsync_path(root)
 
 
-def read_high_watermarks(root: Path) -> dict[tuple[str, int], int]:
-    """Return the checkpointed high watermarks; none if the file is missing or damaged.
+def read_high_watermarks(root: Path) -> dict[ReplicaKey, int]:
+    """Return the checkpointed high watermarks; empty if the file is missing or damaged.
 
-    Losing them is harmless: they are learnt anew and nothing is cut by them (rule R2).
+    Losing them is harmless: replicas learn them again, and logs are never truncated to them
+    (rule R2).
     """
     try:
         body = read_checked(root / HIGH_WATERMARK_FILE, HIGH_WATERMARK_FILE)

@@ -1,7 +1,7 @@
 """Reading a segment file batch by batch.
 
-`spans` reads headers only and is how positions are found; `whole_batches` reads
-everything and is how content is checked and replayed.
+`spans` reads only headers, to find positions; `whole_batches` reads everything, to check and
+replay the content.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHUNK = 1 << 20
 
 
 class BatchSpan(NamedTuple):
-    """Where a stored batch lies in its file (bytes) and which offsets it holds."""
+    """The byte range of a stored batch in its file, and the offsets that it holds."""
 
     position: int
     size: int
@@ -51,12 +51,11 @@ def spans(
 ) -> Iterator[BatchSpan]:
     """Yield the batches between two file positions without reading their records.
 
-    `read_ahead` bytes are read at once, so that a run of small batches costs one
-    system call.
+    Each system call reads `read_ahead` bytes, enough for a run of small batches.
 
     Raises:
-        CorruptStoredBatch: a header is impossible or does not begin at the
-            offset where the batch before it ended (the first: `expected_offset`).
+        CorruptStoredBatch: a header is invalid or does not begin at the offset where the
+            previous batch ended (for the first batch: at `expected_offset`).
 
     """
     chunk, chunk_position = b"", position
@@ -69,10 +68,10 @@ def spans(
             raise CorruptStoredBatch(f"no batch header at byte {position}")
         base, length, epoch, magic, delta, timestamp = _SPAN.unpack_from(chunk, at)
         size = length + _SIZE_PREFIX
-        sound = magic == _MAGIC and HEADER_SIZE <= size <= end - position and delta >= 0
-        if not sound or base != expected_offset:
+        valid = magic == _MAGIC and HEADER_SIZE <= size <= end - position and delta >= 0
+        if not valid or base != expected_offset:
             raise CorruptStoredBatch(
-                f"the batch at byte {position} is not the one of offset {expected_offset}"
+                f"the batch at byte {position} does not begin at offset {expected_offset}"
             )
         expected_offset = base + delta + 1
         yield BatchSpan(position, size, base, expected_offset, epoch, timestamp)
@@ -80,12 +79,12 @@ def spans(
 
 
 def whole_batches(fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """Yield (file position, header, the buffer that the header points into) per batch.
+    """Yield (file position, header, buffer that the header refers to) of each batch.
 
-    Nothing but the framing is checked.
+    Only the framing is checked.
 
     Raises:
-        CorruptBatch: the file does not hold a whole batch at some position.
+        CorruptBatch: a batch is incomplete.
 
     """
     chunk, at = b"", 0
@@ -99,34 +98,34 @@ def whole_batches(fd: int, position: int, end: int) -> Iterator[tuple[int, Batch
 
 
 def _size_at(chunk: bytes, at: int) -> int:
-    """Return the size that the batch at `at` states; a header's where it cannot be seen."""
+    """Return the size stated by the batch at `at`, or a header's size if it is out of the chunk."""
     if at + _SIZE_PREFIX > len(chunk):
         return HEADER_SIZE
     return int.from_bytes(chunk[at + 8 : at + _SIZE_PREFIX], "big", signed=True) + _SIZE_PREFIX
 
 
 def _read_batch(fd: int, position: int, end: int) -> bytes:
-    """Read a chunk that holds the batch at `position` whole, if the file does."""
+    """Read a chunk that contains the whole batch at `position`, if the file does."""
     chunk = os.pread(fd, min(_CHUNK, end - position), position)
     size = _size_at(chunk, 0)
     return os.pread(fd, size, position) if len(chunk) < size <= end - position else chunk
 
 
-def flaw(buffer: bytes, header: BatchHeader, expected_offset: int) -> str | None:
-    """Say what is wrong with a stored batch that should begin at `expected_offset`."""
+def defect_of(buffer: bytes, header: BatchHeader, expected_offset: int) -> str | None:
+    """Return what is wrong with a stored batch that should begin at `expected_offset`, or None."""
     if header.base_offset != expected_offset:
-        return f"offset {header.base_offset} where {expected_offset} was due"
+        return f"offset {header.base_offset} instead of {expected_offset}"
     if header.last_offset_delta < 0 or not crc_matches(buffer, header):
         return f"CRC mismatch at offset {expected_offset}"
     return None
 
 
 def admit(data: Buffer, end_offset: int, epoch: int, *, crc_checked: bool) -> list[BatchHeader]:
-    """Return the headers of batches that may follow `end_offset`, written in `epoch`.
+    """Return the headers of batches that continue a log with this end offset and last epoch.
 
     Raises:
-        CorruptBatch: a header or, unless `crc_checked`, a CRC does not hold.
-        NotContiguous: the batches would leave a gap or go back in epochs.
+        CorruptBatch: a header or, unless `crc_checked`, a CRC is invalid.
+        NotContiguous: the batches leave a gap or have decreasing epochs.
 
     """
     headers = list(parse_headers(data))
@@ -144,23 +143,23 @@ def admit(data: Buffer, end_offset: int, epoch: int, *, crc_checked: bool) -> li
 
 
 def check_stored(data: bytes, expected_offset: int, epochs: EpochHistory) -> int:
-    """Check batches read back from a file; return the offset after the last.
+    """Check batches that were read from a file; return the offset after the last one.
 
-    The CRC covers neither base offset nor leader epoch, so both are compared
-    with what the log knows of them.
+    The CRC covers neither base offset nor leader epoch, so both are compared with the log's
+    own records.
 
     Raises:
-        CorruptStoredBatch: they are not what was appended; they must not be served.
+        CorruptStoredBatch: they differ from what was appended and must not be served.
 
     """
     try:
         for header in parse_headers(data):
-            wrong = flaw(data, header, expected_offset)
+            defect = defect_of(data, header, expected_offset)
             known_epoch = epochs.epoch_at(expected_offset)
-            if wrong is None and known_epoch not in {header.leader_epoch, NO_EPOCH}:
-                wrong = f"epoch {header.leader_epoch} at offset {expected_offset}"
-            if wrong is not None:
-                raise CorruptStoredBatch(wrong)
+            if defect is None and known_epoch not in {header.leader_epoch, NO_EPOCH}:
+                defect = f"epoch {header.leader_epoch} at offset {expected_offset}"
+            if defect is not None:
+                raise CorruptStoredBatch(defect)
             expected_offset = header.next_offset
     except CorruptBatch as error:
         raise CorruptStoredBatch(f"after offset {expected_offset}: {error.message}") from error

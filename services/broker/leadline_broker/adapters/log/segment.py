@@ -1,4 +1,4 @@
-"""One segment file: where its batches lie, and reading whole batches from it."""
+"""One segment file: finding and reading whole batches in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from leadline_client.batches import HEADER_SIZE, BatchHeader
 
 
 class Segment:
-    """A run of batches in one file.
+    """Contiguous batches in one file.
 
     The index of a closed segment is loaded, or rebuilt, when it is first needed.
 
@@ -34,9 +34,9 @@ class Segment:
         base_offset: the first offset, which also names the file.
         next_offset: the offset after the last batch.
         size: bytes of whole batches in the file.
-        trusted_from: batches from this position on were checked by this process
-            and are not checked again when they are read. A closed segment
-            trusts nothing: its bytes may come from the disk again.
+        trusted_from: this process has checked the batches from this position on, and does
+            not check them again when they are read. In a closed segment every batch is
+            checked, because its bytes may come from the disk again.
 
     """
 
@@ -67,7 +67,7 @@ class Segment:
     def existing(
         cls, directory: Path, base_offset: int, next_offset: int, files: FileCache, interval: int
     ) -> Segment:
-        """Return a segment that is on disk and ends where the next one begins."""
+        """Return a segment that exists on disk and ends where the next one begins."""
         segment = cls(directory, base_offset, files, interval)
         segment.next_offset = next_offset
         segment.size = segment.trusted_from = segment.file.path.stat().st_size
@@ -77,7 +77,7 @@ class Segment:
 
     @property
     def index(self) -> SparseIndex:
-        """The index, from its files if they hold, else from the batches."""
+        """The index, loaded from its files if they are valid, else rebuilt from the batches."""
         if self._index is None:
             try:
                 self.load_index()
@@ -89,14 +89,14 @@ class Segment:
     def max_timestamp(self) -> int:
         """The latest record timestamp (ms), or `NO_TIMESTAMP`."""
         if self._max_timestamp is None:
-            self.index  # noqa: B018 - loading the index brings it
+            self.index  # noqa: B018 - loading the index sets it
         return NO_TIMESTAMP if self._max_timestamp is None else self._max_timestamp
 
     def load_index(self) -> None:
-        """Take index, end and latest timestamp from the index files.
+        """Load index, end and latest timestamp from the index files.
 
         Raises:
-            CorruptFile: they are missing, damaged, or of other content.
+            CorruptFile: they are missing or damaged, or do not match the segment.
 
         """
         index, next_offset, max_timestamp = read_index(self.file.path, self._interval, self.size)
@@ -105,7 +105,7 @@ class Segment:
         self._index, self.next_offset, self._max_timestamp = index, next_offset, max_timestamp
 
     def _rebuild_index(self) -> None:
-        """Index the batches up to the first that does not hold: those before it can be read."""
+        """Index the batches before the first damaged one, which can still be read."""
         self.clear()
         try:
             with self._files.using(self.file) as fd:
@@ -115,16 +115,16 @@ class Segment:
             return
 
     def release_index(self) -> None:
-        """Let go of the index of a closed segment; it is read again when it is needed."""
+        """Release the index of a closed segment; it is loaded again when it is needed."""
         self._index = None
 
     def clear(self) -> None:
-        """Begin an empty index, for `note` to fill."""
+        """Start an empty index, for `note` to fill."""
         self._index = SparseIndex(self._interval)
         self._max_timestamp = NO_TIMESTAMP
 
     def note(self, header: BatchHeader, position: int) -> None:
-        """Take in a batch that is in the file at `position`, the next one of the segment."""
+        """Record the segment's next batch, which is in the file at `position`."""
         self._add(header.base_offset, position, header.max_timestamp)
         self.size = position + header.size
         self.next_offset = header.next_offset
@@ -135,23 +135,23 @@ class Segment:
         self._max_timestamp = max(latest_before, max_timestamp)
 
     def seal(self) -> None:
-        """Write the index files and trust the segment no longer: it is closed."""
+        """Close the segment: write its index files, and check its batches from now on."""
         write_index(self.file.path, self.index, self.size, self.next_offset, self.max_timestamp)
         self.trusted_from = self.size
 
     def remove_index_files(self) -> None:
-        """Remove the index files, before the segment changes under them."""
+        """Remove the index files before the segment changes."""
         self.file.path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
         self.file.path.with_suffix(TIME_INDEX_SUFFIX).unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Delete the segment and its indexes; the directory is for the caller to fsync."""
+        """Delete the segment and its index files; the caller must fsync the directory."""
         self.remove_index_files()
         self._files.close(self.file)
         self.file.path.unlink(missing_ok=True)
 
     def boundary(self, offset: int) -> tuple[int, int]:
-        """Return (position, offset) of the last sound batch boundary at or before `offset`."""
+        """Return (position, offset) of the last valid batch boundary at or before `offset`."""
         entry = self.index.entry_for_offset(offset)
         found = (0, self.base_offset)
         try:
@@ -161,11 +161,11 @@ class Segment:
                     break
                 found = (span.end, span.next_offset)
         except CorruptStoredBatch:
-            return found  # Cutting there is how a damaged segment is repaired.
+            return found  # Truncating there repairs a damaged segment.
         return found
 
-    def cut_at(self, position: int, offset: int) -> None:
-        """Forget the batches from a boundary on; the file is for the caller to cut."""
+    def truncate_at(self, position: int, offset: int) -> None:
+        """Drop the batches from a boundary on; the caller must truncate the file."""
         index = self.index
         index.truncate_to(position)
         self.size, self.next_offset = position, offset
@@ -176,7 +176,7 @@ class Segment:
         self._max_timestamp = latest
 
     def position_of(self, offset: int) -> int:
-        """Return where in the file `offset` is, or shortly before it; the size past the end."""
+        """Return a file position at or shortly before `offset`, or the size past the end."""
         if offset >= self.next_offset:
             return self.size
         entry = self.index.entry_for_offset(offset)
@@ -186,7 +186,7 @@ class Segment:
         """Return the batch that holds `offset`, which the segment must contain.
 
         Raises:
-            CorruptStoredBatch: the batches on the way to it do not hold.
+            CorruptStoredBatch: a batch before it is damaged.
 
         """
         for span in self.spans(self.index.entry_for_offset(offset)):
@@ -205,10 +205,10 @@ class Segment:
     def read(self, offset: int, max_bytes: int, end_offset: int, epochs: EpochHistory) -> bytes:
         """Return whole batches from the one that holds `offset`, none past `end_offset`.
 
-        At least one batch, even if it is larger than `max_bytes`.
+        Returns at least one batch, even if it is larger than `max_bytes`.
 
         Raises:
-            CorruptStoredBatch: what is on disk is not what was appended.
+            CorruptStoredBatch: the bytes on disk differ from what was appended.
 
         """
         first = self.find(offset)
@@ -219,7 +219,9 @@ class Segment:
         if first.position < self.trusted_from:
             end = check_stored(data, first.base_offset, epochs)
             if limit == self.size and end != self.next_offset:
-                raise CorruptStoredBatch(f"{self.file.path.name} ends at {end} and should not")
+                raise CorruptStoredBatch(
+                    f"{self.file.path.name} ends at {end} instead of {self.next_offset}"
+                )
         return data if first.next_offset <= end_offset else b""
 
     def read_bytes(self, position: int, end: int) -> bytes:
@@ -231,7 +233,7 @@ class Segment:
         return data
 
     def _last_end_within(self, first: BatchSpan, limit: int) -> int:
-        """Return where the last batch ends that lies before `limit`, but not before `first`'s."""
+        """Return the end of the last batch that ends by `limit`, at least the end of `first`."""
         entry = self.index.entry_for_position(limit)
         end = first.end
         end = max(end, self.index.positions[entry])
@@ -242,10 +244,10 @@ class Segment:
         return end
 
     def spans(self, entry: int = 0) -> Iterator[BatchSpan]:
-        """Yield the batches from an index entry on, reading headers only.
+        """Yield the batches from an index entry on, reading only headers.
 
         Raises:
-            CorruptStoredBatch: a batch does not hold.
+            CorruptStoredBatch: a batch is damaged.
 
         """
         index = self.index

@@ -1,6 +1,6 @@
-"""Snapshots of the idempotent producers of a log, named by the offset they stand at.
+"""Snapshots of the idempotent producers of a log, named after their offset.
 
-Derived from the batches and checked when read, so they need not be synced.
+They are derived from the batches and checked when they are read, so they are not synced.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline_broker.adapters.log.durable import read_checked, write_checked
+from leadline_broker.adapters.log.checked_files import read_checked, write_checked
 from leadline_broker.adapters.log.errors import CorruptFile
 from leadline_broker.adapters.log.layout import SNAPSHOT_SUFFIX, offset_name, offsets_named
 from leadline_broker.domain.producers import ProducerRow, ProducerStates
@@ -20,20 +20,20 @@ _KIND = "producer-snapshot"
 
 
 class _Snapshot(msgspec.Struct, frozen=True):
-    """All that a snapshot holds; the producers alone, as a list, in those of earlier releases."""
+    """The content of a snapshot; earlier releases wrote only the list of producers."""
 
     producers: list[ProducerRow]
     publishes: list[PublishRow]
 
 
 def write_snapshot(directory: Path, offset: int, producers: ProducerStates) -> None:
-    """Write what is known of the producers after all batches below `offset`."""
+    """Write the state of the producers after all batches below `offset`."""
     body = msgspec.json.encode(_Snapshot(producers.rows(), producers.publishes.rows()))
     write_checked(directory / offset_name(offset, SNAPSHOT_SUFFIX), _KIND, body, sync=False)
 
 
 def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, ProducerStates]:
-    """Return the latest sound snapshot at or below `at_most`, else nobody as of `default`."""
+    """Return the latest valid snapshot at or below `at_most`, else an empty one at `default`."""
     for offset in reversed(offsets_named(directory, SNAPSHOT_SUFFIX)):
         if default <= offset <= at_most:
             try:
@@ -48,7 +48,7 @@ def latest_snapshot(directory: Path, at_most: int, default: int) -> tuple[int, P
 
 
 def remove_snapshots(directory: Path, keep: Callable[[int], bool]) -> None:
-    """Remove the snapshots whose offset `keep` does not accept."""
+    """Remove the snapshots for whose offset `keep` returns False."""
     for offset in offsets_named(directory, SNAPSHOT_SUFFIX):
         if not keep(offset):
             (directory / offset_name(offset, SNAPSHOT_SUFFIX)).unlink(missing_ok=True)

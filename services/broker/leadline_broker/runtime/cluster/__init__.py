@@ -1,1 +1,1 @@
-"""This broker in the cluster: registration, heartbeats, metadata, settings, shutdown."""
+"""This broker in the cluster: registration, heartbeats, metadata, settings."""

@@ -1,4 +1,4 @@
-"""Who this broker is in the cluster right now, and whether it may act."""
+"""The state of this broker in the cluster: its identity, and whether it may act."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NO_INCARNATION = -1
 
 
 class BrokerState:
-    """Registration, grant and lease of this broker, and where the others are.
+    """Registration, grant and lease of this broker, and the addresses of the others.
 
-    A broker is fenced until the controller has granted it all its roles in its
-    present incarnation (rule R9), and whenever its lease does not hold (R10). From the
-    order to stop it is `leaving`, and `stopping` once it has handed over.
+    A broker is fenced until the controller has granted all its roles in its current
+    incarnation (rule R9), and while its lease is expired (rule R10). It is `leaving` from the
+    start of its shutdown, and `stopping` once its leaders have moved.
     """
 
     def __init__(self, broker_id: int, lease_valid: Callable[[], bool]) -> None:
@@ -35,33 +35,33 @@ class BrokerState:
         self._addresses: dict[int, BrokerRow] = {}
 
     def registered(self, incarnation: int) -> None:
-        """Take up a new registration, without any grant yet."""
+        """Start a new incarnation, without a grant."""
         self.incarnation = self.last_incarnation = incarnation
 
     def fence(self) -> None:
-        """Lose registration and grant; `last_incarnation` remembers which it was."""
+        """Drop registration and grant; `last_incarnation` keeps the incarnation."""
         self.incarnation = NO_INCARNATION
         self.granted = False
 
     def lease_valid(self) -> bool:
-        """Tell whether this broker may still act as a leader."""
+        """Return whether this broker may still act as a leader."""
         return self._lease_valid()
 
     def require_grant(self) -> None:
-        """Raise BrokerFenced unless the broker may serve as leader now (rules R9, R10)."""
+        """Raise BrokerFenced unless the broker may act as a leader now (rules R9, R10)."""
         if self.stopping:
             raise BrokerFenced("the broker is stopping")
         if not self.granted:
-            raise BrokerFenced("the broker awaits its grant from the controller")
+            raise BrokerFenced("the broker has no grant from the controller yet")
         if not self._lease_valid():
-            raise BrokerFenced("the broker has lost touch with ZooKeeper")
+            raise BrokerFenced("the broker has lost its connection to ZooKeeper")
 
     def require_addressed(self, broker_id: int, incarnation: int) -> None:
-        """Raise unless a command is meant for this broker in this incarnation (rule R1).
+        """Raise unless a command is addressed to this broker in this incarnation (rule R1).
 
         Raises:
-            InvalidRequest: meant for another broker.
-            StaleIncarnation: meant for another incarnation.
+            InvalidRequest: it is addressed to another broker.
+            StaleIncarnation: it is addressed to another incarnation.
 
         """
         if broker_id != self.broker_id:
@@ -72,19 +72,19 @@ class BrokerState:
                 incarnation=self.incarnation,
             )
 
-    def learn(self, brokers: Iterable[BrokerRow]) -> None:
-        """Note where other brokers are; an older incarnation never replaces a newer one."""
+    def update_addresses(self, brokers: Iterable[BrokerRow]) -> None:
+        """Store the addresses of brokers; an older incarnation never replaces a newer one."""
         for row in brokers:
             known = self._addresses.get(row.id)
             if known is None or row.incarnation >= known.incarnation:
                 self._addresses[row.id] = row
 
     def address_of(self, broker_id: int) -> tuple[str, int] | None:
-        """Return URL and incarnation of a broker, or None where they are not known."""
+        """Return URL and incarnation of a broker, or None if they are unknown."""
         row = self._addresses.get(broker_id)
         return None if row is None else (row.url, row.incarnation)
 
-    def hint(self, leader: int, leader_epoch: int) -> LeaderHint:
-        """Return a hint for a client; the URL is empty where it is not known."""
+    def leader_hint(self, leader: int, leader_epoch: int) -> LeaderHint:
+        """Return a hint for a client; the URL is empty if it is unknown."""
         address = self.address_of(leader)
         return LeaderHint(leader, address[0] if address else "", leader_epoch)

@@ -1,7 +1,7 @@
-"""The settings in force: what is set for this broker and for the cluster, over its own.
+"""The settings in force: dynamic ones of this broker and of the cluster, then static ones.
 
-ZooKeeper's word is taken as it is (rule R8): watches are hints, and the nodes are
-read again every so often. A slip in one setting costs that setting alone.
+The nodes in ZooKeeper are authoritative (rule R8): watches are only hints, and the nodes are
+also read periodically. An invalid value affects only its own setting.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
 
-_REREAD_S: Final = 10.0
+_POLL_INTERVAL_S: Final = 10.0
 
 
 class Configuration:
-    """This broker's settings, followed while it runs. Owned by the event loop.
+    """This broker's settings, updated while it runs. Owned by the event loop.
 
-    Whoever needs a setting that can change asks for `current` at each use.
-    `on_change()` is called whenever it has changed.
+    Read a setting that can change from `current` at each use. `on_change()` is called after
+    each change.
     """
 
     def __init__(self, static: BrokerSettings, store: ClusterStore) -> None:
@@ -34,12 +34,12 @@ class Configuration:
         self.on_change: Callable[[], None] = lambda: None
         self._static = static
         self._store = store
-        self._set: dict[Level, Mapping[str, str]] = {"broker": {}, "cluster": {}}
+        self._dynamic: dict[Level, Mapping[str, str]] = {"broker": {}, "cluster": {}}
         self._problems: dict[Level, Mapping[str, str]] = {}
         self._hinted = asyncio.Event()
 
     async def refresh(self) -> None:
-        """Take what is set now; what cannot be read changes nothing."""
+        """Read the dynamic settings; if that fails, the settings stay as they are."""
         self._hinted.clear()
         try:
             broker, cluster = await self._store.configs(self._hinted.set)
@@ -50,27 +50,27 @@ class Configuration:
         self._accept("cluster", cluster)
         before, self.current = (
             self.current,
-            in_force(self._static, self._set["broker"], self._set["cluster"]),
+            in_force(self._static, self._dynamic["broker"], self._dynamic["cluster"]),
         )
         if before != self.current:
             logger.info("settings changed", **_differences(before, self.current))
             self.on_change()
 
     async def run(self) -> None:
-        """Follow the settings for ever."""
+        """Keep the settings up to date; never returns."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_REREAD_S):
+                async with asyncio.timeout(_POLL_INTERVAL_S):
                     await self._hinted.wait()
             await self.refresh()
 
     def _accept(self, level: Level, node: bytes | None) -> None:
-        accepted = accept_node(level, node, self._set[level])
-        self._set[level] = accepted.values
+        accepted = accept_node(level, node, self._dynamic[level])
+        self._dynamic[level] = accepted.values
         if accepted.problems != self._problems.get(level, {}):
             self._problems[level] = accepted.problems
             if accepted.problems:
-                logger.warning("settings not obeyed", level=level, problems=accepted.problems)
+                logger.warning("invalid settings ignored", level=level, problems=accepted.problems)
 
 
 def _differences(before: BrokerSettings, after: BrokerSettings) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Who coordinates consumer groups: what `POST /v1/consult` tells every consumer (seed 3).
+"""The current group coordinator, as `POST /v1/consult` returns it to consumers.
 
-ZooKeeper's word is taken as it is (rule R8): the watch is a hint, and the node is read
-again every so often.
+Consumer Coordinator design, On Consumer Startup. The node in ZooKeeper is authoritative
+(rule R8): the watch is only a hint, and the node is also read periodically.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
 
-_REREAD_S: Final = 1.0
+_POLL_INTERVAL_S: Final = 1.0
 
 
 class CoordinatorFinder:
-    """Follows `/consumers/coordinator`. `current` is None while there is none."""
+    """Watches `/consumers/coordinator`; `current` is None while there is no coordinator."""
 
     def __init__(self, store: ClusterStore) -> None:
         self.current: ControllerInfo | None = None
@@ -30,7 +30,7 @@ class CoordinatorFinder:
         self._hinted = asyncio.Event()
 
     async def run(self) -> None:
-        """Follow the coordinator for ever."""
+        """Keep `current` up to date; never returns."""
         while True:
             self._hinted.clear()
             try:
@@ -38,5 +38,5 @@ class CoordinatorFinder:
             except ZkError as error:
                 logger.info("coordinator not read", error=str(error) or type(error).__name__)
             with suppress(TimeoutError):
-                async with asyncio.timeout(_REREAD_S):
+                async with asyncio.timeout(_POLL_INTERVAL_S):
                     await self._hinted.wait()

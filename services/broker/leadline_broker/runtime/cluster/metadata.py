@@ -1,8 +1,8 @@
-"""What the broker knows of the whole cluster, and the document that it serves of it.
+"""The metadata of the whole cluster, and the document that the broker serves from it.
 
-Filled by the controller's UpdateMetadata alone. The document is kept as encoded
-fragments, one per topic, so that a change re-encodes only what changed. Versions
-never go backwards (rule R15).
+Only the controller's UpdateMetadata requests change it. The document consists of one encoded
+fragment per topic, so that a change encodes only the changed topics. Versions never go
+backwards (rule R15).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _json = msgspec.json.encode
 
 
 class _Topic:
-    """A topic's rows, and its part of the document once somebody has asked for it."""
+    """A topic's rows, and its fragment of the document once it has been requested."""
 
     __slots__ = ("_fragment", "rows", "topic_id")
 
@@ -41,8 +41,8 @@ class _Topic:
         return self._fragment
 
 
-class MetadataCache:
-    """The latest metadata that the controller has sent; version 0 means none yet.
+class ClusterMetadataCache:
+    """The latest metadata from the controller; version 0 means none yet.
 
     Owned by the event loop.
     """
@@ -57,24 +57,24 @@ class MetadataCache:
         self._waiting: set[asyncio.Future[None]] = set()
 
     def apply(self, request: UpdateMetadataRequest) -> int:
-        """Take what the controller says and return the version now served.
+        """Apply a request of the controller and return the version now served.
 
         Raises:
-            StaleVersion: older than what is served, or a delta on another version;
-                the controller then sends all of it. Nothing changed.
+            StaleVersion: the request is older than what is served, or is a delta to another
+                version. Nothing changed; the controller then sends the full metadata.
 
         """
         if request.version < self.version:
             raise StaleVersion(f"version {self.version} is served", version=self.version)
         if not request.full and request.base_version != self.version:
             raise StaleVersion(
-                f"a delta on version {request.base_version}, where {self.version} is served",
+                f"a delta to version {request.base_version}, but {self.version} is served",
                 version=self.version,
             )
-        self._take(request)
+        self._apply(request)
         return self.version
 
-    def _take(self, request: UpdateMetadataRequest) -> None:
+    def _apply(self, request: UpdateMetadataRequest) -> None:
         if request.full:
             self._topics.clear()
         for name in request.deleted:
@@ -97,9 +97,9 @@ class MetadataCache:
         self._waiting.clear()
 
     def document(self, topics: Iterable[str] | None = None) -> bytes:
-        """Return the metadata document as JSON, of all topics or of those named.
+        """Return the metadata document as JSON, of all topics or of the given ones.
 
-        Names that are not known are left out.
+        Unknown topics are omitted.
         """
         if topics is not None:
             return self._encode({t: self._topics[t] for t in topics if t in self._topics})
@@ -120,7 +120,7 @@ class MetadataCache:
         return b'%s,"topics":{%s}}' % (head[:-1], fragments)
 
     async def wait_newer(self, after: int, timeout_ms: int) -> bool:
-        """Wait until the version exceeds `after`; tell whether it does."""
+        """Wait until the version exceeds `after`; return whether it does."""
         if self.version <= after:
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.add(waiting)
@@ -141,16 +141,16 @@ class MetadataCache:
         return sorted(self._topics)
 
     def topic_id(self, topic: str) -> str | None:
-        """Return the topic's id, or None where it is not known."""
+        """Return the topic's id, or None if it is unknown."""
         known = self._topics.get(topic)
         return known.topic_id if known else None
 
     def partition_numbers(self, topic: str) -> list[int]:
-        """Return the numbers of a topic's partitions, sorted; none where it is not known."""
+        """Return the numbers of a topic's partitions, sorted; empty if it is unknown."""
         known = self._topics.get(topic)
         return sorted(known.rows) if known else []
 
     def partition(self, topic: str, partition: int) -> PartitionRow | None:
-        """Return what is known of a partition."""
+        """Return the row of a partition, or None if it is unknown."""
         known = self._topics.get(topic)
         return known.rows.get(partition) if known else None

@@ -1,8 +1,7 @@
-"""Being a member of the cluster: session, registration, and who the controller is (rule R9).
+"""Session and registration of this broker, and the holder of `/controller` (rule R9).
 
-A session that is lost takes the registration with it. The broker then leaves every
-role at once and registers anew, in a new incarnation, fenced again until the
-controller has granted it its roles.
+Losing the session removes the registration. The broker then leaves every role at once and
+registers again, in a new incarnation, fenced until the controller has granted its roles.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from random import Random
 
 import structlog
 
-from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import ClusterStore, Registration
+from leadline_client.backoff import Backoff
 from leadline_client.wire import ControllerInfo
 from leadline_common.zk.errors import ZkError
 
@@ -23,21 +22,21 @@ logger = structlog.get_logger(__name__)
 
 
 class SupersededError(Exception):
-    """Another process registered under this broker's id: this one must end."""
+    """Another process has registered under this broker's id; this process must stop."""
 
 
-class Membership:
+class BrokerRegistrar:
     """Keeps this broker registered. Owned by the event loop.
 
-    `rack` and `settings` go into the registration. `on_fenced()` is called the
-    moment the session is known to be over, before anything else; `on_registered()`
-    after each registration.
+    `rack` and `settings` are part of the registration. `on_fenced()` is called as soon as the
+    session is known to have ended, before anything else; `on_registered()` after each
+    registration.
     """
 
     def __init__(
         self,
         store: ClusterStore,
-        standing: BrokerState,
+        broker_state: BrokerState,
         *,
         rack: str | None,
         settings: Mapping[str, str],
@@ -46,10 +45,10 @@ class Membership:
         on_registered: Callable[[], None],
     ) -> None:
         self._store = store
-        self._standing = standing
+        self._broker_state = broker_state
         self._rack = rack
         self._settings = settings
-        self._backoff = Backoff(random, first_ms=100, longest_ms=2_000)
+        self._backoff = Backoff(random.random, first_ms=100, longest_ms=2_000)
         self._on_fenced = on_fenced
         self._on_registered = on_registered
         self._lost = False
@@ -57,7 +56,7 @@ class Membership:
         self.controller: ControllerInfo | None = None
 
     async def connect(self) -> str:
-        """Begin a session, however long that takes, and return the cluster's id."""
+        """Start a session, retrying until it succeeds, and return the cluster's id."""
         while True:
             try:
                 await self._store.connect(self._session_lost, self._wake.set)
@@ -69,7 +68,7 @@ class Membership:
                 return cluster_id
 
     async def register(self) -> None:
-        """Register, however long that takes, in the present session or a new one."""
+        """Register in the current session or a new one, retrying until it succeeds."""
         while True:
             try:
                 if self._lost:
@@ -77,7 +76,7 @@ class Membership:
                     await self._store.close()
                     await self._store.connect(self._session_lost, self._wake.set)
                 incarnation = await self._store.register(
-                    self._standing.url, self._rack, self._settings
+                    self._broker_state.url, self._rack, self._settings
                 )
             except ZkError as error:
                 self._lost = True
@@ -86,14 +85,14 @@ class Membership:
             if self._lost:
                 continue
             self._backoff.reset()
-            self._standing.registered(incarnation)
-            logger.info("registered", incarnation=incarnation, url=self._standing.url)
+            self._broker_state.registered(incarnation)
+            logger.info("registered", incarnation=incarnation, url=self._broker_state.url)
             self._wake.set()
             self._on_registered()
             return
 
     async def run(self) -> None:
-        """Follow what happens to the registration and to the controller, for ever.
+        """Watch the registration and the controller; register again when necessary.
 
         Raises:
             SupersededError: another process has registered under this id.
@@ -103,37 +102,37 @@ class Membership:
             await self._wake.wait()
             self._wake.clear()
             if not self._lost:
-                await self._look()
+                await self._check()
             if self._lost:
                 await self.register()
 
-    async def _look(self) -> None:
-        """Read again what was hinted at."""
+    async def _check(self) -> None:
+        """Read the controller and the registration."""
         try:
             self.controller = await self._store.controller()
             registration = Registration(await self._store.registration())
         except ZkError as error:
-            # Back in touch the session hints again, or tells that it is lost.
-            logger.info("hint not followed", error=str(error))
+            # After reconnecting, the session calls `on_hint` or `on_lost`.
+            logger.info("registration not read", error=str(error))
             return
-        if registration is Registration.ANOTHERS:
+        if registration is Registration.REPLACED:
             raise SupersededError(
-                f"another process has registered as broker {self._standing.broker_id}"
+                f"another process has registered as broker {self._broker_state.broker_id}"
             )
         if registration is Registration.GONE:
             logger.warning("registration gone")
             self._session_lost()
 
     def _session_lost(self) -> None:
-        """Stop acting at once; the rest is done by `run`."""
+        """Fence the broker at once; `run` registers it again."""
         if not self._lost:
             self._lost = True
-            logger.warning("session lost", incarnation=self._standing.incarnation)
-            self._standing.fence()
+            logger.warning("session lost", incarnation=self._broker_state.incarnation)
+            self._broker_state.fence()
             self._on_fenced()
         self._wake.set()
 
-    async def _pause(self, what: str, error: ZkError) -> None:
+    async def _pause(self, event: str, error: ZkError) -> None:
         pause_ms = self._backoff.next_ms()
-        logger.warning(what, error=str(error) or type(error).__name__, pause_ms=round(pause_ms))
+        logger.warning(event, error=str(error) or type(error).__name__, pause_ms=round(pause_ms))
         await asyncio.sleep(pause_ms / 1000)

@@ -1,4 +1,7 @@
-"""Obeying the controller: LeaderAndISR and StopReplica (seed 1 C, with rules R1, R9, R11, R12)."""
+"""The controller's commands: LeaderAndISR, StopReplica and UpdateMetadata.
+
+Replication V3, section C, with rules R1, R9, R11 and R12.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,14 @@ import structlog
 
 from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Role
-from leadline_broker.domain.state import NOTHING_ORDERED, Order
+from leadline_broker.domain.state import NOTHING_ORDERED, Order, ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.ports import LogStore, ReplicaKey
+from leadline_broker.runtime.cluster.heartbeat import Heartbeats
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
 from leadline_client.errors import (
     BrokerFenced,
@@ -33,6 +39,8 @@ from leadline_common.rpc import (
     StopReplicaRequest,
     StopRow,
     TopicRows,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
 )
 
 logger = structlog.get_logger(__name__)
@@ -42,44 +50,51 @@ _SETTLING_CHECKS: Final = 50
 _SETTLING_PAUSE_S: Final = 0.02
 
 
-class Commands:
-    """Carries out what the controller orders. Owned by the event loop.
+class ControllerCommands:
+    """Executes the commands of the controller. Owned by the event loop.
 
-    `in_background(work)` runs the slow rest of a deletion in some thread.
+    `in_background(work)` runs the removal of files in a thread.
     """
 
     def __init__(
         self,
         *,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
         logs: LogStore,
+        metadata: ClusterMetadataCache,
         settings: TopicSettings,
-        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        heartbeats: Heartbeats,
+        throttle: MovingThrottle,
+        execute: Callable[[Partition, Sequence[Effect]], None],
         clock: Clock,
         in_background: Callable[[Callable[[], None]], None],
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._logs = logs
+        self._metadata = metadata
         self._settings = settings
-        self._carry_out = carry_out
+        self._heartbeats = heartbeats
+        self._throttle = throttle
+        self._execute = execute
         self._clock = clock
         self._in_background = in_background
         self._stopped: OrderedDict[ReplicaKey, int] = OrderedDict()
         self._latest = NOTHING_ORDERED
+        self._applied_settings: dict[str, PartitionSettings] = {}
 
     @property
     def controller_epoch(self) -> int:
-        """The highest controller epoch obeyed."""
+        """The highest controller epoch that this broker has accepted."""
         return self._logs.controller_epoch
 
-    def obey(self, controller_epoch: int) -> None:
-        """Remember a controller's epoch before doing as it says (rules R1, R11).
+    def _accept_epoch(self, controller_epoch: int) -> None:
+        """Store the controller's epoch before executing its command (rules R1, R11).
 
         Raises:
-            StaleControllerEpoch: another controller has succeeded it.
-            StorageFailed: it could not be remembered; it will send again.
+            StaleControllerEpoch: a later controller has been accepted.
+            StorageFailed: the epoch could not be stored; the controller sends again.
 
         """
         known = self._logs.controller_epoch
@@ -89,33 +104,39 @@ class Commands:
             self._logs.persist_controller_epoch(controller_epoch)
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
-        """Take the roles that are granted (on_leader_and_isr_command).
+        """Take the granted roles (on_LeaderAndISRCommand).
 
-        With `is_init` they are all the roles there are: other replicas are moved
-        to stray, and the broker may serve from now on. One that was overtaken by
-        a newer request on the way sets nothing aside: it cannot know what came since.
+        A request with `is_init` contains all roles of this broker: other replicas become
+        strays, and the broker may serve from now on. A request that was overtaken by a newer
+        one makes no strays, because it does not know the later roles.
 
         Raises:
-            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see R1.
-            BrokerFenced: this incarnation has not had its full grant yet.
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1.
+            BrokerFenced: this incarnation has no full grant yet.
 
         """
-        self._standing.require_addressed(request.broker_id, request.incarnation)
-        self.obey(request.controller_epoch)
-        if not (self._standing.granted or request.is_init):
-            raise BrokerFenced("the broker awaits its full grant")
-        self._standing.learn(request.brokers)
+        granted = self._broker_state.granted
+        adding = any(row.adding for topic in request.topics for row in topic.partitions)
+        if adding:
+            self._throttle.on_replicas_added()
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+        self._accept_epoch(request.controller_epoch)
+        if not (granted or request.is_init):
+            raise BrokerFenced("the broker has no full grant yet")
+        self._broker_state.update_addresses(request.brokers)
         now = self._clock.monotonic_ms()
         order = (request.controller_epoch, request.sequence)
         codes = [self._grant_topic(topic, now, order) for topic in request.topics]
         overtaken, self._latest = order < self._latest, max(order, self._latest)
         if request.is_init:
             if not overtaken:
-                self._set_aside_all_but(request.topics)
-            if not self._standing.granted:
+                self._make_others_stray(request.topics)
+            if not granted:
                 logger.info("granted", replicas=len(self._replicas), cause=request.cause)
-            self._standing.granted = True
-        return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
+            self._broker_state.granted = True
+        if adding or not granted:
+            self._heartbeats.trigger()
+        return CommandResponse(self.controller_epoch, self._broker_state.incarnation, codes)
 
     def _grant_topic(self, topic: TopicRows, now: int, order: Order) -> list[int]:
         settings = self._settings.of(topic.configs)
@@ -129,13 +150,13 @@ class Commands:
         now: int,
         order: Order,
     ) -> int:
-        """Carry out one row and return its code."""
+        """Apply one row and return its error code."""
         try:
-            partition = self._started(topic, row, settings, order)
+            partition = self._find_or_create(topic, row, settings, order)
             if order >= self._latest:
                 self._replicas.configure(partition, settings)
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
-            self._carry_out(partition, effects)
+            self._execute(partition, effects)
         except LeadlineError as error:
             logger.warning(
                 "grant refused", topic=topic.topic, partition=row.partition, reason=error.message
@@ -145,17 +166,17 @@ class Commands:
             self._replicas.applied(partition)
         return code
 
-    def _started(
+    def _find_or_create(
         self, topic: TopicRows, row: PartitionRow, settings: PartitionSettings, order: Order
     ) -> Partition:
-        """Return the replica that a row means, started where it is not here yet.
+        """Return the replica of a row; create it if necessary.
 
-        What is here of an earlier partition of this number, or was set aside and is
-        brought back, is deleted: all its records are of older epochs than this one
-        began with, so its removal was ordered and carried out meanwhile (rule R12).
+        A replica of an earlier partition with this number, possibly restored from a stray, is
+        deleted first. All its records have epochs below the first epoch of this partition, so
+        the earlier partition has been removed in the meantime (rule R12).
         """
         partition = self._replicas.find((topic.topic_id, row.partition))
-        while partition is None or _is_outlived(partition, row):
+        while partition is None or _is_of_removed_partition(partition, row):
             if partition is not None:
                 logger.warning(
                     "replica of a removed partition deleted",
@@ -169,50 +190,48 @@ class Commands:
         return partition
 
     def _require_startable(self, topic: TopicRows, row: PartitionRow, order: Order) -> None:
-        """Refuse a grant that is none, or that is older than the order to let the replica go.
+        """Refuse a grant that does not include this broker, or that precedes a StopReplica.
 
-        One that was overtaken on the way may be: what is left of a replica no longer
-        knows which epochs it led. A replica that a reassignment removed may be brought
-        back in the same epoch.
+        An overtaken grant may precede one: a deleted replica no longer knows which epochs it
+        led. A reassignment may add a replica again in the epoch in which it was removed.
         """
-        if self._standing.broker_id not in row.replicas:
+        if self._broker_state.broker_id not in row.replicas:
             raise InvalidRequest("the grant does not assign the partition to this broker")
         if order < self._latest:
             raise FencedLeaderEpoch("the grant was overtaken by a newer one")
         stopped = self._stopped.get((topic.topic_id, row.partition))
-        again = row.leader_epoch == stopped and self._standing.broker_id in row.adding
+        again = row.leader_epoch == stopped and self._broker_state.broker_id in row.adding
         if stopped is not None and row.leader_epoch <= stopped and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
-    def _set_aside_all_but(self, topics: list[TopicRows]) -> None:
-        named = {(topic.topic_id, row.partition) for topic in topics for row in topic.partitions}
+    def _make_others_stray(self, topics: list[TopicRows]) -> None:
+        granted = {(topic.topic_id, row.partition) for topic in topics for row in topic.partitions}
         for partition in self._replicas.all():
-            if partition.key not in named:
+            if partition.key not in granted:
                 logger.warning(
-                    "replica set aside",
+                    "replica made stray",
                     topic=partition.topic,
                     topic_id=partition.topic_id,
                     partition=partition.partition,
                 )
-                self._replicas.set_aside(partition)
+                self._replicas.make_stray(partition)
 
     def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
-        """Stop replicas, and delete their logs if told to (on_stop_replica_command).
+        """Stop replicas, and delete their logs if requested (stopReplica).
 
-        A replica that is not here, or is of another topic id, is success: there
-        is nothing left to stop.
+        A row succeeds if this broker has no such replica, or has one of another topic id.
 
         Raises:
-            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see R1.
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1.
 
         """
-        self._standing.require_addressed(request.broker_id, request.incarnation)
-        self.obey(request.controller_epoch)
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+        self._accept_epoch(request.controller_epoch)
         codes = [
             [self._stop(topic.topic_id, row, request.delete) for row in topic.partitions]
             for topic in request.topics
         ]
-        return CommandResponse(self.controller_epoch, self._standing.incarnation, codes)
+        return CommandResponse(self.controller_epoch, self._broker_state.incarnation, codes)
 
     def _stop(self, topic_id: str, row: StopRow, delete: bool) -> int:
         key = (topic_id, row.partition)
@@ -235,9 +254,9 @@ class Commands:
         return NO_ERROR
 
     def _fence_later(self, partition: Partition, leader_epoch: int, checks: int) -> None:
-        """Stop a replica that led until just now when its produces have their answers.
+        """Stop a former leader once its waiting produces are answered, or after a short time.
 
-        They come with the next fetches, or not at all: it waits for them a short time only.
+        The next fetches from the new leader answer them.
         """
         replica = partition.replica
         if self._replicas.find(partition.key) is not partition:
@@ -251,6 +270,33 @@ class Commands:
         else:
             self._replicas.fence(partition)
 
+    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        """Apply the cluster's metadata and the topics' settings.
+
+        Raises:
+            InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1.
+            StaleVersion: see `ClusterMetadataCache.apply`.
+
+        """
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+        self._accept_epoch(request.controller.epoch)
+        version = self._metadata.apply(request)
+        for topic in request.topics:
+            self._configure_topic(topic)
+        self._broker_state.update_addresses(request.brokers)
+        return UpdateMetadataResponse(self.controller_epoch, version)
+
+    def _configure_topic(self, topic: TopicRows) -> None:
+        """Apply a topic's settings, which may change within a leader epoch."""
+        settings = self._settings.of(topic.configs)
+        if self._applied_settings.get(topic.topic_id) is settings:
+            return
+        self._applied_settings[topic.topic_id] = settings
+        for row in topic.partitions:
+            partition = self._replicas.find((topic.topic_id, row.partition))
+            if partition is not None:
+                self._replicas.configure(partition, settings)
+
     def _remember_stop(self, key: ReplicaKey, leader_epoch: int) -> None:
         self._stopped[key] = max(leader_epoch, self._stopped.get(key, -1))
         self._stopped.move_to_end(key)
@@ -258,8 +304,8 @@ class Commands:
             self._stopped.popitem(last=False)
 
 
-def _is_outlived(partition: Partition, row: PartitionRow) -> bool:
-    """Tell whether a replica has records, none of which can be of the partition that is meant."""
+def _is_of_removed_partition(partition: Partition, row: PartitionRow) -> bool:
+    """Return whether a replica has only records from before the granted partition existed."""
     state = partition.replica.state
     newest = max(state.leader_epoch, state.log.epochs.latest)
     return newest < row.first_epoch and state.log.log_end_offset > 0

@@ -1,12 +1,14 @@
-"""Carrying out what the protocol decides: effects, in their order, on logs and queues.
+"""Executing the effects of the replicas' state machines, in order, on logs and queues.
 
-The protocol itself is `leadline_broker.domain`; here nothing is decided.
+All decisions are in `leadline_broker.domain`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from itertools import count
+from typing import Any
 
 from leadline_broker.domain.effects import (
     Acknowledge,
@@ -15,7 +17,6 @@ from leadline_broker.domain.effects import (
     FailAck,
     Flush,
     HighWatermarkAdvanced,
-    IsrProposal,
     ReadState,
     ResetLog,
     StartFetching,
@@ -23,52 +24,60 @@ from leadline_broker.domain.effects import (
     Truncate,
     WriteIsr,
 )
+from leadline_broker.runtime.replication.fetchers import ReplicaFetcherManager
+from leadline_broker.runtime.replication.flusher import GroupFlusher
+from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_broker.runtime.serving.acks import PendingAcks
 from leadline_client.batches import parse_headers
-from leadline_client.errors import StorageFailed, UnknownLeaderEpoch
+from leadline_client.errors import LeadlineError, StorageFailed, UnknownLeaderEpoch
 
 
-class Flusher(Protocol):
-    """Fsyncs logs in groups."""
+class PendingAcks:
+    """The produces that wait until their records are committed. Owned by the event loop."""
 
-    def mark(self, partition: Partition) -> None:
-        """Have the log fsynced."""
+    def __init__(self) -> None:
+        self._tokens = count(1)
+        self._waiting: dict[int, asyncio.Future[None]] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
 
-class Fetchers(Protocol):
-    """Fetches from leaders."""
+    def open(self) -> tuple[int, asyncio.Future[None]]:
+        """Return a new token, and the future that its acknowledgement resolves."""
+        token = next(self._tokens)
+        future = self._waiting[token] = asyncio.get_running_loop().create_future()
+        return token, future
 
-    def start(self, partition: Partition, leader: int) -> None:
-        """Fetch the partition from `leader`."""
+    def acknowledge(self, token: int) -> None:
+        """Resolve the token; a closed token is ignored."""
+        future = self._waiting.pop(token, None)
+        if future is not None and not future.done():
+            future.set_result(None)
 
-    def stop(self, partition: Partition) -> None:
-        """Stop fetching it."""
+    def fail(self, token: int, error: LeadlineError) -> None:
+        """Fail the waiting produce; a closed token is ignored."""
+        future = self._waiting.pop(token, None)
+        if future is not None and not future.done():
+            future.set_exception(error)
 
-
-class IsrQueue(Protocol):
-    """Writes and reads state nodes."""
-
-    def write(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Publish an ISR."""
-
-    def read(self, partition: Partition) -> None:
-        """Read the state node."""
+    def close(self, token: int) -> None:
+        """Remove a token for which nobody waits any more."""
+        self._waiting.pop(token, None)
 
 
 class EffectExecutor:
-    """Executes effects. Owned by the event loop; `connect` before use.
+    """Executes effects. Owned by the event loop; call `connect` before use.
 
-    `on_failed(error)` is told when a log is failed for good, which ends the broker.
+    `on_failed(error)` is called when a log has failed permanently, which stops the broker.
     """
 
     def __init__(self, acks: PendingAcks, on_failed: Callable[[StorageFailed], None]) -> None:
         self._acks = acks
         self._on_failed = on_failed
-        self._flusher: Flusher
-        self._moving_flusher: Flusher
-        self._fetchers: Fetchers
-        self._isr: IsrQueue
+        self._flusher: GroupFlusher
+        self._moving_flusher: GroupFlusher
+        self._fetchers: ReplicaFetcherManager
+        self._isr_writer: IsrWriter
         self._handlers: dict[type[Any], Callable[[Partition, Any], None]] = {
             Flush: self._flush,
             Truncate: self._truncate,
@@ -84,19 +93,24 @@ class EffectExecutor:
         }
 
     def connect(
-        self, *, flusher: Flusher, moving_flusher: Flusher, fetchers: Fetchers, isr: IsrQueue
+        self,
+        *,
+        flusher: GroupFlusher,
+        moving_flusher: GroupFlusher,
+        fetchers: ReplicaFetcherManager,
+        isr_writer: IsrWriter,
     ) -> None:
-        """Name those who do the work; `moving_flusher` is for replicas that are catching up."""
+        """Set the collaborators; `moving_flusher` is for replicas that are catching up."""
         self._flusher, self._moving_flusher = flusher, moving_flusher
-        self._fetchers, self._isr = fetchers, isr
+        self._fetchers, self._isr_writer = fetchers, isr_writer
 
-    def carry_out(self, partition: Partition, effects: Sequence[Effect]) -> None:
-        """Execute effects in order; what they bring about is executed at once.
+    def execute(self, partition: Partition, effects: Sequence[Effect]) -> None:
+        """Execute effects in order, including the effects that they cause.
 
         Raises:
-            CorruptBatch, Refused: fetched batches do not fit; the rest of the
-                effects is dropped.
-            StorageFailed: the disk refuses.
+            CorruptBatch, Refused: fetched batches are invalid; the remaining effects are
+                dropped.
+            StorageFailed: a log operation failed.
 
         """
         try:
@@ -122,8 +136,8 @@ class EffectExecutor:
             raise
 
     def on_durable(self, partition: Partition) -> None:
-        """Tell a replica that its log was fsynced."""
-        self.carry_out(partition, partition.replica.on_durable())
+        """Notify a replica that its log was fsynced."""
+        self.execute(partition, partition.replica.on_durable())
 
     def _flush(self, partition: Partition, _: Flush) -> None:
         if partition.log.durable_end_offset < partition.log.log_end_offset:
@@ -139,15 +153,17 @@ class EffectExecutor:
         partition.log.reset_to(effect.start_offset)
 
     def _append(self, partition: Partition, effect: AppendFetched) -> None:
-        """Append a leader's batches if they are whole, contiguous and of its epoch or older."""
-        epoch, count = partition.replica.state.leader_epoch, 0
+        """Append a leader's batches if they are complete and not newer than its epoch."""
+        epoch, records = partition.replica.state.leader_epoch, 0
         for header in parse_headers(effect.records):
             if header.leader_epoch > epoch:
-                raise UnknownLeaderEpoch(f"a batch of epoch {header.leader_epoch} in epoch {epoch}")
-            count += header.record_count
+                raise UnknownLeaderEpoch(
+                    f"a batch has epoch {header.leader_epoch}, but the leader epoch is {epoch}"
+                )
+            records += header.record_count
         partition.log.append(effect.records)
-        partition.took(len(effect.records), count)
-        self.carry_out(partition, partition.replica.on_fetched(effect.leader_high_watermark))
+        partition.count_in(len(effect.records), records)
+        self.execute(partition, partition.replica.on_fetched(effect.leader_high_watermark))
 
     def _start_fetching(self, partition: Partition, effect: StartFetching) -> None:
         self._fetchers.start(partition, effect.leader)
@@ -156,10 +172,10 @@ class EffectExecutor:
         self._fetchers.stop(partition)
 
     def _write_isr(self, partition: Partition, effect: WriteIsr) -> None:
-        self._isr.write(partition, effect.proposal)
+        self._isr_writer.write(partition, effect.proposal)
 
     def _read_state(self, partition: Partition, _: ReadState) -> None:
-        self._isr.read(partition)
+        self._isr_writer.read(partition)
 
     def _high_watermark(self, partition: Partition, _: HighWatermarkAdvanced) -> None:
         partition.high_watermark_moved()

@@ -1,14 +1,12 @@
-"""Serving followers: incremental fetch sessions (seed 1 G at the leader; the KIP-227 idea).
+"""Serving followers: incremental fetch sessions, as in KIP-227.
 
-A session remembers where a follower stands in each partition, so that a request
-names only what changed, and the answer only partitions with news. Partitions
-tell their sessions when something happens: an idle partition costs nothing,
-however many there are.
+Replication V3, section G, leader side. A session stores the follower's position in each
+partition, so that a request names only changed positions, and the response only partitions
+with updates. Partitions notify their sessions of changes, so idle partitions cost nothing.
 
-News are records, a divergence, an error, or a changed high watermark; the last
-does not end a wait by itself, but travels with the next answer. A partition that
-was answered with an error leaves the session, and the follower names it again
-when it has something new to say.
+An update is records, a divergence, an error, or a changed high watermark. A high watermark
+alone does not end a wait; it is part of the next response. A partition that returned an error
+leaves the session until the follower names it again.
 """
 
 from __future__ import annotations
@@ -19,8 +17,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from leadline_broker.domain.effects import Effect
-from leadline_broker.runtime.ports import ReplicaKey
+from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.throttle import Throttle
 from leadline_client.errors import (
@@ -39,28 +40,29 @@ from leadline_common.rpc import (
     ReplicaFetchResponse,
 )
 
-CarryOut = Callable[[Partition, list[Effect]], None]
+Execute = Callable[[Partition, list[Effect]], None]
 Find = Callable[[ReplicaKey], Partition | None]
 
-_LEFT_BEHIND_MS: Final = 600_000
-"""After how long a session without a request is one that its follower has left."""
+_ABANDONED_MS: Final = 600_000
+"""A session without a request for this long is abandoned."""
 
 
 @dataclass(slots=True)
 class _Position:
-    """Where a follower stands in one partition, and the high watermark it was told.
+    """A follower's position in one partition, and the last high watermark sent to it.
 
-    `void`: this leader no longer counts it, so the follower must state it anew.
+    `reset`: the leader has reset the follower's progress, so the follower must state its
+    position again.
     """
 
     partition: Partition
     row: FetchRow
-    told_high_watermark: int = -1
-    void: bool = False
+    sent_high_watermark: int = -1
+    reset: bool = False
 
 
 class FetchSession:
-    """One follower's fetches over one connection. A `Subscriber` of its partitions."""
+    """One follower's fetches over one connection; a `Subscriber` of its partitions."""
 
     def __init__(self, request: ReplicaFetchRequest, sending: Throttle) -> None:
         self._sending = sending
@@ -79,42 +81,42 @@ class FetchSession:
     def __len__(self) -> int:
         return len(self._positions)
 
-    # -- what partitions tell --------------------------------------------------
+    # -- notifications of partitions -------------------------------------------
 
     def on_appended(self, partition: Partition, size: int) -> None:
-        """Note `size` bytes to send, and answer if they are enough and may be sent."""
+        """Record `size` bytes to send, and respond if they are enough and not throttled."""
         self._with_records[partition] = None
-        if not self._room(partition, size):
+        if not self._allowed(partition, size):
             return
         self._new_bytes += size
         if self._new_bytes >= self._min_bytes:
             self.wake()
 
     def on_high_watermark(self, partition: Partition) -> None:
-        """Note that the follower does not know the high watermark."""
+        """Record that the follower must be sent the new high watermark."""
         self._with_high_watermark[partition] = None
 
     def on_role_change(self, partition: Partition) -> None:
-        """Have the follower ask anew: what was counted of it no longer holds."""
+        """Make the follower state its position again, because its progress was reset."""
         position = self._positions.get(partition)
         if position is not None:
-            position.void = True
+            position.reset = True
             self._with_records[partition] = None
             self.wake()
 
-    # -- what the follower says ------------------------------------------------
+    # -- requests of the follower ----------------------------------------------
 
-    def place(self, partition: Partition, row: FetchRow) -> None:
-        """Remember where the follower stands; a partition is in one session of a follower."""
+    def update(self, partition: Partition, row: FetchRow) -> None:
+        """Store the follower's position, and drop it from the follower's other sessions."""
         if partition not in self._positions:
             for other in list(partition.subscribers or ()):
                 if other.broker_id == self.broker_id:
                     other.forget(partition)
             partition.subscribe(self)
         known = self._positions.get(partition)
-        told = -1 if known is None else known.told_high_watermark
-        position = self._positions[partition] = _Position(partition, row, told)
-        if partition.replica.state.high_watermark != position.told_high_watermark:
+        sent = -1 if known is None else known.sent_high_watermark
+        position = self._positions[partition] = _Position(partition, row, sent)
+        if partition.replica.state.high_watermark != position.sent_high_watermark:
             self._with_high_watermark[partition] = None
         if row.fetch_offset < partition.log.log_end_offset:
             self._with_records[partition] = None
@@ -122,26 +124,26 @@ class FetchSession:
             self._with_records.pop(partition, None)
 
     def forget(self, partition: Partition) -> None:
-        """Drop a partition from the session."""
+        """Remove a partition from the session."""
         if self._positions.pop(partition, None) is not None:
             partition.unsubscribe(self)
             self._with_records.pop(partition, None)
             self._with_high_watermark.pop(partition, None)
 
     def close(self) -> None:
-        """Drop all partitions and answer a parked request."""
+        """Remove all partitions and answer a waiting request."""
         for partition in list(self._positions):
             self.forget(partition)
         self.wake()
 
-    # -- waiting and answering -------------------------------------------------
+    # -- responses -------------------------------------------------------------
 
-    async def wait_for_news(self, wait_ms: int, min_bytes: int) -> None:
-        """Park until `min_bytes` come in, there is an error, or `wait_ms` have passed.
+    async def wait_for_updates(self, wait_ms: int, min_bytes: int) -> None:
+        """Wait for `min_bytes` of new records or an error, at most `wait_ms`.
 
-        What is there already is answered at once, or when the throttle lets it go.
+        Returns at once if there are records already, or as soon as the throttle allows them.
         """
-        if any(self._room(partition, 1) for partition in self._with_records):
+        if any(self._allowed(partition, 1) for partition in self._with_records):
             return
         if self._with_records:
             wait_ms = min(wait_ms, math.ceil(self._sending.delay_ms()))
@@ -155,65 +157,65 @@ class FetchSession:
             timer.cancel()
 
     def wake(self) -> None:
-        """Answer a parked request now."""
+        """Answer a waiting request now."""
         parked, self._parked = self._parked, None
         if parked is not None:
             _resolve(parked)
 
-    def news(self, max_bytes: int) -> Iterator[tuple[Partition, FetchedRow]]:
-        """Yield answers with news: records in the order in which they came up, to `max_bytes`.
+    def updates(self, max_bytes: int) -> Iterator[tuple[Partition, FetchedRow]]:
+        """Yield the rows of a response, with at most `max_bytes` of records, oldest update first.
 
-        What does not fit stays first in line for the next answer. Moving replicas
-        come last and stay within the throttle.
+        Partitions that do not fit come first in the next response. Moving replicas come last
+        and stay within the throttle.
         """
         left = max_bytes
         for partition in sorted(self._with_records, key=self._moves):
             if left <= 0:
                 break
-            room = self._room(partition, left)
-            if not room:
+            allowed = self._allowed(partition, left)
+            if not allowed:
                 continue
             del self._with_records[partition]
-            answer = self._read(self._positions[partition], room)
+            answer = self._read(self._positions[partition], allowed)
             left -= len(answer.records)
             if self._moves(partition):
                 self._sending.take(len(answer.records))
             yield partition, answer
-        told, self._with_high_watermark = self._with_high_watermark, {}
-        for partition in told:
+        changed, self._with_high_watermark = self._with_high_watermark, {}
+        for partition in changed:
             position = self._positions.get(partition)
             if position is not None and self._owes_high_watermark(position):
                 answer = partition.replica.peek(position.row)
-                position.told_high_watermark = answer.high_watermark
+                position.sent_high_watermark = answer.high_watermark
                 yield partition, answer
 
     def _moves(self, partition: Partition) -> bool:
         return partition.replica.state.moves(self.broker_id)
 
-    def _room(self, partition: Partition, size: int) -> int:
-        """Return how much of `size` bytes the throttle lets go for a partition."""
+    def _allowed(self, partition: Partition, size: int) -> int:
+        """Return how many of `size` bytes the throttle allows for a partition."""
         position = self._positions[partition]
-        if position.void or not self._moves(partition):
+        if position.reset or not self._moves(partition):
             return size
         return min(size, self._sending.available())
 
     def _owes_high_watermark(self, position: _Position) -> bool:
-        return position.told_high_watermark != position.partition.replica.state.high_watermark
+        return position.sent_high_watermark != position.partition.replica.state.high_watermark
 
     def _read(self, position: _Position, max_bytes: int) -> FetchedRow:
-        """Return the records after the follower's position, or why there are none."""
+        """Return the records from the follower's position on, or an error."""
         log, row = position.partition.log, position.row
         answer = position.partition.replica.peek(row)
-        position.told_high_watermark = answer.high_watermark
+        position.sent_high_watermark = answer.high_watermark
         if answer.error_code != NO_ERROR:
             return answer
-        if position.void:
-            return _replace(answer, error_code=FetchSessionUnknown.code)
+        if position.reset:
+            return replace(answer, error_code=FetchSessionUnknown.code)
         try:
             records = log.read(row.fetch_offset, max_bytes, log.log_end_offset)
         except LeadlineError as error:
-            return _replace(answer, error_code=error.code)
-        return _replace(answer, records=records)
+            return replace(answer, error_code=error.code)
+        return replace(answer, records=records)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
@@ -221,68 +223,64 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _replace(row: FetchedRow, *, error_code: int = NO_ERROR, records: bytes = b"") -> FetchedRow:
-    return FetchedRow(
-        row.partition,
-        row.leader_epoch,
-        row.fetch_offset,
-        row.last_epoch,
-        error_code,
-        row.high_watermark,
-        row.log_start_offset,
-        records=records,
-    )
-
-
 class FetchSessions:
     """All sessions of this leader's followers. Owned by the event loop."""
 
-    def __init__(self, *, find: Find, carry_out: CarryOut, clock: Clock, sending: Throttle) -> None:
+    def __init__(
+        self,
+        *,
+        broker_state: BrokerState,
+        find: Find,
+        execute: Execute,
+        clock: Clock,
+        sending: Throttle,
+    ) -> None:
+        self._broker_state = broker_state
         self._sending = sending
         self._find = find
-        self._carry_out = carry_out
+        self._execute = execute
         self._clock = clock
         self._sessions: dict[tuple[int, int], FetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    async def fetch(self, request: ReplicaFetchRequest, incarnation: int) -> ReplicaFetchResponse:
-        """Count what the follower states and answer with news (on_ReplicaFetchRequest).
+    async def fetch(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse:
+        """Record the follower's positions and return updates (on_ReplicaFetchRequest).
 
-        `incarnation` is this broker's own. Error codes of the whole answer:
-        FetchSessionUnknown, StaleIncarnation.
+        Error codes of the whole response: FetchSessionUnknown, StaleIncarnation.
         """
+        incarnation = self._broker_state.incarnation
         session = self._session(request)
         if isinstance(session, int):
             return ReplicaFetchResponse(request.nonce, incarnation, session, [])
         session.last_nonce = request.nonce
         session.wake()
         answers = _Answers()
-        self._count(session, request, answers)
+        self._record_positions(session, request, answers)
         if not answers:
-            await session.wait_for_news(request.wait_ms, request.min_bytes)
+            await session.wait_for_updates(request.wait_ms, request.min_bytes)
         if session.last_nonce != request.nonce:
-            # Nobody waits for this answer any more: the follower has asked again.
+            # The follower has sent another request and ignores this response.
             return ReplicaFetchResponse(request.nonce, incarnation, NO_ERROR, [])
-        for partition, answer in session.news(request.max_bytes - answers.size):
+        for partition, answer in session.updates(request.max_bytes - answers.size):
             if answer.error_code != NO_ERROR:
                 session.forget(partition)
             answers.add(partition.topic_id, answer)
         return ReplicaFetchResponse(request.nonce, incarnation, NO_ERROR, answers.topics())
 
     def close_all(self) -> None:
-        """Answer every parked request: this broker no longer leads."""
+        """Answer every waiting request, because this broker no longer leads."""
         for session in self._sessions.values():
             session.close()
         self._sessions.clear()
 
     def _session(self, request: ReplicaFetchRequest) -> FetchSession | int:
-        """Return the session of a request, opened if it asks for that, or an error code."""
-        mine = [s for s in self._sessions.values() if s.broker_id == request.broker_id]
-        if any(session.incarnation > request.incarnation for session in mine):
+        """Return the session of a request, which may open it, or an error code."""
+        of_follower = [s for s in self._sessions.values() if s.broker_id == request.broker_id]
+        if any(session.incarnation > request.incarnation for session in of_follower):
             return StaleIncarnation.code
-        for session in mine:
+        for session in of_follower:
             if session.incarnation < request.incarnation:
                 self._close(session)
         found = self._sessions.get((request.broker_id, request.session))
@@ -299,10 +297,10 @@ class FetchSessions:
         session.close()
         self._sessions.pop((session.broker_id, session.id), None)
 
-    def _count(
+    def _record_positions(
         self, session: FetchSession, request: ReplicaFetchRequest, answers: _Answers
     ) -> None:
-        """Take the follower's rows into the session, or answer those that cannot be."""
+        """Add the follower's rows to the session; add errors and divergence to `answers`."""
         now = session.last_request_ms = self._clock.monotonic_ms()
         for forgotten in request.forgotten:
             for number in forgotten.partitions:
@@ -324,9 +322,9 @@ class FetchSessions:
                     leaving=request.leaving,
                 )
                 if effects:
-                    self._carry_out(partition, effects)
+                    self._execute(partition, effects)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
-                    session.place(partition, row)
+                    session.update(partition, row)
                 else:
                     session.forget(partition)
                     answers.add(topic.topic_id, answer)
@@ -334,19 +332,19 @@ class FetchSessions:
             self._close_replaced(session)
 
     def _close_replaced(self, opened: FetchSession) -> None:
-        """Close the sessions that a new one of the same follower has replaced.
+        """Close the sessions of the same follower that are empty or abandoned.
 
-        One that holds a partition which is followed no more is known by its silence.
+        A session may keep a partition that the follower no longer follows.
         """
-        left = opened.last_request_ms - _LEFT_BEHIND_MS
+        abandoned_since = opened.last_request_ms - _ABANDONED_MS
         for session in list(self._sessions.values()):
-            replaced = not len(session) or session.last_request_ms < left
+            replaced = not len(session) or session.last_request_ms < abandoned_since
             if session is not opened and session.broker_id == opened.broker_id and replaced:
                 self._close(session)
 
 
 class _Answers:
-    """Rows of one answer, grouped by topic."""
+    """The rows of one response, grouped by topic."""
 
     def __init__(self) -> None:
         self._topics: dict[str, list[FetchedRow]] = {}

@@ -1,13 +1,13 @@
-"""Following: one fetcher per leader and lane, for all partitions followed from there.
+"""Fetching from leaders: several fetchers per leader, each for some of its partitions.
 
-Seed 1 G at the follower, in incremental sessions (the KIP-227 idea): the first
-request of a session names every partition, later ones only those whose position
-changed. A fetcher has one request under way at a time; its appends are fsynced
-together before it asks on, because a position states durable ends (rule R4).
-Whatever goes wrong with a request ends the session: the next one is full.
+Replication V3, section G, follower side, with incremental sessions as in KIP-227: the first
+request of a session names every partition, later ones only those whose position changed. A
+fetcher has one request in flight. It fsyncs what it appended before the next request, because
+a position states a durable end (rule R4). Any failure of a request ends the session, so that
+the next request names every partition.
 
-Replicas that a reassignment adds have a lane of their own, down to the disk, until
-they have caught up: what is throttled, or simply large, holds up nobody else (KIP-73).
+Replicas that a reassignment adds have a separate fetcher and flusher until they have caught
+up, so that their throttle and their volume delay no other replica (KIP-73).
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from leadline_broker.domain.effects import Effect
-from leadline_broker.runtime.backoff import Backoff
-from leadline_broker.runtime.ports import Peers, ReplicaKey
+from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.ports import Peers
+from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Partition
-from leadline_broker.runtime.replication.penalties import Penalties
 from leadline_broker.runtime.replication.throttle import Throttle
+from leadline_client.backoff import Backoff
 from leadline_client.errors import (
     ConnectionLost,
     FetchSessionUnknown,
@@ -44,126 +46,130 @@ from leadline_common.rpc import (
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
+from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
 
 NO_SESSION: Final = 0
 _ANSWER_MARGIN_MS: Final = 10_000
-"""How much longer than its wait an answer may take."""
+"""How much longer than its wait a response may take."""
 _DURABLE_POLL_S: Final = 0.005
-"""Between looks at a log that cannot be fsynced now, for want of room."""
+"""How often to check a log that a full disk keeps from being fsynced."""
 _FIRST_PAUSE_MS: Final = 20
 _LONGEST_PAUSE_MS: Final = 1_000
-_MOVING_LANE: Final = -1
-
-
-class BrokerIdentity(Protocol):
-    """What a fetcher needs to know of its own broker and the others."""
-
-    @property
-    def broker_id(self) -> int:
-        """The number of this broker."""
-
-    @property
-    def incarnation(self) -> int:
-        """The registration in force."""
-
-    @property
-    def leaving(self) -> bool:
-        """Whether this broker is about to stop."""
-
-    def address_of(self, broker_id: int) -> tuple[str, int] | None:
-        """Return URL and lowest possible incarnation of another broker."""
-
-
-class Flushes(Protocol):
-    """The group commit."""
-
-    async def settled(self) -> None:
-        """Wait until what is dirty now is durable."""
-
-
-@dataclass(frozen=True, slots=True)
-class FetchSettings:
-    """How followers fetch; see `replica.fetch.*` and `num.replica.fetchers`."""
-
-    wait_max_ms: int
-    min_bytes: int
-    max_bytes: int
-    lanes: int
+_MOVING: Final = -1
+"""The number of the fetcher for moving replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """What all fetchers of a broker share.
+    """The collaborators that all fetchers of a broker share.
 
-    `nonces` rise over all fetchers, so that no leader ever sees one twice from the
-    same incarnation (rule R3). `receiving` is what may be fetched for moving replicas,
-    `moving_flushes` their group commit.
+    `nonces` increase over all fetchers, so that no leader sees one twice from the same
+    incarnation (rule R3). `receiving` and `moving_flusher` are for moving replicas.
     """
 
-    me: BrokerIdentity
+    broker_state: BrokerState
     peers: Peers
-    flushes: Flushes
-    moving_flushes: Flushes
-    carry_out: Callable[[Partition, Sequence[Effect]], None]
+    flusher: GroupFlusher
+    moving_flusher: GroupFlusher
+    execute: Callable[[Partition, Sequence[Effect]], None]
     clock: Clock
     random: Random
-    settings: FetchSettings
+    settings: BrokerSettings
     nonces: Iterator[int]
     receiving: Throttle
 
     def backoff(self) -> Backoff:
         """Return a new backoff."""
-        return Backoff(self.random, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
+        return Backoff(self.random.random, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
 
 
-class Fetchers:
+class Penalties:
+    """Delays the next fetch of partitions that failed, longer after each failure in a row."""
+
+    def __init__(self, clock: Clock, backoff: Callable[[], Backoff]) -> None:
+        self._clock = clock
+        self._new_backoff = backoff
+        self._due_ms: dict[ReplicaKey, float] = {}
+        self._backoffs: dict[ReplicaKey, Backoff] = {}
+
+    def impose(self, key: ReplicaKey) -> None:
+        """Delay the partition."""
+        backoff = self._backoffs.setdefault(key, self._new_backoff())
+        self._due_ms[key] = self._clock.monotonic_ms() + backoff.next_ms()
+
+    def lift(self, key: ReplicaKey) -> None:
+        """Forget the partition's failures."""
+        if self._backoffs:
+            self._due_ms.pop(key, None)
+            self._backoffs.pop(key, None)
+
+    def delays(self, key: ReplicaKey) -> bool:
+        """Return whether the partition is delayed."""
+        return key in self._due_ms
+
+    def due(self) -> list[ReplicaKey]:
+        """Return the partitions whose delay is over, and end it."""
+        now = self._clock.monotonic_ms()
+        due = [key for key, due_ms in self._due_ms.items() if due_ms <= now]
+        for key in due:
+            del self._due_ms[key]
+        return due
+
+    def next_due_ms(self) -> float | None:
+        """Return the time until the next delay is over, or None if there is none."""
+        if not self._due_ms:
+            return None
+        return max(1.0, min(self._due_ms.values()) - self._clock.monotonic_ms())
+
+
+class ReplicaFetcherManager:
     """All fetchers of this broker. Owned by the event loop."""
 
     def __init__(self, context: FetchContext) -> None:
         self._context = context
-        self._fetchers: dict[tuple[int, int], Fetcher] = {}
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._of: dict[Partition, Fetcher] = {}
+        self._fetcher_of: dict[Partition, ReplicaFetcher] = {}
 
     def start(self, partition: Partition, leader: int) -> None:
-        """Fetch the partition from `leader`, from wherever its log ends."""
+        """Fetch the partition from `leader`, starting at its log end."""
         self.stop(partition)
         moving = partition.replica.catching_up
-        lane = _MOVING_LANE if moving else partition.partition % self._context.settings.lanes
-        place = (leader, lane)
-        fetcher = self._fetchers.get(place)
+        fetchers = self._context.settings.num_replica_fetchers
+        number = _MOVING if moving else partition.partition % fetchers
+        fetcher = self._fetchers.get((leader, number))
         if fetcher is None:
-            caught_up = partial(self.start, leader=leader) if moving else None
-            fetcher = self._fetchers[place] = Fetcher(leader, self._context, caught_up)
-            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{place[0]}-{place[1]}")
+            on_caught_up = partial(self.start, leader=leader) if moving else None
+            fetcher = ReplicaFetcher(leader, self._context, on_caught_up)
+            self._fetchers[leader, number] = fetcher
+            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader}-{number}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        self._of[partition] = fetcher
+        self._fetcher_of[partition] = fetcher
         fetcher.add(partition)
 
     def stop(self, partition: Partition) -> None:
-        """Stop fetching the partition, if anybody does."""
-        fetcher = self._of.pop(partition, None)
+        """Stop fetching the partition, if it is being fetched."""
+        fetcher = self._fetcher_of.pop(partition, None)
         if fetcher is not None:
             fetcher.remove(partition)
 
     async def close(self) -> None:
-        """End all fetchers."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        """Stop all fetchers."""
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         self._fetchers.clear()
-        self._of.clear()
+        self._fetcher_of.clear()
 
 
-class Fetcher:
+class ReplicaFetcher:
     """Fetches some partitions from one leader.
 
-    With `on_caught_up` they are moving replicas: what is fetched is throttled, and
-    those that have caught up are handed on.
+    With `on_caught_up` they are moving replicas: their fetches are throttled, and
+    `on_caught_up(partition)` is called for each that has caught up.
     """
 
     def __init__(
@@ -175,7 +181,7 @@ class Fetcher:
         self._leader = leader
         self._context = context
         self._on_caught_up = on_caught_up
-        self._flushes = context.moving_flushes if on_caught_up else context.flushes
+        self._flusher = context.moving_flusher if on_caught_up else context.flusher
         self._partitions: dict[ReplicaKey, Partition] = {}
         self._changed: dict[ReplicaKey, Partition] = {}
         self._forgotten: dict[ReplicaKey, None] = {}
@@ -183,63 +189,63 @@ class Fetcher:
         self._session = NO_SESSION
         self._backoff = context.backoff()
         self._wake = asyncio.Event()
-        self._call: asyncio.Task[ReplicaFetchResponse] | None = None
+        self._in_flight: asyncio.Task[ReplicaFetchResponse] | None = None
 
     def add(self, partition: Partition) -> None:
-        """Take a partition on; a request that is parked at the leader is given up for it."""
+        """Add a partition; this cancels a request that waits at the leader."""
         self._partitions[partition.key] = self._changed[partition.key] = partition
         self._forgotten.pop(partition.key, None)
         self._penalties.lift(partition.key)
         self._wake.set()
-        if self._call is not None:
-            self._call.cancel()
+        if self._in_flight is not None:
+            self._in_flight.cancel()
 
     def remove(self, partition: Partition) -> None:
-        """Let go of a partition."""
+        """Remove a partition."""
         self._partitions.pop(partition.key, None)
         self._changed.pop(partition.key, None)
         self._penalties.lift(partition.key)
         self._forgotten[partition.key] = None
 
     async def run(self) -> None:
-        """Fetch for ever, whatever happens: nobody else fetches these partitions."""
+        """Fetch, whatever fails, because nothing else fetches these partitions; never returns."""
         while True:
             try:
-                await self._exchange()
+                await self._fetch()
             except LeadlineError as error:
                 await self._failed(error.message)
             except Exception:
-                logger.exception("fault in a fetch", leader=self._leader)
-                await self._failed("a fault of this broker")
+                logger.exception("unexpected error in a fetch", leader=self._leader)
+                await self._failed("an unexpected error of this broker")
 
-    async def _exchange(self) -> None:
-        """Ask once and use the answer, or wait until there is something to ask.
+    async def _fetch(self) -> None:
+        """Send one request and apply the response, or wait until there is something to fetch.
 
         Raises:
-            LeadlineError: there is no answer.
+            LeadlineError: the request failed.
 
         """
         await self._until_durable()
-        if pause_ms := self._must_wait_ms():
+        if pause_ms := self._throttled_ms():
             await asyncio.sleep(pause_ms / 1000)
             return
         request = self._next_request()
         if request is None:
             await self._idle()
             return
-        answer = await self._ask(request)
-        if answer is None:
+        response = await self._send(request)
+        if response is None:
             self._session = NO_SESSION
             return
         self._session = request.session
         self._backoff.reset()
-        self._use(answer)
-        await self._flushes.settled()
+        self._apply(response)
+        await self._flusher.settled()
 
     async def _until_durable(self) -> None:
-        """Wait while a log whose position is to be stated is not fsynced."""
+        """Wait until the logs whose positions the next request states are fsynced."""
         while True:
-            await self._flushes.settled()
+            await self._flusher.settled()
             if all(
                 partition.log.durable_end_offset == partition.log.log_end_offset
                 for partition in self._changed.values()
@@ -247,14 +253,14 @@ class Fetcher:
                 return
             await asyncio.sleep(_DURABLE_POLL_S)
 
-    def _must_wait_ms(self) -> float:
-        """Return how long the throttle leaves nothing to fetch for moving replicas."""
+    def _throttled_ms(self) -> float:
+        """Return how long the throttle forbids fetching."""
         if self._on_caught_up is None or not self._partitions:
             return 0.0
         return self._context.receiving.delay_ms()
 
     async def _idle(self) -> None:
-        """Wait for a partition, or for the end of a penalty."""
+        """Wait for a partition, or for the end of a delay."""
         self._wake.clear()
         pause_ms = self._penalties.next_due_ms()
         with suppress(TimeoutError):
@@ -273,102 +279,100 @@ class Fetcher:
         if not rows and self._session == NO_SESSION:
             return None
         forgotten, self._forgotten = self._forgotten, {}
-        settings, me = self._context.settings, self._context.me
-        due_ms = self._penalties.next_due_ms() or settings.wait_max_ms
+        settings, broker_state = self._context.settings, self._context.broker_state
+        wait_ms = settings.replica_fetch_wait_max_ms
         return ReplicaFetchRequest(
-            broker_id=me.broker_id,
-            incarnation=me.incarnation,
+            broker_id=broker_state.broker_id,
+            incarnation=broker_state.incarnation,
             session=self._session or nonce,
             nonce=nonce,
-            wait_ms=settings.wait_max_ms
-            if due_ms is None
-            else int(min(settings.wait_max_ms, due_ms)),
-            min_bytes=settings.min_bytes,
+            wait_ms=int(min(wait_ms, self._penalties.next_due_ms() or wait_ms)),
+            min_bytes=settings.replica_fetch_min_bytes,
             max_bytes=self._max_bytes(),
             topics=rows,
             forgotten=_forgotten_topics(forgotten),
-            leaving=me.leaving,
+            leaving=broker_state.leaving,
         )
 
     def _max_bytes(self) -> int:
-        largest = self._context.settings.max_bytes
+        largest = self._context.settings.replica_fetch_max_bytes
         if self._on_caught_up is None:
             return largest
         return min(largest, self._context.receiving.available())
 
     def _rows(self) -> list[FetchTopic]:
-        """Return the positions to state: all of them in a new session, else those that changed."""
+        """Return all positions in a new session, otherwise those that changed."""
         if self._session == NO_SESSION:
             self._changed = {
-                key: p for key, p in self._partitions.items() if not self._penalties.holds(key)
+                key: p for key, p in self._partitions.items() if not self._penalties.delays(key)
             }
         rows: dict[str, list[FetchRow]] = {}
-        later = {}
+        postponed = {}
         for key, partition in self._changed.items():
             row = partition.replica.fetch_row()
             if row is None:
-                later[key] = partition
+                postponed[key] = partition
             else:
                 rows.setdefault(partition.topic_id, []).append(row)
-        self._changed = later
+        self._changed = postponed
         return [FetchTopic(topic_id, topic_rows) for topic_id, topic_rows in rows.items()]
 
-    async def _ask(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
-        """Return an answer to this very request, or None if the session is over.
+    async def _send(self, request: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
+        """Return the response to this request, or None if the session has ended.
 
         Raises:
-            LeadlineError: there is no such answer.
+            LeadlineError: there is no valid response.
 
         """
-        address = self._context.me.address_of(self._leader)
+        address = self._context.broker_state.address_of(self._leader)
         if address is None:
-            raise ConnectionLost("its address is not known")
+            raise ConnectionLost("the leader's address is unknown")
         url, incarnation = address
-        call = self._call = asyncio.create_task(
+        call = self._in_flight = asyncio.create_task(
             self._context.peers.fetch(url, request, request.wait_ms + _ANSWER_MARGIN_MS)
         )
         try:
             await asyncio.wait([call])
         finally:
             call.cancel()
-            self._call = None
+            self._in_flight = None
         if call.cancelled():
             return None
-        answer = call.result()
-        if answer.error_code == FetchSessionUnknown.code and self._session != NO_SESSION:
+        response = call.result()
+        if response.error_code == FetchSessionUnknown.code and self._session != NO_SESSION:
             return None
-        if answer.error_code != NO_ERROR:
-            raise ConnectionLost(f"it answered with error {answer.error_code}")
-        if answer.nonce != request.nonce or answer.incarnation < incarnation:
-            raise ConnectionLost("an answer to another request, or of a broker long gone")
-        return answer
+        if response.error_code != NO_ERROR:
+            raise ConnectionLost(f"the leader returned error {response.error_code}")
+        if response.nonce != request.nonce or response.incarnation < incarnation:
+            raise ConnectionLost("the response belongs to another request or incarnation")
+        return response
 
     async def _failed(self, reason: str) -> None:
-        """Give up the session and pause; whoever waits for what was led here waits no more."""
+        """End the session and pause; fail the produces that were accepted while leading."""
         self._session = NO_SESSION
         for partition in list(self._partitions.values()):
             if partition.replica.has_parked:
-                self._context.carry_out(partition, partition.replica.give_up())
+                self._context.execute(partition, partition.replica.give_up())
         pause_ms = self._backoff.next_ms()
         if self._backoff.failures == 1:
             logger.info("fetch failed", leader=self._leader, reason=reason)
         await asyncio.sleep(pause_ms / 1000)
 
-    def _use(self, answer: ReplicaFetchResponse) -> None:
+    def _apply(self, response: ReplicaFetchResponse) -> None:
         if self._on_caught_up is not None:
-            rows = (row for topic in answer.topics for row in topic.partitions)
+            rows = (row for topic in response.topics for row in topic.partitions)
             self._context.receiving.take(sum(len(row.records) for row in rows))
-        for topic in answer.topics:
+        for topic in response.topics:
             for row in topic.partitions:
                 partition = self._partitions.get((topic.topic_id, row.partition))
                 if partition is not None:
-                    self._take(partition, row)
+                    self._apply_row(partition, row)
 
-    def _take(self, partition: Partition, row: FetchedRow) -> None:
-        """Let the replica use a row; what it refuses is asked for again, later."""
+    def _apply_row(self, partition: Partition, row: FetchedRow) -> None:
+        """Pass a row to the replica; delay the partition if it refuses the row."""
         try:
             effects = partition.replica.on_fetch_answer(row)
-            self._context.carry_out(partition, effects)
+            self._context.execute(partition, effects)
         except LeadlineError as error:
             logger.warning(
                 "fetched records refused",

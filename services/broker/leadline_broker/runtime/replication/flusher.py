@@ -1,8 +1,8 @@
-"""Group commit: one thread fsyncs whatever logs are dirty, again and again (rule R4).
+"""Group commit: one thread fsyncs all dirty logs, group after group (rule R4).
 
-While one group is on its way to the disk the next one gathers, so the slower
-the disk, the larger the groups. A failed fsync is never tried again: the kernel
-may have dropped the pages and would report success.
+While one group is written to the disk the next one forms, so a slower disk gets larger
+groups. A failed fsync is never retried: the kernel may have dropped the pages and would
+report success.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from leadline_client.errors import StorageFailed
 logger = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 0.2
-"""How long to wait for room on a full disk."""
+"""How long to wait for space on a full disk."""
 
 
 class GroupFlusher:
-    """Fsyncs marked logs in groups. Owned by the event loop, but for the fsyncs.
+    """Fsyncs marked logs in groups. Owned by the event loop, except for the fsyncs.
 
-    `on_durable(partition)` is called on the loop after each log's fsync;
-    `on_failed(error)` when an fsync has failed, which ends the broker;
-    `on_group(size)` tells how many logs each group had.
+    `on_durable(partition)` is called on the loop after each log's fsync, `on_failed(error)`
+    when an fsync has failed, which stops the broker, and `on_group(size)` with the number of
+    logs in each group.
     """
 
     def __init__(
@@ -44,35 +44,35 @@ class GroupFlusher:
         self._on_group = on_group
         self._dirty: dict[Partition, None] = {}
         self._wake = asyncio.Event()
-        self._gathering: asyncio.Future[None] | None = None
+        self._next_group: asyncio.Future[None] | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fsync")
 
     def mark(self, partition: Partition) -> None:
-        """Have the log fsynced with the next group."""
+        """Fsync the log with the next group."""
         self._dirty[partition] = None
         self._wake.set()
 
     async def settled(self) -> None:
-        """Wait until all logs that are marked now were fsynced."""
+        """Wait until all logs that are marked now are fsynced."""
         waiting = self._flushing
         if self._dirty:
-            if self._gathering is None:
-                self._gathering = asyncio.get_running_loop().create_future()
-            waiting = self._gathering
+            if self._next_group is None:
+                self._next_group = asyncio.get_running_loop().create_future()
+            waiting = self._next_group
         if waiting is not None:
             await asyncio.shield(waiting)
 
     async def run(self) -> None:
-        """Flush for ever."""
+        """Flush group after group; never returns."""
         loop = asyncio.get_running_loop()
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
                 group, self._dirty = list(self._dirty), {}
-                done = self._flushing = self._gathering or loop.create_future()
-                self._gathering = None
+                done = self._flushing = self._next_group or loop.create_future()
+                self._next_group = None
                 flushes = [partition.log.flush for partition in group]
                 failures = await loop.run_in_executor(self._thread, _flush_all, flushes)
                 self._flushing = None
@@ -89,7 +89,7 @@ class GroupFlusher:
             elif partition.log.failed:
                 self._on_failed(failure)
             elif partition.log.durable_end_offset < partition.log.log_end_offset:
-                # No room, or the log was closed meanwhile: only the former comes back.
+                # No space, or the log was closed meanwhile; only the former is retried.
                 logger.warning("flush postponed", partition=partition.key, error=failure.message)
                 asyncio.get_running_loop().call_later(_RETRY_S, self._mark_again, partition)
 
@@ -99,7 +99,7 @@ class GroupFlusher:
 
 
 def _flush_all(flushes: Sequence[Callable[[], int]]) -> list[StorageFailed | None]:
-    """Flush each log, in a thread; return what went wrong with it, or None."""
+    """Flush each log, in a thread; return the error of each, or None."""
     results: list[StorageFailed | None] = []
     for flush in flushes:
         try:

@@ -1,8 +1,8 @@
-"""Publishing ISR changes: one writer for all partitions (rules R6, R7).
+"""Writing ISR changes to ZooKeeper: one writer for all partitions (rules R6, R7).
 
-Changes that come up together are written together, each in a transaction of its
-own. A write of unknown outcome is settled by reading, and reading is tried again
-for as long as this broker believes that it leads.
+Concurrent changes are written together, each in a separate transaction. A write of unknown
+outcome is resolved by reading the state node, and the read is retried as long as this broker
+regards itself as the leader.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Final
 import structlog
 
 from leadline_broker.domain.effects import Effect, IsrProposal
-from leadline_broker.domain.leadership import IsrWriteResult
+from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
-from leadline_broker.runtime.ports import ClusterStore, IsrOutcome
+from leadline_broker.runtime.ports import ClusterStore
 from leadline_broker.runtime.replication.partition import Partition
+from leadline_client.backoff import backoff_pause
 from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
@@ -25,27 +26,27 @@ logger = structlog.get_logger(__name__)
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
-CarryOut = Callable[[Partition, Sequence[Effect]], None]
-Changed = Callable[[Partition, IsrProposal, int], None]
+Execute = Callable[[Partition, Sequence[Effect]], None]
+OnCommitted = Callable[[Partition, IsrProposal, int], None]
 
 
 class IsrWriter:
-    """Carries ISR proposals to the store and the results back. Owned by the event loop.
+    """Writes ISR proposals and reports the results to the replicas. Owned by the event loop.
 
-    `on_committed(partition, proposal, members_before)` hears of each published change,
-    `on_stepped_down(partition)` of each partition that turns out to be led by another.
+    `on_committed(partition, proposal, members_before)` is called after each committed change,
+    `on_stepped_down(partition)` for each partition that another broker turns out to lead.
     """
 
     def __init__(
         self,
         store: ClusterStore,
         *,
-        carry_out: CarryOut,
-        on_committed: Changed,
+        execute: Execute,
+        on_committed: OnCommitted,
         on_stepped_down: Callable[[Partition], None],
     ) -> None:
         self._store = store
-        self._carry_out = carry_out
+        self._execute = execute
         self._on_committed = on_committed
         self._on_stepped_down = on_stepped_down
         self._writes: dict[Partition, tuple[Replica, IsrProposal]] = {}
@@ -53,34 +54,37 @@ class IsrWriter:
         self._wake = asyncio.Event()
 
     def write(self, partition: Partition, proposal: IsrProposal) -> None:
-        """Publish the proposal, then report with `on_isr_written`."""
+        """Write the proposal, then report with `Replica.on_isr_written`."""
         self._writes[partition] = (partition.replica, proposal)
         self._wake.set()
 
     def read(self, partition: Partition) -> None:
-        """Read the state node, then report with `on_state_read`."""
+        """Read the state node, then report with `Replica.on_state_read`."""
         self._reads[partition] = partition.replica
         self._wake.set()
 
     async def run(self) -> None:
-        """Write and read for ever."""
-        pause = _FIRST_PAUSE_S
+        """Write and read as requested; never returns."""
+        failures = 0
         while True:
             await self._wake.wait()
             self._wake.clear()
             refused = await self._write_all()
-            # What conflicts although nothing has changed would be asked without a pause.
+            # Without a pause, a write that conflicts persistently would be retried in a busy loop.
             if await self._read_all() and not any(p in self._writes for p in refused):
-                pause = _FIRST_PAUSE_S
+                failures = 0
                 continue
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            failures += 1
+            pause_s = backoff_pause(
+                failures, first=_FIRST_PAUSE_S, longest=_LONGEST_PAUSE_S, random=1.0
+            )
+            await asyncio.sleep(pause_s)
             self._wake.set()
 
     async def _write_all(self) -> list[Partition]:
-        """Write what is asked for; return the partitions whose write conflicted."""
-        # What a replica of an earlier session asked for is not this incarnation's to write (R9).
-        writes = {p: asked for p, asked in self._writes.items() if p.replica is asked[0]}
+        """Write all proposals; return the partitions whose write conflicted."""
+        # This incarnation must not write the proposals of an earlier one (rule R9).
+        writes = {p: write for p, write in self._writes.items() if p.replica is write[0]}
         self._writes = {}
         if not writes:
             return []
@@ -91,11 +95,11 @@ class IsrWriter:
         outcomes = await self._store.write_isrs(changes)
         for (partition, (replica, proposal)), outcome in zip(writes.items(), outcomes, strict=True):
             if partition.replica is replica:
-                self._take(partition, proposal, outcome)
+                self._apply(partition, proposal, outcome)
         conflicts = zip(writes, outcomes, strict=True)
         return [p for p, (result, _) in conflicts if result is IsrWriteResult.CONFLICT]
 
-    def _take(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
+    def _apply(self, partition: Partition, proposal: IsrProposal, outcome: IsrOutcome) -> None:
         before = len(partition.replica.state.isr)
         result, state_version = outcome
         effects = partition.replica.on_isr_written(proposal.number, result, state_version)
@@ -109,31 +113,31 @@ class IsrWriter:
                 isr=proposal.isr,
                 result=result.value,
             )
-        self._carry_out(partition, effects)
+        self._execute(partition, effects)
         if result is IsrWriteResult.JOINER_REFUSED:
             for broker, _ in proposal.joiners:
-                partition.ask_again(broker)
+                partition.reset_follower(broker)
 
     async def _read_all(self) -> bool:
-        """Read what is asked for; tell whether all of it could be read."""
+        """Read all requested states; return whether all could be read."""
         reads = {p: replica for p, replica in self._reads.items() if p.replica is replica}
         self._reads = {}
         if not reads:
             return True
-        names = {p: (p.topic, p.topic_id, p.partition) for p in reads}
+        keys = {p: (p.topic, p.topic_id, p.partition) for p in reads}
         try:
-            states = await self._store.read_states(list(names.values()))
+            states = await self._store.read_states(list(keys.values()))
         except ZkError as error:
             logger.warning("state not read", partitions=len(reads), error=str(error))
             self._reads = reads | self._reads
             return False
         unreadable = {}
         for partition, replica in reads.items():
-            if names[partition] not in states:
+            if keys[partition] not in states:
                 if replica.leadership is not None:
                     unreadable[partition] = replica
             elif partition.replica is replica:
-                self._carry_out(partition, replica.on_state_read(states[names[partition]]))
+                self._execute(partition, replica.on_state_read(states[keys[partition]]))
                 if replica.leadership is None:
                     self._on_stepped_down(partition)
         self._reads = unreadable | self._reads

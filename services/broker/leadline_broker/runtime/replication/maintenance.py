@@ -1,4 +1,4 @@
-"""Regular work: ISR checks, high watermark checkpoints, retention, old strays."""
+"""Periodic work: ISR checks, high watermark checkpoints, retention, and strays."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, Final
 import structlog
 
 from leadline_broker.domain.effects import Effect
+from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
-from leadline_broker.runtime.ports import LogStore, ReplicaKey
+from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
@@ -25,28 +26,28 @@ _STRAY_CHECK_MS: Final = 600_000
 
 
 class Maintenance:
-    """What is done every so often. Owned by the event loop, but for writing files."""
+    """The periodic work of a broker. Owned by the event loop, except for writing files."""
 
     def __init__(
         self,
         *,
         configuration: Configuration,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
         logs: LogStore,
         clock: Clock,
-        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        execute: Callable[[Partition, Sequence[Effect]], None],
     ) -> None:
         self._configuration = configuration
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._logs = logs
         self._clock = clock
-        self._carry_out = carry_out
+        self._execute = execute
         self._checkpointed: dict[ReplicaKey, int] = {}
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
-        """Return the endless tasks to run."""
+        """Return the coroutines to run; they never return."""
         return [
             self._every(_isr_check_ms, self.check_isrs),
             self._every(_checkpoint_ms, self.checkpoint),
@@ -64,41 +65,41 @@ class Maintenance:
             try:
                 await work()
             except StorageFailed as error:
-                logger.warning("maintenance put off", work=work.__name__, reason=error.message)
+                logger.warning("maintenance postponed", work=work.__name__, reason=error.message)
 
     async def check_isrs(self) -> None:
-        """Let partitions that are not settled shrink or grow their ISR (seed 1 G).
+        """Let partitions with an incomplete ISR or uncommitted records shrink or grow their ISR.
 
-        Without a lease nothing is proposed: after a long pause of this process
-        every follower looks late.
+        Replication V3, section G: maybe_change_ISR. Without a lease nothing is proposed: after
+        a long pause of this process every follower seems to lag.
         """
-        if not self._standing.lease_valid():
+        if not self._broker_state.lease_valid():
             return
         now = self._clock.monotonic_ms()
         for partition in list(self._replicas.unsettled):
-            self._carry_out(partition, partition.replica.maybe_change_isr(now))
+            self._execute(partition, partition.replica.maybe_change_isr(now))
             self._replicas.applied(partition)
 
     async def checkpoint(self) -> None:
-        """Write the high watermarks, if any has moved."""
-        moved = {
+        """Write the high watermarks if any has changed."""
+        high_watermarks = {
             partition.key: partition.replica.state.high_watermark
             for partition in self._replicas.all()
             if partition.log.log_end_offset
         }
-        if moved != self._checkpointed:
-            await asyncio.to_thread(self._logs.checkpoint_high_watermarks, moved)
-            self._checkpointed = moved
+        if high_watermarks != self._checkpointed:
+            await asyncio.to_thread(self._logs.checkpoint_high_watermarks, high_watermarks)
+            self._checkpointed = high_watermarks
 
     async def apply_retention(self) -> None:
-        """Delete closed segments past their retention, one partition at a time."""
+        """Delete closed segments past their retention, partition by partition."""
         for partition in self._replicas.all():
             if partition.log.log_end_offset and not partition.log.failed:
-                self._retain(partition)
+                self._apply_retention(partition)
                 await asyncio.sleep(0)
 
-    def _retain(self, partition: Partition) -> None:
-        """Delete what one partition keeps no more; a refusal is no reason to spare the others."""
+    def _apply_retention(self, partition: Partition) -> None:
+        """Apply the retention of one partition; its failure must not affect the others."""
         try:
             removed = partition.log.apply_retention(
                 self._clock.wall_ms(),
@@ -107,13 +108,15 @@ class Maintenance:
                 partition.replica.state.high_watermark,
             )
         except StorageFailed as error:
-            logger.warning("retention put off", partition=partition.key, reason=error.message)
+            logger.warning("retention postponed", partition=partition.key, reason=error.message)
             return
         if removed:
-            logger.info("retention", partition=partition.key, removed_bytes=removed)
+            logger.info(
+                "segments deleted by retention", partition=partition.key, removed_bytes=removed
+            )
 
     async def purge_strays(self) -> None:
-        """Delete the replicas that have been set aside for long enough."""
+        """Delete the strays whose grace period has ended."""
         purged = await asyncio.to_thread(
             self._logs.purge_strays,
             self._clock.wall_ms(),

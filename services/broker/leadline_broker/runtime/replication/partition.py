@@ -1,4 +1,4 @@
-"""One replica with all that belongs to it: log, protocol state, settings, who waits for it."""
+"""A local replica of a partition: log, protocol state, settings, and who waits for it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from leadline_broker.domain.replica import Replica
-from leadline_broker.domain.state import ReplicaConfig
-from leadline_broker.runtime.ports import Log, ReplicaKey
-from leadline_broker.runtime.serving.views import ReplicaInfo
+from leadline_broker.domain.state import ReplicaConfig, ReplicaKey
+from leadline_broker.runtime.ports import Log
+from leadline_client.wire import TopicPartition
 from leadline_common.rpc import MovingRow
 
 NOT_APPLIED = -1
@@ -20,7 +20,7 @@ NOT_APPLIED = -1
 class PartitionSettings:
     """The settings in force for the partitions of one topic. Bytes and milliseconds.
 
-    `configs` are the topic's own, which came over the broker's.
+    `configs` are the topic's own settings, which override the broker's.
     """
 
     configs: frozenset[tuple[str, str]]
@@ -32,38 +32,58 @@ class PartitionSettings:
 
 
 class Traffic(NamedTuple):
-    """What a replica took in and gave to readers, ever since this broker has it."""
+    """What a replica has appended and served to readers since this process opened it."""
 
     bytes_in: int = 0
     records_in: int = 0
     bytes_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """One local replica as `GET /v1/replicas` returns it; `isr` is None except on the leader.
+
+    `durable_end_offset` is the end up to which the log is fsynced (rule R4).
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    role: str
+    leader_epoch: int
+    log_start_offset: int
+    log_end_offset: int
+    durable_end_offset: int
+    high_watermark: int
+    isr: tuple[int, ...] | None
+    log_dir: str
+
+
 class Subscriber(Protocol):
-    """A fetch session of a follower that wants news of a partition."""
+    """A follower's fetch session that is notified of changes of a partition."""
 
     @property
     def broker_id(self) -> int:
-        """The follower."""
+        """The follower's broker id."""
 
     def on_appended(self, partition: Partition, size: int) -> None:
-        """Hear of `size` new bytes."""
+        """Handle an append of `size` bytes."""
 
     def on_high_watermark(self, partition: Partition) -> None:
-        """Hear that the high watermark moved."""
+        """Handle a risen high watermark."""
 
     def on_role_change(self, partition: Partition) -> None:
-        """Hear that what was counted of this follower no longer holds."""
+        """Handle that the leader has reset this follower's progress."""
 
     def forget(self, partition: Partition) -> None:
-        """Take no more interest in the partition."""
+        """Remove the partition from the session."""
 
 
 class Partition:
     """One local replica. Owned by the event loop.
 
-    `applied_epoch` is the leader epoch of the grant that it obeys, `NOT_APPLIED`
-    while it waits, fenced; it is what heartbeats report.
+    `applied_epoch` is the leader epoch of its current role, or `NOT_APPLIED` while it is
+    fenced; heartbeats report it.
     """
 
     __slots__ = (
@@ -106,62 +126,62 @@ class Partition:
         return self.topic_id, self.partition
 
     @property
-    def name(self) -> tuple[str, int]:
+    def topic_partition(self) -> TopicPartition:
         """Topic name and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
     def configure(self, settings: PartitionSettings) -> None:
-        """Take changed settings."""
+        """Apply changed settings."""
         self.settings = settings
         self.replica.state.config = settings.replica
         self.log.roll_at(settings.segment_bytes)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Tell `subscriber` of news from now on."""
+        """Notify `subscriber` of changes from now on."""
         if self.subscribers is None:
             self.subscribers = {}
         self.subscribers[subscriber] = None
 
     def unsubscribe(self, subscriber: Subscriber) -> None:
-        """Tell `subscriber` nothing more."""
+        """Stop notifying `subscriber`."""
         if self.subscribers is not None:
             self.subscribers.pop(subscriber, None)
             self.subscribers = self.subscribers or None
 
     def keep_subscribers(self, brokers: Container[int]) -> None:
-        """Drop the sessions of followers that are assigned no more."""
+        """Drop the sessions of followers that are no longer assigned."""
         for subscriber in list(self.subscribers or ()):
             if subscriber.broker_id not in brokers:
                 subscriber.forget(self)
 
-    def took(self, size: int, records: int) -> None:
-        """Count what was appended, as leader or as follower."""
-        known = self.traffic
-        self.traffic = Traffic(known.bytes_in + size, known.records_in + records, known.bytes_out)
+    def count_in(self, size: int, records: int) -> None:
+        """Count an append, as leader or as follower."""
+        total = self.traffic
+        self.traffic = Traffic(total.bytes_in + size, total.records_in + records, total.bytes_out)
 
-    def gave(self, size: int) -> None:
-        """Count what was read."""
+    def count_out(self, size: int) -> None:
+        """Count a read."""
         self.traffic = self.traffic._replace(bytes_out=self.traffic.bytes_out + size)
 
     def appended(self, size: int) -> None:
-        """Tell followers of `size` new bytes."""
+        """Notify followers of `size` new bytes."""
         for subscriber in self.subscribers or ():
             subscriber.on_appended(self, size)
 
     def high_watermark_moved(self) -> None:
-        """Wake readers, and let followers hear of it with their next answer."""
+        """Wake readers, and let followers learn of it with their next response."""
         self._wake()
         for subscriber in self.subscribers or ():
             subscriber.on_high_watermark(self)
 
     def role_changed(self) -> None:
-        """Wake everybody who waits: what they wait for may never come."""
+        """Wake everything that waits, because it may wait for a change that cannot come."""
         self._wake()
         for subscriber in list(self.subscribers or ()):
             subscriber.on_role_change(self)
 
-    def ask_again(self, broker_id: int) -> None:
-        """Have one follower state its position anew."""
+    def reset_follower(self, broker_id: int) -> None:
+        """Make one follower state its position again."""
         for subscriber in list(self.subscribers or ()):
             if subscriber.broker_id == broker_id:
                 subscriber.on_role_change(self)
@@ -176,13 +196,13 @@ class Partition:
             self.unwatch(waiting)
 
     def watch(self, waiting: asyncio.Future[None]) -> None:
-        """Resolve `waiting` at the next change; it may wait for several partitions."""
+        """Resolve `waiting` at the next change; the same future may watch several partitions."""
         if self._waiting is None:
             self._waiting = []
         self._waiting.append(waiting)
 
     def unwatch(self, waiting: asyncio.Future[None]) -> None:
-        """Let go of somebody who waits no more."""
+        """Remove a future that no longer waits."""
         if self._waiting and waiting in self._waiting:
             self._waiting.remove(waiting)
 
@@ -193,7 +213,7 @@ class Partition:
                 future.set_result(None)
 
     def moving(self) -> list[MovingRow]:
-        """Return how far each replica has come that is being added; none unless led here."""
+        """Return the progress of each replica that is being added; empty unless this one leads."""
         leadership = self.replica.leadership
         if leadership is None:
             return []
@@ -207,7 +227,7 @@ class Partition:
         ]
 
     def describe(self) -> ReplicaInfo:
-        """Return the replica as `GET replicas` shows it."""
+        """Return the replica as `GET /v1/replicas` returns it."""
         state, log = self.replica.state, self.log
         return ReplicaInfo(
             topic=self.topic,

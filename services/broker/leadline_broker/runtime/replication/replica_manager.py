@@ -1,46 +1,45 @@
-"""All replicas of this broker: found by id or name, created, fenced, stopped, counted."""
+"""All replicas of this broker: lookup, creation, fencing, deletion, and their digest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica, Role
-from leadline_broker.runtime.ports import Log, LogStore, ReplicaKey, StoredReplica
-from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition, PartitionSettings
+from leadline_broker.domain.state import ReplicaKey
+from leadline_broker.runtime.ports import Log, LogStore, StoredReplica
+from leadline_broker.runtime.replication.fetchers import ReplicaFetcherManager
+from leadline_broker.runtime.replication.partition import (
+    NOT_APPLIED,
+    Partition,
+    PartitionSettings,
+    ReplicaInfo,
+)
 from leadline_common.rpc import replica_fingerprint
-
-
-class Fetchers(Protocol):
-    """Fetches from leaders."""
-
-    def stop(self, partition: Partition) -> None:
-        """Stop fetching the partition."""
 
 
 class ReplicaManager:
     """The replicas by (topic id, partition). Owned by the event loop.
 
-    Invariants: one replica per topic name and partition; `digest` and
-    `applied_count` sum up the applied roles (rule R8); every led partition that
-    may need an ISR change is in `unsettled`, and every one that a reassignment
-    adds replicas to in `growing`. `on_dropped(key)` hears of replicas that go.
+    Invariants: there is one replica per topic name and partition; `digest` and `applied_count`
+    summarize the applied roles (rule R8); `unsettled` contains every led partition that may
+    need an ISR change, `growing` every led partition to which a reassignment adds replicas.
+    `on_dropped(key)` is called for each removed replica.
     """
 
     def __init__(
         self,
         broker_id: int,
         logs: LogStore,
-        fetchers: Fetchers,
-        carry_out: Callable[[Partition, Sequence[Effect]], None],
+        fetchers: ReplicaFetcherManager,
+        execute: Callable[[Partition, Sequence[Effect]], None],
     ) -> None:
         self._broker_id = broker_id
         self._logs = logs
         self._fetchers = fetchers
-        self._carry_out = carry_out
+        self._execute = execute
         self._partitions: dict[ReplicaKey, Partition] = {}
-        self._names: dict[tuple[str, int], Partition] = {}
+        self._by_name: dict[tuple[str, int], Partition] = {}
         self.unsettled: dict[Partition, None] = {}
         self.growing: dict[Partition, None] = {}
         self.on_dropped: Callable[[ReplicaKey], None] = lambda _: None
@@ -58,34 +57,39 @@ class ReplicaManager:
         """Return the replicas that lead their partition."""
         return [p for p in self._partitions.values() if p.replica.leadership is not None]
 
+    def describe(self) -> list[ReplicaInfo]:
+        """Return a description of every replica, by topic and partition."""
+        rows = [partition.describe() for partition in self._partitions.values()]
+        return sorted(rows, key=lambda row: (row.topic, row.partition))
+
     def find(self, key: ReplicaKey) -> Partition | None:
         """Return the replica of (topic id, partition)."""
         return self._partitions.get(key)
 
     def named(self, topic: str, partition: int) -> Partition | None:
         """Return the replica of (topic name, partition)."""
-        return self._names.get((topic, partition))
+        return self._by_name.get((topic, partition))
 
     def load(self, stored: Iterable[StoredReplica], settings: PartitionSettings) -> None:
-        """Take over what was found on disk; all of it fenced."""
+        """Add the replicas found on disk, all of them fenced."""
         for topic, topic_id, partition, log, high_watermark in stored:
             self._add(topic, topic_id, partition, log, settings, high_watermark)
 
     def create(
         self, topic: str, topic_id: str, partition: int, settings: PartitionSettings
     ) -> Partition:
-        """Start a replica that is not here yet (seed 1: start_replica).
+        """Create a replica (Replication V3, section C: startReplica).
 
-        One of the same name and another topic id is moved to stray: its topic
-        was deleted and created again meanwhile.
+        A replica of the same name with another topic id becomes a stray: its topic was
+        deleted and recreated.
 
         Raises:
-            StorageFailed: its log could not be opened.
+            StorageFailed: the log could not be opened.
 
         """
         other = self.named(topic, partition)
         if other is not None:
-            self.set_aside(other)
+            self.make_stray(other)
         log = self._logs.open(topic, topic_id, partition)
         return self._add(topic, topic_id, partition, log, settings, 0)
 
@@ -98,12 +102,12 @@ class ReplicaManager:
         settings: PartitionSettings,
         high_watermark: int,
     ) -> Partition:
-        replica = self._fresh(topic_id, partition, log, settings, high_watermark)
+        replica = self._new_replica(topic_id, partition, log, settings, high_watermark)
         added = Partition(topic, topic_id, partition, log, replica, settings)
-        self._partitions[topic_id, partition] = self._names[topic, partition] = added
+        self._partitions[topic_id, partition] = self._by_name[topic, partition] = added
         return added
 
-    def _fresh(
+    def _new_replica(
         self,
         topic_id: str,
         partition: int,
@@ -121,7 +125,7 @@ class ReplicaManager:
         )
 
     def applied(self, partition: Partition) -> None:
-        """Count the role that a replica has taken, or left."""
+        """Update digest and sets after a replica has changed its role or its ISR."""
         state = partition.replica.state
         fenced = partition.replica.role is Role.FENCED
         epoch = NOT_APPLIED if fenced else state.leader_epoch
@@ -131,10 +135,10 @@ class ReplicaManager:
         leadership = partition.replica.leadership
         if leadership is not None:
             partition.keep_subscribers(leadership.progress)
-        whole = len(state.isr) == len(state.assigned)
-        settled = whole and state.high_watermark == partition.log.log_end_offset
-        _keep(self.unsettled, partition, leadership is not None and not settled)
-        _keep(self.growing, partition, leadership is not None and bool(state.adding))
+        complete = len(state.isr) == len(state.assigned)
+        settled = complete and state.high_watermark == partition.log.log_end_offset
+        _set_membership(self.unsettled, partition, leadership is not None and not settled)
+        _set_membership(self.growing, partition, leadership is not None and bool(state.adding))
 
     def _count(self, partition: Partition, epoch: int) -> None:
         topic_id, number = partition.key
@@ -147,48 +151,49 @@ class ReplicaManager:
         partition.applied_epoch = epoch
 
     def fence_all(self) -> None:
-        """Leave every role at once: this incarnation is over (rule R9).
+        """Fence every replica, because this incarnation has ended (rule R9).
 
-        The replicas start anew over their open logs, as after a restart.
+        The replicas start again on their open logs, as after a restart.
         """
         for partition in self._partitions.values():
             self.fence(partition)
             replica = partition.replica
-            partition.replica = self._fresh(
+            partition.replica = self._new_replica(
                 *partition.key, partition.log, partition.settings, replica.state.high_watermark
             )
 
     def fence(self, partition: Partition) -> None:
-        """Leave the role of one replica; what waits for it fails."""
+        """Fence one replica; its waiting produces fail."""
         self._fetchers.stop(partition)
-        self._carry_out(partition, partition.replica.step_down())
+        self._execute(partition, partition.replica.step_down())
         self.applied(partition)
 
     def configure(self, partition: Partition, settings: PartitionSettings) -> None:
-        """Let changed settings take effect at once: fewer in-sync replicas may be enough now."""
+        """Apply changed settings at once."""
         if partition.settings is not settings:
             partition.configure(settings)
-            self._carry_out(partition, partition.replica.on_durable())
+            # A lower min.insync.replicas may commit records.
+            self._execute(partition, partition.replica.on_durable())
             self.applied(partition)
 
-    def set_aside(self, partition: Partition) -> None:
-        """Move a replica that the controller does not know to stray (rule R12)."""
+    def make_stray(self, partition: Partition) -> None:
+        """Rename the log of a replica that the controller does not know to a stray (rule R12)."""
         self._drop(partition)
         self._logs.to_stray(partition.key)
 
     def delete(self, partition: Partition) -> Callable[[], None]:
-        """Remove a replica for good; return the rest of the work, for any thread."""
+        """Delete a replica; return the removal of its files, which may run in any thread."""
         self._drop(partition)
         return self._logs.delete(partition.key)
 
     def _drop(self, partition: Partition) -> None:
         self.fence(partition)
         del self._partitions[partition.key]
-        del self._names[partition.topic, partition.partition]
+        del self._by_name[partition.topic, partition.partition]
         self.on_dropped(partition.key)
 
 
-def _keep(group: dict[Partition, None], partition: Partition, belongs: bool) -> None:
+def _set_membership(group: dict[Partition, None], partition: Partition, belongs: bool) -> None:
     if belongs:
         group[partition] = None
     else:

@@ -1,4 +1,4 @@
-"""The throttle of moving replicas (KIP-73): what the controller says, against the clock."""
+"""The throttle of moving replicas (KIP-73), at the rate that the controller sets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _HOLD_CHECK_MS: Final = 20.0
 
 
 class Throttle:
-    """What this broker may send, or receive, for moving replicas.
+    """Limits what this broker sends, or receives, for moving replicas.
 
-    Owned by the event loop. While it is `held` nothing may be moved: the controller
-    has not said yet how much. `on_moved(size)` hears of every byte, throttled or not.
+    Owned by the event loop. While it is `held` nothing may be moved, because the controller
+    has not set the rate yet. `on_moved(size)` is called for all bytes, throttled or not.
     """
 
     def __init__(self, clock: Clock, on_moved: Callable[[int], None]) -> None:
@@ -35,7 +35,7 @@ class Throttle:
         return self._quota.bytes_per_s
 
     def set_rate(self, bytes_per_s: int) -> None:
-        """Hold another rate from now on; `NO_THROTTLE` lifts it."""
+        """Change the rate; `NO_THROTTLE` removes it."""
         self._quota.set_rate(bytes_per_s, self._clock.monotonic_ms())
 
     def available(self) -> int:
@@ -49,44 +49,44 @@ class Throttle:
             self._on_moved(size)
 
     def delay_ms(self) -> float:
-        """Return how long to wait before anything may be moved; 0 when something may be."""
+        """Return how long to wait before anything may be moved; 0 if something may be moved now."""
         return _HOLD_CHECK_MS if self.held else self._quota.delay_ms(self._clock.monotonic_ms())
 
 
 class MovingThrottle:
-    """Both sides of the throttle, as heartbeats bring it. Owned by the event loop.
+    """Both sides of the throttle, as set by heartbeat responses. Owned by the event loop.
 
-    The order to add replicas may be here before the throttle that goes with it: what
-    is not throttled then waits for the answer to a heartbeat that was sent after it.
+    The command to add replicas may arrive before the throttle that belongs to it. So an
+    unthrottled broker moves nothing until the response to a later heartbeat.
     """
 
     def __init__(self, sending: Throttle, receiving: Throttle) -> None:
         self.sending = sending
         self.receiving = receiving
-        self._orders = 0
-        self._asked_after = 0
+        self._commands = 0
+        self._commands_at_heartbeat = 0
 
     @property
     def bytes_per_s(self) -> int:
         """The rate in force; `NO_THROTTLE` for none."""
         return self.sending.bytes_per_s
 
-    def begin(self) -> None:
-        """Hold what is about to move, until the controller has said how fast it may."""
-        self._orders += 1
+    def on_replicas_added(self) -> None:
+        """Hold moving replicas until the controller has set the rate."""
+        self._commands += 1
         self._hold(held=self.bytes_per_s == NO_THROTTLE)
 
-    def asking(self) -> None:
-        """Note that a heartbeat is being sent."""
-        self._asked_after = self._orders
+    def on_heartbeat_sent(self) -> None:
+        """Record that a heartbeat is being sent."""
+        self._commands_at_heartbeat = self._commands
 
-    def heard(self, bytes_per_s: int) -> None:
-        """Go by the answer to that heartbeat."""
+    def on_heartbeat_response(self, bytes_per_s: int) -> None:
+        """Apply the rate in the response to that heartbeat."""
         if bytes_per_s != self.bytes_per_s:
-            logger.info("throttle of moving replicas", bytes_per_s=bytes_per_s)
+            logger.info("throttle of moving replicas changed", bytes_per_s=bytes_per_s)
         for side in (self.sending, self.receiving):
             side.set_rate(bytes_per_s)
-        if self._asked_after == self._orders:
+        if self._commands_at_heartbeat == self._commands:
             self._hold(held=False)
 
     def _hold(self, *, held: bool) -> None:

@@ -1,4 +1,4 @@
-"""From a topic's configs to the settings of its partitions."""
+"""The settings of a topic's partitions, from the topic's configs and the broker's settings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ logger = structlog.get_logger(__name__)
 
 
 class TopicSettings:
-    """Settings by configs, shared by all partitions with the same ones.
+    """Settings by configs, shared by all partitions with the same configs.
 
-    Equal configs give the very same settings, until the broker's own have changed.
+    Equal configs give the identical object until the broker's settings change.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
@@ -25,19 +25,19 @@ class TopicSettings:
         self._known: dict[frozenset[tuple[str, str]], PartitionSettings] = {}
 
     def of(self, configs: Mapping[str, str]) -> PartitionSettings:
-        """Return the settings for a topic's configs; the broker's own where they say nothing."""
-        name = frozenset(configs.items())
-        found = self._known.get(name)
+        """Return the settings for a topic's configs; the broker's settings are the defaults."""
+        key = frozenset(configs.items())
+        found = self._known.get(key)
         if found is None:
-            found = self._known[name] = self._merge(configs)
+            found = self._known[key] = self._merge(configs)
         return found
 
-    def again(self, settings: PartitionSettings) -> PartitionSettings:
-        """Return what the configs behind some settings mean now."""
+    def updated(self, settings: PartitionSettings) -> PartitionSettings:
+        """Return the current settings for the configs behind `settings`."""
         return self.of(dict(settings.configs))
 
     def rebase(self, settings: BrokerSettings) -> None:
-        """Go by other settings of the broker from now on."""
+        """Use other broker settings from now on."""
         if settings != self._broker:
             self._broker = settings
             self._known.clear()
@@ -47,8 +47,8 @@ class TopicSettings:
         try:
             topic = parse_topic_configs(configs)
         except PolicyViolation as error:
-            # A newer controller may send what this broker does not know: its own settings hold.
-            logger.warning("topic configs not understood", reason=error.message)
+            # A newer controller may send configs that this broker does not know.
+            logger.warning("unknown topic configs ignored", reason=error.message)
             topic = parse_topic_configs({})
         return PartitionSettings(
             configs=frozenset(configs.items()),

@@ -1,1 +1,1 @@
-"""What producers and consumers ask of this broker: append, fetch, offsets, producer ids, load."""
+"""Requests of clients: produce, fetch, offsets, producer ids, load."""

@@ -1,6 +1,6 @@
-"""The load of each replica over the last while: what came in, what was read, what it holds.
+"""The load of each replica over a window: bytes and records in, bytes out, and size.
 
-A request costs three additions; the totals are noted a few times in each window.
+A produce or fetch costs three additions; the totals are sampled a few times per window.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from leadline_broker.domain.replica import Role
@@ -15,22 +16,51 @@ from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import LogStore
 from leadline_broker.runtime.replication.partition import Partition, Traffic
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
-from leadline_broker.runtime.serving.views import BrokerLoad, ReplicaLoad
 from leadline_common.clock import Clock
 
-_NOTES: Final = 6
-"""How often in a window the totals are noted: by so much a window may be too long."""
+_SAMPLES: Final = 6
+"""Samples per window; the reported window may be longer than the setting by one interval."""
 
 
-class _Note(NamedTuple):
-    """The totals of the replicas that ever had any, at a time of the monotonic clock (ms)."""
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    """The traffic of one replica within a window, and its size.
+
+    A leader counts what producers append and consumers read; a follower counts what it
+    replicates and what consumers read from it.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    is_leader: bool
+    size_bytes: int
+    bytes_in: int
+    records_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoadReport:
+    """The load of every replica on a broker, and the space on its disk. Times in Unix ms."""
+
+    broker_id: int
+    window_start_ms: int
+    window_end_ms: int
+    disk_total_bytes: int
+    disk_free_bytes: int
+    partitions: list[ReplicaLoad]
+
+
+class _Sample(NamedTuple):
+    """The totals of the replicas with traffic, at a monotonic time (ms)."""
 
     at_ms: int
     totals: Mapping[Partition, Traffic]
 
 
 class LoadMeter:
-    """Tells the load of this broker's replicas. Owned by the event loop."""
+    """Measures the load of this broker's replicas. Owned by the event loop."""
 
     def __init__(
         self,
@@ -46,30 +76,30 @@ class LoadMeter:
         self._replicas = replicas
         self._logs = logs
         self._clock = clock
-        self._notes = deque([_Note(clock.monotonic_ms(), {})])
+        self._samples = deque([_Sample(clock.monotonic_ms(), {})])
 
     async def run(self) -> None:
-        """Note the totals again and again, for ever."""
+        """Sample the totals periodically; never returns."""
         while True:
-            await asyncio.sleep(self._configuration.current.load_window_ms / _NOTES / 1000)
-            self.note()
+            await asyncio.sleep(self._configuration.current.load_window_ms / _SAMPLES / 1000)
+            self.sample()
 
-    def note(self) -> None:
-        """Note the totals, and let go of notes that no window begins with any more."""
+    def sample(self) -> None:
+        """Sample the totals, and drop samples that are older than the window."""
         now = self._clock.monotonic_ms()
         totals = {p: p.traffic for p in self._replicas.all() if p.traffic != Traffic()}
-        self._notes.append(_Note(now, totals))
+        self._samples.append(_Sample(now, totals))
         begin = now - self._configuration.current.load_window_ms
-        while len(self._notes) > 1 and self._notes[1].at_ms <= begin:
-            self._notes.popleft()
+        while len(self._samples) > 1 and self._samples[1].at_ms <= begin:
+            self._samples.popleft()
 
-    async def report(self) -> BrokerLoad:
-        """Return the load since the beginning of the window; right after a start since then."""
+    async def report(self) -> BrokerLoadReport:
+        """Return the load over the window, or since the start of this broker if that is shorter."""
         total, free = await asyncio.to_thread(self._logs.space)
-        now, first = self._clock.monotonic_ms(), self._notes[0]
+        now, first = self._clock.monotonic_ms(), self._samples[0]
         end = self._clock.wall_ms()
         rows = [_row(p, first.totals.get(p, Traffic())) for p in self._replicas.all()]
-        return BrokerLoad(
+        return BrokerLoadReport(
             broker_id=self._broker_id,
             window_start_ms=end - (now - first.at_ms),
             window_end_ms=end,

@@ -1,7 +1,7 @@
-"""Where partitions begin and end, for many at once and over the whole cluster.
+"""The offsets of many partitions of the whole cluster in one request.
 
-What this broker leads it answers itself; for the rest it asks the leaders, side
-by side. Each partition is answered on its own: a refusal of one spoils nothing.
+This broker answers for the partitions that it leads and asks the other leaders for the rest,
+concurrently. Each partition has its own result, so one error does not affect the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving
@@ -23,6 +23,7 @@ from leadline_client.errors import (
     LeadlineError,
     NotLeader,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common.bulk_offsets import (
     BulkAnswer,
     BulkQuestion,
@@ -34,17 +35,15 @@ from leadline_common.bulk_offsets import (
 from leadline_common.clock import Clock
 from leadline_common.rpc import NO_ERROR
 
-Name = tuple[str, int]
-"""Topic and partition."""
-
-_HOPS: Final = 2
-"""How often a partition is asked about elsewhere: its leader may just have moved."""
-_PEER_MS: Final = 3_000
+_ATTEMPTS: Final = 2
+"""How often to ask the leader of a partition: it may have just moved."""
+_REQUEST_TIMEOUT_MS: Final = 3_000
 _LOOKUP_MS: Final = 30
-"""How much longer each time to be looked up may take: of a large batch all records are read."""
-_GRACE_MS: Final = 2_000
-_UNSETTLED_MS: Final = 300
-"""How long to wait before looking again at partitions that nobody could answer for."""
+"""The additional timeout per timestamp, which may require reading a whole large batch."""
+_WAIT_MARGIN_MS: Final = 2_000
+"""How much longer than its wait a response may take."""
+_RETRY_MS: Final = 300
+"""How long to wait before asking again about partitions without a result."""
 
 
 class OffsetFinder:
@@ -53,14 +52,14 @@ class OffsetFinder:
     def __init__(
         self,
         *,
-        standing: BrokerState,
-        metadata: MetadataCache,
+        broker_state: BrokerState,
+        metadata: ClusterMetadataCache,
         replicas: ReplicaManager,
         serving: Serving,
         peers: Peers,
         clock: Clock,
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._metadata = metadata
         self._replicas = replicas
         self._serving = serving
@@ -69,27 +68,27 @@ class OffsetFinder:
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Answer everybody who waits with what there is: the broker is about to go."""
+        """Answer every waiting request now, because the broker is about to stop."""
         self._stopping.set()
 
     async def answer(self, question: BulkQuestion) -> BulkAnswer:
-        """Answer for each partition in order, waiting for one to move if asked to.
+        """Return a result for each partition, in order; with `wait_ms`, wait for an update.
 
         Raises:
-            InvalidRequest: nothing is asked, or `after` names what is not asked.
+            InvalidRequest: no partition is requested, or `after` names one that is not.
 
         """
         asked = self._expand(question)
-        after = _watched(question, asked)
-        elsewhere = question.scope == "cluster"
+        after = _thresholds(question, asked)
+        ask_leaders = question.scope == "cluster"
         deadline = self._clock.monotonic_ms() + question.wait_ms
         while True:
-            found = await self._look(asked, elsewhere=elsewhere)
+            found = await self._find(asked, ask_leaders=ask_leaders)
             left = deadline - self._clock.monotonic_ms()
-            over = left <= 0 or self._stopping.is_set()
-            if over or any(_is_beyond(one, after) for one in found):
+            expired = left <= 0 or self._stopping.is_set()
+            if expired or any(_is_beyond(answer, after) for answer in found):
                 return BulkAnswer(found)
-            await self._until_news(found, after, left, elsewhere=elsewhere)
+            await self._wait_for_update(found, after, left, ask_leaders=ask_leaders)
 
     def _expand(self, question: BulkQuestion) -> list[PartitionQuestion]:
         if not question.topics and not question.partitions:
@@ -101,40 +100,46 @@ class OffsetFinder:
         ]
         return [*whole, *question.partitions]
 
-    async def _look(
-        self, asked: Sequence[PartitionQuestion], *, elsewhere: bool
+    async def _find(
+        self, asked: Sequence[PartitionQuestion], *, ask_leaders: bool
     ) -> list[PartitionAnswer]:
-        """Answer for what is led here, and let the other leaders answer for the rest."""
-        found = [await self._here(one) for one in asked]
-        for _ in range(_HOPS if elsewhere else 0):
+        """Return the results of this broker, and those of the other leaders for the rest."""
+        found = [await self._find_local(question) for question in asked]
+        for _ in range(_ATTEMPTS if ask_leaders else 0):
             by_url: dict[str, list[int]] = {}
-            for place, one in enumerate(found):
-                url = self._to_ask(one)
+            for index, answer in enumerate(found):
+                url = self._leader_url(answer)
                 if url:
-                    by_url.setdefault(url, []).append(place)
+                    by_url.setdefault(url, []).append(index)
             if not by_url:
                 break
             answers = await asyncio.gather(
-                *(self._there(url, [asked[p] for p in places]) for url, places in by_url.items())
+                *(self._ask(url, [asked[i] for i in indexes]) for url, indexes in by_url.items())
             )
-            for places, rows in zip(by_url.values(), answers, strict=True):
-                for place, row in zip(places, rows, strict=True):
-                    found[place] = row
+            for indexes, rows in zip(by_url.values(), answers, strict=True):
+                for index, row in zip(indexes, rows, strict=True):
+                    found[index] = row
         return found
 
-    async def _here(self, one: PartitionQuestion) -> PartitionAnswer:
-        if one.timestamp is not None:
-            await asyncio.sleep(0)  # Each look-up reads the disk; others want their turn.
+    async def _find_local(self, question: PartitionQuestion) -> PartitionAnswer:
+        topic, partition = question.topic_partition
+        if question.timestamp is not None:
+            await asyncio.sleep(0)  # Each lookup reads the disk: let other tasks run.
         try:
-            ends = self._serving.offsets(*one.name)
+            ends = self._serving.offsets(topic, partition)
             offset, timestamp = None, None
-            if one.timestamp is not None:
-                offset, timestamp = self._serving.offset_for_timestamp(*one.name, one.timestamp)
+            if question.timestamp is not None:
+                offset, timestamp = self._serving.offset_for_timestamp(
+                    topic, partition, question.timestamp
+                )
         except LeadlineError as error:
-            return _refused(one, error)
+            return _error_answer(question, error)
         return PartitionAnswer(
-            *one.name,
-            leader=LeaderRow(self._standing.broker_id, self._standing.url, ends.leader_epoch),
+            topic,
+            partition,
+            leader=LeaderRow(
+                self._broker_state.broker_id, self._broker_state.url, ends.leader_epoch
+            ),
             offsets=PartitionEnds(
                 ends.log_start_offset,
                 ends.high_watermark,
@@ -145,91 +150,97 @@ class OffsetFinder:
             ),
         )
 
-    def _to_ask(self, found: PartitionAnswer) -> str:
-        """Return the URL of the broker that leads what was refused; empty where none is known."""
-        hint = found.leader
-        if found.error_code != NotLeader.code or hint is None:
+    def _leader_url(self, answer: PartitionAnswer) -> str:
+        """Return the URL of the leader to ask instead of this broker, "" if there is none."""
+        hint = answer.leader
+        if answer.error_code != NotLeader.code or hint is None:
             return ""
-        return hint.url if hint.id != self._standing.broker_id else ""
+        return hint.url if hint.id != self._broker_state.broker_id else ""
 
-    async def _there(
-        self, url: str, asked: Sequence[PartitionQuestion]
-    ) -> Sequence[PartitionAnswer]:
+    async def _ask(self, url: str, asked: Sequence[PartitionQuestion]) -> Sequence[PartitionAnswer]:
         question = BulkQuestion(partitions=list(asked), scope="local")
-        timed = sum(one.timestamp is not None for one in asked)
-        timeout_ms = _PEER_MS + timed * _LOOKUP_MS
+        lookups = sum(row.timestamp is not None for row in asked)
+        timeout_ms = _REQUEST_TIMEOUT_MS + lookups * _LOOKUP_MS
         try:
             rows = (await self._peers.offsets(url, question, timeout_ms)).partitions
         except LeadlineError as error:
-            return [_silent(one, error) for one in asked]
-        if [row.name for row in rows] != [one.name for one in asked]:
-            return [_silent(one, InvalidRequest("it answered for others")) for one in asked]
+            return [_unavailable(row, error) for row in asked]
+        if [row.topic_partition for row in rows] != [row.topic_partition for row in asked]:
+            mismatch = InvalidRequest("the response has other partitions")
+            return [_unavailable(row, mismatch) for row in asked]
         return rows
 
-    async def _until_news(
+    async def _wait_for_update(
         self,
         found: Sequence[PartitionAnswer],
-        after: Mapping[Name, int],
+        after: Mapping[TopicPartition, int],
         left_ms: float,
         *,
-        elsewhere: bool,
+        ask_leaders: bool,
     ) -> None:
-        """Wait until it is worth looking again, no longer than `left_ms`."""
-        by_url: dict[str, list[Name]] = {}
-        for one in found:
-            if one.leader is not None and one.error_code == NO_ERROR and one.name in after:
-                by_url.setdefault(one.leader.url, []).append(one.name)
-        if any(one.error_code != NO_ERROR and one.name in after for one in found):
-            left_ms = min(left_ms, _UNSETTLED_MS)
+        """Wait until a result may have changed, at most `left_ms`."""
+        by_url: dict[str, list[TopicPartition]] = {}
+        watched = [answer for answer in found if answer.topic_partition in after]
+        for answer in watched:
+            if answer.leader is not None and answer.error_code == NO_ERROR:
+                by_url.setdefault(answer.leader.url, []).append(answer.topic_partition)
+        if any(answer.error_code != NO_ERROR for answer in watched):
+            left_ms = min(left_ms, _RETRY_MS)
         waits: list[Coroutine[Any, Any, object]] = [
-            self._moved_here(names, after)
-            if url == self._standing.url
-            else self._moved_there(url, names, after, left_ms)
-            for url, names in by_url.items()
+            self._wait_local(topic_partitions, after)
+            if url == self._broker_state.url
+            else self._wait_at(url, topic_partitions, after, left_ms)
+            for url, topic_partitions in by_url.items()
         ]
         waits.append(self._stopping.wait())
-        if elsewhere:
+        if ask_leaders:
             version = self._metadata.version
             waits.append(self._metadata.wait_newer(version, max(1, int(left_ms))))
         await _first(waits, left_ms)
 
-    async def _moved_here(self, names: Iterable[Name], after: Mapping[Name, int]) -> None:
-        """Wait until one moves past its offset, or is led here no more."""
-        led = [(name, self._replicas.named(*name)) for name in names]
-        watched = [(partition, after[name]) for name, partition in led if partition is not None]
+    async def _wait_local(
+        self, topic_partitions: Iterable[TopicPartition], after: Mapping[TopicPartition, int]
+    ) -> None:
+        """Wait until a high watermark passes its offset, or this broker stops leading one."""
+        led = [(key, self._replicas.named(*key)) for key in topic_partitions]
+        watched = [(partition, after[key]) for key, partition in led if partition is not None]
         while all(
             partition.replica.role is Role.LEADER
             and partition.replica.state.high_watermark <= offset
             for partition, offset in watched
         ):
-            news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             for partition, _ in watched:
-                partition.watch(news)
+                partition.watch(changed)
             try:
-                await news
+                await changed
             finally:
                 for partition, _ in watched:
-                    partition.unwatch(news)
+                    partition.unwatch(changed)
 
-    async def _moved_there(
-        self, url: str, names: Sequence[Name], after: Mapping[Name, int], left_ms: float
+    async def _wait_at(
+        self,
+        url: str,
+        topic_partitions: Sequence[TopicPartition],
+        after: Mapping[TopicPartition, int],
+        left_ms: float,
     ) -> None:
-        """Have another leader wait; where it does not answer, look again a little later."""
+        """Long-poll another leader; if that fails, return after a short pause."""
         wait_ms = max(1, int(left_ms))
         question = BulkQuestion(
-            partitions=[PartitionQuestion(*name) for name in names],
+            partitions=[PartitionQuestion(*key) for key in topic_partitions],
             scope="local",
             wait_ms=wait_ms,
-            after=_nested({name: after[name] for name in names}),
+            after=_nested({key: after[key] for key in topic_partitions}),
         )
         try:
-            await self._peers.offsets(url, question, wait_ms + _GRACE_MS)
+            await self._peers.offsets(url, question, wait_ms + _WAIT_MARGIN_MS)
         except LeadlineError:
-            await asyncio.sleep(_UNSETTLED_MS / 1000)
+            await asyncio.sleep(_RETRY_MS / 1000)
 
 
 async def _first(waits: Sequence[Coroutine[Any, Any, object]], left_ms: float) -> None:
-    """Wait for the first to end, or for the time; the others are given up."""
+    """Wait for the first coroutine to end, at most `left_ms`; cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         await asyncio.wait(tasks, timeout=left_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
@@ -239,39 +250,42 @@ async def _first(waits: Sequence[Coroutine[Any, Any, object]], left_ms: float) -
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _watched(question: BulkQuestion, asked: Iterable[PartitionQuestion]) -> dict[Name, int]:
+def _thresholds(
+    question: BulkQuestion, asked: Iterable[PartitionQuestion]
+) -> dict[TopicPartition, int]:
     after = {
-        (topic, partition): offset
+        TopicPartition(topic, partition): offset
         for topic, offsets in question.after.items()
         for partition, offset in offsets.items()
     }
-    unasked = after.keys() - {one.name for one in asked}
-    if unasked:
-        topic, partition = min(unasked)
-        raise InvalidRequest(f"after names {topic}-{partition}, which is not asked about")
+    not_asked = after.keys() - {row.topic_partition for row in asked}
+    if not_asked:
+        raise InvalidRequest(f"after names {min(not_asked)}, which is not requested")
     return after
 
 
-def _is_beyond(one: PartitionAnswer, after: Mapping[Name, int]) -> bool:
-    offset = after.get(one.name)
-    return offset is not None and one.offsets is not None and one.offsets.high_watermark > offset
+def _is_beyond(answer: PartitionAnswer, after: Mapping[TopicPartition, int]) -> bool:
+    offset, ends = after.get(answer.topic_partition), answer.offsets
+    return offset is not None and ends is not None and ends.high_watermark > offset
 
 
-def _nested(offsets: Mapping[Name, int]) -> dict[str, dict[int, int]]:
+def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
     nested: dict[str, dict[int, int]] = {}
     for (topic, partition), offset in offsets.items():
         nested.setdefault(topic, {})[partition] = offset
     return nested
 
 
-def _refused(one: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
-    return PartitionAnswer(*one.name, error.code, error.message, _row(error.leader))
+def _error_answer(question: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
+    return PartitionAnswer(*question.topic_partition, error.code, error.message, _row(error.leader))
 
 
-def _silent(one: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
-    """Answer for a leader that did not: to the reader it is not there at present."""
-    refusal = LeaderNotAvailable(f"the leader did not say: {error.message}", leader=error.leader)
-    return _refused(one, refusal)
+def _unavailable(question: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
+    """Return the result for a leader that did not respond."""
+    unavailable = LeaderNotAvailable(
+        f"the leader did not respond: {error.message}", leader=error.leader
+    )
+    return _error_answer(question, unavailable)
 
 
 def _row(hint: LeaderHint | None) -> LeaderRow | None:

@@ -1,4 +1,4 @@
-"""Ids of idempotent producers, reserved from the cluster in blocks."""
+"""Ids of idempotent producers, which a broker reserves in blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_EPOCH: Final = 0
 
 
 class ProducerIds:
-    """Hands out producer ids, each once in the life of the cluster."""
+    """Allocates producer ids that are unique in the cluster."""
 
     def __init__(self, store: ClusterStore) -> None:
         self._store = store
@@ -25,8 +25,8 @@ class ProducerIds:
         """Return a new producer id and its first epoch.
 
         Raises:
-            StoreOutcomeUnknown: a block could not be reserved; ids may be
-                lost by that, never given twice.
+            StoreOutcomeUnknown: could not reserve a block; ids may be skipped, but are never
+                allocated twice.
 
         """
         async with self._lock:
@@ -35,7 +35,7 @@ class ProducerIds:
                 try:
                     first = await self._store.claim_producer_ids(BLOCK)
                 except ZkError as error:
-                    raise StoreOutcomeUnknown("no producer ids could be reserved") from error
+                    raise StoreOutcomeUnknown("could not reserve producer ids") from error
                 self._ids = iter(range(first, first + BLOCK))
                 found = next(self._ids)
         return found, FIRST_EPOCH

@@ -1,22 +1,21 @@
-"""Serving producers and consumers: produce, fetch and offsets on partitions led here."""
+"""Serving producers and consumers: produce, fetch, and offsets of the partitions led here."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from leadline_broker.domain.producers import Duplicate
 from leadline_broker.domain.publishes import FIRST_PUBLISHER_ID
 from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.cluster.metadata import MetadataCache
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
-from leadline_broker.runtime.replication.effect_executor import EffectExecutor
+from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
-from leadline_broker.runtime.serving.acks import PendingAcks
-from leadline_broker.runtime.serving.views import EpochEnd, FetchedData
 from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp, validate
 from leadline_client.errors import (
     BodyTooLarge,
@@ -39,26 +38,56 @@ from leadline_common.bulk_offsets import EARLIEST, LATEST
 from leadline_common.clock import Clock
 
 
+@dataclass(frozen=True, slots=True)
+class FetchedData:
+    """Whole stored batches of one partition, and the partition's offsets.
+
+    `next_offset` is the offset after the last batch in `records`, or the requested offset if
+    there are none. `records` may begin before the requested offset, because batches are never
+    split.
+    """
+
+    records: bytes
+    high_watermark: int
+    log_start_offset: int
+    leader_epoch: int
+    next_offset: int
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """The end of a leader epoch in the log of the current leader.
+
+    `epoch` is the latest one not above the requested epoch, -1 if the log has none;
+    `end_offset` is exclusive, and is the log end for the current epoch.
+    """
+
+    epoch: int
+    end_offset: int
+    leader_epoch: int
+
+
 class Serving:
-    """What clients ask of the partitions that this broker leads. Owned by the event loop."""
+    """Serves clients from the partitions of this broker. Owned by the event loop."""
 
     def __init__(
         self,
         *,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
-        metadata: MetadataCache,
+        metadata: ClusterMetadataCache,
         acks: PendingAcks,
         metrics: BrokerMetrics,
-        carrier: EffectExecutor,
+        executor: EffectExecutor,
         clock: Clock,
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._metadata = metadata
         self._acks = acks
         self._metrics = metrics
-        self._carrier = carrier
+        self._executor = executor
         self._clock = clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
@@ -71,20 +100,20 @@ class Serving:
         """
         partition = self._replicas.named(topic, number)
         if partition is None or partition.replica.role is not Role.LEADER:
-            self._standing.require_grant()
+            self._broker_state.require_grant()
             raise self._not_led(topic, number, partition)
-        self._standing.require_grant()
+        self._broker_state.require_grant()
         current = partition.replica.state.leader_epoch
-        self._require_epoch(leader_epoch, current, self._standing.broker_id)
+        self._require_epoch(leader_epoch, current, self._broker_state.broker_id)
         return partition
 
     def _readable(
         self, topic: str, number: int, leader_epoch: int | None, *, any_replica: bool
     ) -> Partition:
-        """Return a partition to read from: led here, or followed in sync where that will do.
+        """Return a partition to read from: led here or, with `any_replica`, followed in sync.
 
         Raises:
-            NotLeader: neither; besides, see `led`.
+            NotLeader: neither is true; for other errors see `led`.
 
         """
         partition = self._replicas.named(topic, number)
@@ -92,21 +121,21 @@ class Serving:
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
             return self.led(topic, number, leader_epoch)
         current = partition.replica.state.leader_epoch
-        in_sync = row is not None and self._standing.broker_id in row.isr
+        in_sync = row is not None and self._broker_state.broker_id in row.isr
         if not in_sync or row is None or row.leader_epoch != current:
             return self.led(topic, number, leader_epoch)
-        self._standing.require_grant()
+        self._broker_state.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
         return partition
 
     def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
         if stated is not None and stated != current:
             error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
-            hint = self._standing.hint(leader, current)
+            hint = self._broker_state.leader_hint(leader, current)
             raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
 
     def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
-        """Say where the leader is, by whatever knows of the newer leader epoch."""
+        """Return the error that names the leader, from the source with the newer leader epoch."""
         row = self._metadata.partition(topic, number)
         leader, epoch = (row.leader, row.leader_epoch) if row else (NO_LEADER, -1)
         if partition is not None and partition.replica.state.leader_epoch > epoch:
@@ -114,12 +143,12 @@ class Serving:
             epoch = partition.replica.state.leader_epoch
         if row is None and partition is None:
             if self._metadata.topic_id(topic) is None:
-                return UnknownTopic(f"topic {topic} is not known here")
+                return UnknownTopic(f"topic {topic} is unknown")
             return UnknownPartition(f"topic {topic} has no partition {number}")
-        hint = self._standing.hint(leader, epoch)
-        if leader in {NO_LEADER, self._standing.broker_id}:
-            # Elected by what others say, but without the grant: it is on its way.
-            return LeaderNotAvailable(f"{topic}-{number} has no leader at present", leader=hint)
+        hint = self._broker_state.leader_hint(leader, epoch)
+        if leader in {NO_LEADER, self._broker_state.broker_id}:
+            # Metadata names this broker, whose grant has not arrived yet.
+            return LeaderNotAvailable(f"{topic}-{number} has no leader", leader=hint)
         return NotLeader(f"broker {leader} leads {topic}-{number}", leader=hint)
 
     async def produce(
@@ -130,16 +159,26 @@ class Serving:
         *,
         acks: Acks,
         timeout_ms: int,
-        leader_epoch: int | None,
+        leader_epoch: int | None = None,
     ) -> ProduceResult:
-        """Append v2 batches and wait as `acks` says; see `Broker.produce`."""
+        """Append v2 batches, which are stamped in place, and wait as `acks` requires.
+
+        Raises:
+            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
+            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, CorruptBatch,
+            BodyTooLarge, NotEnoughReplicas, OutOfOrderSequence, ProducerFenced,
+            StorageFailed: nothing was appended.
+            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
+            outcome is unknown.
+
+        """
         partition = self.led(topic, number, leader_epoch)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)
         partition.replica.check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
-        duplicate = self._recognise(partition, headers)
+        duplicate = self._find_duplicate(partition, headers)
         if duplicate is not None:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
@@ -150,13 +189,13 @@ class Serving:
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
 
     @staticmethod
-    def _recognise(partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
-        """Check the sequence of an idempotent batch; return where it is if it is there already.
+    def _find_duplicate(partition: Partition, headers: list[BatchHeader]) -> Duplicate | None:
+        """Check the sequence of an idempotent batch; return its offsets if it is a duplicate.
 
         Raises:
-            OutOfOrderSequence, ProducerFenced: see R15.
-            InvalidRequest: an idempotent batch among others, or by an id that only
-                publishes have.
+            OutOfOrderSequence, ProducerFenced: see rule R15.
+            InvalidRequest: the request has other batches too, or the producer id is reserved
+                for publishes.
 
         """
         header = headers[0]
@@ -165,7 +204,7 @@ class Serving:
         if len(headers) > 1:
             raise InvalidRequest("an idempotent producer sends one batch in a request")
         if header.producer_id >= FIRST_PUBLISHER_ID:
-            raise InvalidRequest("producer ids from 2^62 on are kept for publishes")
+            raise InvalidRequest("producer ids from 2^62 on are reserved for publishes")
         log = partition.log
         verdict = log.producers.check(
             header.producer_id,
@@ -186,36 +225,38 @@ class Serving:
         for header in headers:
             stamp(data, header, offset, epoch)
             offset += header.record_count
-        self._carrier.append(partition, data)
+        self._executor.append(partition, data)
         effects = partition.replica.on_appended(base, self._clock.monotonic_ms())
         self._replicas.unsettled[partition] = None
-        self._carrier.carry_out(partition, effects)
+        self._executor.execute(partition, effects)
         partition.appended(len(data))
-        partition.took(len(data), offset - base)
+        partition.count_in(len(data), offset - base)
         return base, offset
 
     async def committed(self, partition: Partition, end: int, timeout_ms: int) -> None:
         """Wait until everything below `end` is committed.
 
         Raises:
-            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: nobody
-                knows what becomes of the records.
+            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the outcome is
+                unknown.
 
         """
         token, acknowledged = self._acks.open()
         replica = partition.replica
         try:
-            self._carrier.carry_out(partition, replica.park(end, token))
+            self._executor.execute(partition, replica.park(end, token))
             async with asyncio.timeout(timeout_ms / 1000):
                 await acknowledged
         except TimeoutError:
-            raise _not_in_time(partition, timeout_ms) from None
+            raise _commit_timeout(partition, timeout_ms) from None
         finally:
             if not acknowledged.done() or acknowledged.cancelled():
                 replica.unpark(token)
                 self._acks.close(token)
-        if not self._standing.lease_valid():
-            raise LeadershipLost("the broker lost touch with ZooKeeper before it could answer")
+        if not self._broker_state.lease_valid():
+            raise LeadershipLost(
+                "the broker lost its connection to ZooKeeper before the records were committed"
+            )
 
     async def fetch(
         self,
@@ -226,10 +267,22 @@ class Serving:
         max_bytes: int,
         min_bytes: int,
         wait_ms: int,
-        leader_epoch: int | None,
-        any_replica: bool,
+        leader_epoch: int | None = None,
+        any_replica: bool = False,
     ) -> FetchedData:
-        """Return committed batches, waiting up to `wait_ms` for `min_bytes`; see `Broker.fetch`."""
+        """Return committed batches from the one that holds `offset`.
+
+        Waits up to `wait_ms` for `min_bytes`. Returns at least one batch if there is one, even
+        if it is larger than `max_bytes`. With `any_replica` an in-sync follower serves too, up
+        to its own high watermark (Leader election in ZooKeeper, Leader of a replicated log).
+
+        Raises:
+            OffsetOutOfRange: the offset is before the log start or beyond the log end.
+            OffsetNotAvailable: this follower does not have the offset, but the leader may.
+            UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
+            FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
+
+        """
         readable = partial(self._readable, topic, number, leader_epoch, any_replica=any_replica)
         partition = readable()
         records = self._read(partition, offset, max_bytes)
@@ -242,7 +295,7 @@ class Serving:
                         records = self._read(partition, offset, max_bytes)
         partition = readable()
         self._metrics.fetched(len(records))
-        partition.gave(len(records))
+        partition.count_out(len(records))
         state = partition.replica.state
         next_offset = offset
         for header in parse_headers(records):
@@ -258,13 +311,13 @@ class Serving:
 
     @staticmethod
     def _read(partition: Partition, offset: int, max_bytes: int) -> bytes:
-        """Return committed batches; none between high watermark and log end (rule R15)."""
+        """Return committed batches; empty between high watermark and log end (rule R15)."""
         log, high_watermark = partition.log, partition.replica.state.high_watermark
         following = partition.replica.role is Role.FOLLOWER
-        held = log.log_start_offset <= offset <= log.log_end_offset
-        if following and not held:
+        in_range = log.log_start_offset <= offset <= log.log_end_offset
+        if following and not in_range:
             raise OffsetNotAvailable("this follower does not have the offset; ask the leader")
-        if not held:
+        if not in_range:
             raise OffsetOutOfRange(
                 f"offset {offset} is outside {log.log_start_offset} to {high_watermark}",
                 log_start_offset=log.log_start_offset,
@@ -273,17 +326,17 @@ class Serving:
         return log.read(offset, max_bytes, high_watermark)
 
     def offsets(self, topic: str, number: int) -> PartitionOffsets:
-        """Return the ends of a partition.
+        """Return log start, high watermark and log end of a partition that this broker leads.
 
         Raises:
-            OffsetNotAvailable: the new leader does not know yet how far its
-                predecessor had committed (KIP-207); besides, see `led`.
+            OffsetNotAvailable: the new leader does not know yet what its predecessor has
+                committed (KIP-207); for other errors see `led`.
 
         """
         partition = self.led(topic, number)
         state, log = partition.replica.state, partition.log
         if state.high_watermark < partition.replica.leading().epoch_start:
-            raise OffsetNotAvailable("the new leader awaits its followers")
+            raise OffsetNotAvailable("the new leader does not know the high watermark yet")
         return PartitionOffsets(
             log.log_start_offset, state.high_watermark, log.log_end_offset, state.leader_epoch
         )
@@ -293,8 +346,8 @@ class Serving:
     ) -> tuple[int | None, int | None]:
         """Return (offset, timestamp) of the first committed record at or after a time.
 
-        Both are None where there is none. `EARLIEST` and `LATEST` give the ends,
-        without a timestamp.
+        Both are None if there is none. `EARLIEST` and `LATEST` return the log start and the
+        high watermark, without a timestamp.
         """
         partition = self.led(topic, number)
         log, high_watermark = partition.log, partition.replica.state.high_watermark
@@ -306,22 +359,22 @@ class Serving:
         return found if found is not None and found[0] < high_watermark else (None, None)
 
     def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
-        """Return where a leader epoch ends, for a reader that was there in that epoch (KIP-320).
+        """Return the end of a leader epoch, for a reader that read in that epoch (KIP-320).
 
         Raises:
-            UnknownLeaderEpoch: the epoch is yet to come; besides, see `led`.
+            UnknownLeaderEpoch: the epoch is in the future; for other errors see `led`.
 
         """
         partition = self.led(topic, number)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
-            self._require_epoch(epoch, current, self._standing.broker_id)
+            self._require_epoch(epoch, current, self._broker_state.broker_id)
         found, end = log.epochs.end_of(epoch, log.log_end_offset)
         return EpochEnd(found, end, current)
 
 
 def require_size(headers: list[BatchHeader], limit: int) -> None:
-    """Raise BodyTooLarge where a batch has more than `limit` bytes."""
+    """Raise BodyTooLarge if a batch has more than `limit` bytes."""
     for header in headers:
         if header.size > limit:
             raise BodyTooLarge(
@@ -329,10 +382,10 @@ def require_size(headers: list[BatchHeader], limit: int) -> None:
             )
 
 
-def _not_in_time(partition: Partition, timeout_ms: int) -> LeadlineError:
+def _commit_timeout(partition: Partition, timeout_ms: int) -> LeadlineError:
     state = partition.replica.state
     if len(state.isr) < state.isr_floor:
         return NotEnoughReplicasAfterAppend(
-            "appended, but the in-sync replicas have become too few", isr=list(state.isr)
+            "appended, but there are too few in-sync replicas now", isr=list(state.isr)
         )
     return RequestTimedOut(f"appended, but not replicated within {timeout_ms} ms")

@@ -1,7 +1,7 @@
-"""Publishing staged batches, exactly once: the log itself remembers what was published.
+"""Publishing staged batches exactly once; the log itself records what was published.
 
-One publish of a partition at a time reads, checks and appends; all of them wait for
-the in-sync replicas side by side. The decisions are `domain.publishes`.
+Per partition, one publish at a time reads, checks and appends; publishes wait for the in-sync
+replicas concurrently. The decisions are in `domain.publishes`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from leadline_broker.domain.publishes import (
     piece_epoch,
     publisher_id,
 )
+from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.metrics import BrokerMetrics
-from leadline_broker.runtime.ports import ReplicaKey
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
-from leadline_broker.runtime.serving.views import PublishedBatch
-from leadline_broker.runtime.staging.staging import Staging, Upload
+from leadline_broker.runtime.staging.staging import StagedUpload, Staging
 from leadline_client.batches import BatchHeader, parse_headers, stamp_producer, validate
 from leadline_client.errors import (
     CorruptBatch,
@@ -36,12 +35,25 @@ from leadline_client.errors import (
 )
 
 _APPEND_BYTES: Final = 64 * 1024 * 1024
-"""What is staged for one batch is appended at once up to here, and in parts of this size beyond."""
+"""A batch of up to this size is appended at once, a larger one in groups of this size."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """One batch of an application on its way into a partition."""
+class PublishedBatch:
+    """The offsets of a published batch, inclusive; None if those of a duplicate are unknown.
+
+    `last_offset` is None if and only if a later batch of the application is in the log.
+    """
+
+    base_offset: int | None
+    last_offset: int | None
+    leader_epoch: int
+    duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationBatch:
+    """A batch of an application that is being published to a partition."""
 
     partition: Partition
     leader_epoch: int
@@ -50,7 +62,7 @@ class Batch:
 
     @property
     def publishes(self) -> Publishes:
-        """What the log knows of publishes, at present."""
+        """The publishes in the log."""
         return self.partition.log.producers.publishes
 
 
@@ -66,14 +78,14 @@ class Publishing:
     async def publish(
         self, topic: str, number: int, app: str, batch: int, staged: Sequence[str], timeout_ms: int
     ) -> PublishedBatch:
-        """Append what is staged as a batch of `app`, unless it is there, and wait for acks=all.
+        """Append staged uploads as a batch of `app`, unless it is in the log, and wait as acks=all.
 
         Raises:
             UnknownStaged, PublishMismatch, PublishOutOfOrder, NotEnoughReplicas,
-            InvalidRequest, StorageFailed, besides what `Serving.led` raises: nothing
-                was appended.
-            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the
-                outcome is unknown; the same publish again settles it.
+            InvalidRequest, StorageFailed, and the errors of `Serving.led`: nothing was
+                appended.
+            RequestTimedOut, NotEnoughReplicasAfterAppend, LeadershipLost: the outcome is
+                unknown; repeating the publish resolves it.
 
         """
         key = self._serving.led(topic, number).key
@@ -81,33 +93,33 @@ class Publishing:
         async with lock:
             partition = self._serving.led(topic, number)
             epoch = partition.replica.state.leader_epoch
-            todo = Batch(partition, epoch, publisher_id(app), batch)
-            found = todo.publishes.settled(todo.publisher, batch)
+            to_publish = ApplicationBatch(partition, epoch, publisher_id(app), batch)
+            found = to_publish.publishes.settled(to_publish.publisher, batch)
             if found is None:
-                await self._append_staged(todo, staged)
-                found = todo.publishes.settled(todo.publisher, batch)
+                await self._append_staged(to_publish, staged)
+                found = to_publish.publishes.settled(to_publish.publisher, batch)
                 duplicate = False
             else:
                 duplicate = True
             if not isinstance(found, Published):
-                raise found if isinstance(found, LeadlineError) else _cut_short()
-        # On a new leader, what it found in its log may not be committed yet.
+                raise found if isinstance(found, LeadlineError) else _interrupted()
+        # A duplicate that a new leader finds in its log may not be committed yet.
         await self._serving.committed(partition, found.end_offset, timeout_ms)
-        self._staging.let_go(partition, staged)
+        self._staging.discard_everywhere(partition, staged)
         self._metrics.published(duplicate=duplicate)
         return PublishedBatch(found.base_offset, found.last_offset, epoch, duplicate)
 
-    async def _append_staged(self, batch: Batch, staged: Sequence[str]) -> None:
-        """Append what is staged; what is not here, or damaged, comes from another replica."""
+    async def _append_staged(self, batch: ApplicationBatch, staged: Sequence[str]) -> None:
+        """Append the uploads; copy missing or damaged ones from another replica first."""
         batch.partition.replica.check_append(all_replicas=True)
         try:
-            await self._append_held(batch, staged)
+            await self._append_present(batch, staged)
         except UnknownStaged:
             await self._staging.recover(batch.partition, staged)
-            await self._append_held(batch, staged)
+            await self._append_present(batch, staged)
 
-    async def _append_held(self, batch: Batch, staged: Sequence[str]) -> None:
-        with self._staging.held(batch.partition.key, staged) as uploads:
+    async def _append_present(self, batch: ApplicationBatch, staged: Sequence[str]) -> None:
+        with self._staging.pinned(batch.partition.key, staged) as uploads:
             groups = _groups(uploads)
             counts: list[int] = []
             for group in groups:
@@ -116,9 +128,9 @@ class Publishing:
             first = self._first_piece(batch, counts)
             await self._append_groups(batch, groups, data, first, len(counts))
 
-    def _first_piece(self, batch: Batch, counts: Sequence[int]) -> int:
+    def _first_piece(self, batch: ApplicationBatch, counts: Sequence[int]) -> int:
         if len(counts) > MOST_PIECES:
-            raise InvalidRequest(f"{len(counts)} record batches; {MOST_PIECES} make a batch")
+            raise InvalidRequest(f"{len(counts)} record batches; at most {MOST_PIECES} are allowed")
         verdict = batch.publishes.check(batch.publisher, batch.number, counts)
         if isinstance(verdict, LeadlineError):
             raise verdict
@@ -126,32 +138,32 @@ class Publishing:
 
     async def _append_groups(
         self,
-        batch: Batch,
-        groups: Sequence[Sequence[Upload]],
+        batch: ApplicationBatch,
+        groups: Sequence[Sequence[StagedUpload]],
         last: bytearray,
         first: int,
         pieces: int,
     ) -> None:
         """Append the pieces from `first` on; `last` is the content of the last group."""
-        place, appended = 0, False
+        position, appended = 0, False
         for group in groups:
             try:
                 is_last = group is groups[-1]
                 data = last if is_last else await self._load(batch.partition.key, group)
                 count = sum(1 for _ in parse_headers(data))
-                skip = max(0, first - place)
+                skip = max(0, first - position)
                 if skip < count:
-                    data = await asyncio.to_thread(_stamped, data, batch, place, skip, pieces)
+                    data = await asyncio.to_thread(_stamped, data, batch, position, skip, pieces)
                     self._append(batch, data)
                     appended = True
-                place += count
+                position += count
             except LeadlineError as error:
                 if not appended:
                     raise
-                raise LeadershipLost(f"published in part, again: {error.message}") from error
+                raise LeadershipLost(f"the batch was published in part: {error.message}") from error
 
-    def _append(self, batch: Batch, data: bytearray) -> None:
-        """Append, if all is still as it was before the last wait."""
+    def _append(self, batch: ApplicationBatch, data: bytearray) -> None:
+        """Append, if this broker still leads the partition in the same epoch."""
         partition = batch.partition
         led = self._serving.led(partition.topic, partition.partition, batch.leader_epoch)
         if led is not partition:
@@ -161,8 +173,8 @@ class Publishing:
         self._serving.append(partition, data, headers, batch.leader_epoch)
         self._metrics.produced(sum(header.record_count for header in headers), len(data))
 
-    async def _load(self, key: ReplicaKey, group: Sequence[Upload]) -> bytearray:
-        """Return the content of some uploads, checked."""
+    async def _load(self, key: ReplicaKey, group: Sequence[StagedUpload]) -> bytearray:
+        """Return the content of some uploads; verify it."""
         data = bytearray()
         for upload in group:
             content = await self._staging.read(key, upload.staged_id)
@@ -171,15 +183,15 @@ class Publishing:
             except CorruptBatch as error:
                 self._staging.discard(key, [upload.staged_id])
                 raise UnknownStaged(
-                    f"the upload {upload.staged_id} is damaged", staged=[upload.staged_id]
+                    f"the staged upload {upload.staged_id} is damaged", staged=[upload.staged_id]
                 ) from error
             data += content
         return data
 
 
-def _groups(uploads: Sequence[Upload]) -> list[list[Upload]]:
-    """Return the uploads in order, in groups to append at once."""
-    groups: list[list[Upload]] = [[]]
+def _groups(uploads: Sequence[StagedUpload]) -> list[list[StagedUpload]]:
+    """Return the uploads in order, in groups that are appended at once."""
+    groups: list[list[StagedUpload]] = [[]]
     size = 0
     for upload in uploads:
         size += upload.size
@@ -190,15 +202,17 @@ def _groups(uploads: Sequence[Upload]) -> list[list[Upload]]:
     return groups
 
 
-def _stamped(data: bytearray, batch: Batch, place: int, skip: int, pieces: int) -> bytearray:
-    """Return the pieces but for the first `skip`, with who publishes written into them."""
+def _stamped(
+    data: bytearray, batch: ApplicationBatch, position: int, skip: int, pieces: int
+) -> bytearray:
+    """Return the pieces after the first `skip`, with the producer fields of the publish."""
     headers: list[BatchHeader] = list(parse_headers(data))
     for index, header in enumerate(headers):
         if index >= skip:
-            epoch = piece_epoch(place + index, pieces)
+            epoch = piece_epoch(position + index, pieces)
             stamp_producer(data, header, batch.publisher, epoch, batch.number)
     return data[headers[skip].position :]
 
 
-def _cut_short() -> LeadershipLost:
+def _interrupted() -> LeadershipLost:
     return LeadershipLost("leadership moved while the batch was being published")

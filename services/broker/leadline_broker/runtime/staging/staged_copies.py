@@ -1,6 +1,6 @@
-"""What is staged with a leader, at the other replicas: whoever leads next can publish it.
+"""Copies of a leader's staged uploads on the other replicas, so that the next leader has them.
 
-The leader alone has them keep it, and let go of it; see `domain.staged_copies`.
+Only the leader creates and deletes copies; see `domain.staged_copies`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 import structlog
 
 from leadline_broker.domain.staged_copies import must_hold, to_ask
-from leadline_broker.runtime.backoff import Backoff
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.metrics import BrokerMetrics
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.serving.serving import Serving
+from leadline_client.backoff import Backoff
 from leadline_client.batches import Buffer, validate
 from leadline_client.errors import (
     ConnectionLost,
@@ -35,90 +35,93 @@ from leadline_common.staged_copies import (
 
 logger = structlog.get_logger(__name__)
 
-_SPREAD_MS: Final = 15_000
-"""How long staging waits for the in-sync replicas: one that is gone has left the ISR by then."""
-_PEER_MS: Final = 5_000
+_REPLICATE_TIMEOUT_MS: Final = 15_000
+"""How long staging waits for the in-sync replicas; a failed one has left the ISR by then."""
+_REQUEST_TIMEOUT_MS: Final = 5_000
 
 
 class StagedCopies:
-    """Copies at other brokers of what is staged with this one. Owned by the event loop.
+    """The copies of this broker's staged uploads on other brokers. Owned by the event loop.
 
-    Those that others are to let go of wait in `_unwanted`; their ids are in `_going` until
-    everybody was told.
+    `_unwanted` are the copies to delete; their ids are in `_discarded` until the deletion has
+    been sent to all brokers.
     """
 
     def __init__(
         self,
         *,
-        standing: BrokerState,
+        broker_state: BrokerState,
         serving: Serving,
         peers: Peers,
         metrics: BrokerMetrics,
         random: Random,
     ) -> None:
-        self._standing = standing
+        self._broker_state = broker_state
         self._serving = serving
         self._peers = peers
         self._metrics = metrics
         self._random = random
         self._unwanted: dict[tuple[int, Partition], list[str]] = {}
-        self._going: set[str] = set()
-        self._news = asyncio.Event()
+        self._discarded: set[str] = set()
+        self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Tell the others what they may let go of, for ever."""
+        """Send deletions to the other brokers; never returns."""
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             unwanted, self._unwanted = self._unwanted, {}
-            await asyncio.gather(*(self._drop(*where, ids) for where, ids in unwanted.items()))
+            await asyncio.gather(*(self._drop(*target, ids) for target, ids in unwanted.items()))
             for staged_ids in unwanted.values():
-                self._going.difference_update(staged_ids)
+                self._discarded.difference_update(staged_ids)
 
-    async def spread(self, partition: Partition, staged_id: str, data: Buffer) -> None:
-        """Return once every in-sync replica holds an upload, and this broker still leads.
+    async def replicate(self, partition: Partition, staged_id: str, data: Buffer) -> None:
+        """Copy an upload to every in-sync replica, while this broker leads.
 
         Raises:
-            StagingFull: one of them has no room.
-            NotEnoughReplicas: they are too few, or one of them does not take it in time.
-            LeaderNotAvailable: the replica was removed meanwhile; besides, see `Serving.led`.
+            StagingFull: one of them has no space.
+            NotEnoughReplicas: they are too few, or one does not store the copy in time.
+            LeaderNotAvailable: the replica was removed meanwhile; for other errors see
+                `Serving.led`.
 
         """
         held: set[int] = set()
-        lacking: Sequence[int] = ()
+        missing: Sequence[int] = ()
         failures: dict[int, LeadlineError] = {}
-        pauses = Backoff(self._random, first_ms=50, longest_ms=500)
+        pauses = Backoff(self._random.random, first_ms=50, longest_ms=500)
         try:
-            async with asyncio.timeout(_SPREAD_MS / 1000):
-                while lacking := self._lacking(partition, held):
-                    failures = await self._keep_at(lacking, partition, staged_id, data)
-                    held.update(broker for broker in lacking if broker not in failures)
+            async with asyncio.timeout(_REPLICATE_TIMEOUT_MS / 1000):
+                while missing := self._missing(partition, held):
+                    failures = await self._send_copies(missing, partition, staged_id, data)
+                    held.update(broker for broker in missing if broker not in failures)
                     if failures:
                         await asyncio.sleep(pauses.next_ms() / 1000)
         except TimeoutError:
-            told = "; ".join(f"broker {one}: {failures.get(one, 'no answer')}" for one in lacking)
+            reasons = "; ".join(
+                f"broker {broker}: {failures.get(broker, 'no response')}" for broker in missing
+            )
             raise NotEnoughReplicas(
-                f"an in-sync replica does not keep what is staged: {told}",
+                f"an in-sync replica did not store the upload: {reasons}",
                 isr=list(partition.replica.state.isr),
             ) from None
 
-    def _lacking(self, partition: Partition, held: set[int]) -> list[int]:
-        """Return the in-sync replicas that lack an upload which `held` have."""
+    def _missing(self, partition: Partition, held: set[int]) -> list[int]:
+        """Return the in-sync replicas that are not in `held`."""
         if self._serving.led(partition.topic, partition.partition) is not partition:
             raise LeaderNotAvailable("the replica was removed meanwhile")
         partition.replica.check_append(all_replicas=True)
         return [broker for broker in must_hold(partition.replica) if broker not in held]
 
-    async def _keep_at(
+    async def _send_copies(
         self, brokers: Sequence[int], partition: Partition, staged_id: str, data: Buffer
     ) -> dict[int, LeadlineError]:
-        """Have brokers keep an upload; return why some do not."""
+        """Send an upload to brokers; return the errors by broker."""
 
         async def keep(broker: int) -> LeadlineError | None:
             try:
-                url, whom = self._addressed(broker, partition)
-                request = KeepStagedRequest(**whom, staged_id=staged_id, records=bytes(data))
-                await self._peers.keep_staged(url, request, _PEER_MS)
+                url, identity = self._addressed(broker, partition)
+                request = KeepStagedRequest(**identity, staged_id=staged_id, records=bytes(data))
+                await self._peers.keep_staged(url, request, _REQUEST_TIMEOUT_MS)
             except LeadlineError as error:
                 return error
             return None
@@ -130,45 +133,51 @@ class StagedCopies:
                 raise StagingFull(f"broker {broker}: {error.message}")
         return failures
 
-    def withdraw(self, partition: Partition, staged_ids: Iterable[str]) -> None:
-        """Have the other replicas let go of uploads, soon; those that do not hear it, in time."""
+    def discard(self, partition: Partition, staged_ids: Iterable[str]) -> None:
+        """Delete copies on the other replicas soon; unreachable replicas let them expire."""
         ids = list(staged_ids)
         for broker in to_ask(partition.replica.state):
             self._unwanted.setdefault((broker, partition), []).extend(ids)
-            self._going.update(ids)
-        self._news.set()
+            self._discarded.update(ids)
+        self._wake.set()
 
     async def _drop(self, broker: int, partition: Partition, staged_ids: list[str]) -> None:
         try:
-            url, whom = self._addressed(broker, partition)
-            request = DropStagedRequest(**whom, staged_ids=staged_ids)
-            await self._peers.drop_staged(url, request, _PEER_MS)
+            url, identity = self._addressed(broker, partition)
+            request = DropStagedRequest(**identity, staged_ids=staged_ids)
+            await self._peers.drop_staged(url, request, _REQUEST_TIMEOUT_MS)
         except LeadlineError as error:
-            logger.info("staged copies stay until they expire", broker=broker, reason=error.message)
+            logger.info(
+                "staged copies not deleted before they expire", broker=broker, reason=error.message
+            )
 
     async def fetch(
         self, partition: Partition, staged_ids: Iterable[str]
     ) -> AsyncIterator[tuple[str, bytes | None]]:
-        """Yield each upload as another replica holds it, None where none does that answers.
+        """Yield each upload from another replica, None if no reachable replica has it.
 
-        What they are just told to let go of is gone.
+        Uploads that are being deleted are None too.
         """
-        silent: set[int] = set()
+        unreachable: set[int] = set()
         for staged_id in staged_ids:
-            going = staged_id in self._going
-            yield staged_id, None if going else await self._fetch(partition, staged_id, silent)
+            if staged_id in self._discarded:
+                yield staged_id, None
+            else:
+                yield staged_id, await self._fetch(partition, staged_id, unreachable)
 
-    async def _fetch(self, partition: Partition, staged_id: str, silent: set[int]) -> bytes | None:
+    async def _fetch(
+        self, partition: Partition, staged_id: str, unreachable: set[int]
+    ) -> bytes | None:
         for broker in to_ask(partition.replica.state):
-            if broker in silent:
+            if broker in unreachable:
                 continue
             try:
-                url, whom = self._addressed(broker, partition)
-                request = ReadStagedRequest(**whom, staged_id=staged_id)
-                records = (await self._peers.read_staged(url, request, _PEER_MS)).records
+                url, identity = self._addressed(broker, partition)
+                request = ReadStagedRequest(**identity, staged_id=staged_id)
+                records = (await self._peers.read_staged(url, request, _REQUEST_TIMEOUT_MS)).records
                 await asyncio.to_thread(validate, records)
             except ConnectionLost:
-                silent.add(broker)
+                unreachable.add(broker)
             except LeadlineError as error:
                 logger.info("no staged copy", broker=broker, staged=staged_id, reason=error.message)
             else:
@@ -177,21 +186,21 @@ class StagedCopies:
         return None
 
     def _addressed(self, broker: int, partition: Partition) -> tuple[str, dict[str, Any]]:
-        """Return where a broker is, and what a request says of who asks it about what.
+        """Return a broker's URL, and the identity fields of a request to it (rule R1).
 
         Raises:
-            ConnectionLost: nobody knows where it is.
+            ConnectionLost: its address is unknown.
 
         """
-        address = self._standing.address_of(broker)
+        address = self._broker_state.address_of(broker)
         if address is None:
-            raise ConnectionLost(f"the address of broker {broker} is not known")
+            raise ConnectionLost(f"the address of broker {broker} is unknown")
         url, incarnation = address
         topic_id, number = partition.key
         return url, {
             "broker_id": broker,
             "incarnation": incarnation,
-            "leader": self._standing.broker_id,
+            "leader": self._broker_state.broker_id,
             "leader_epoch": partition.replica.state.leader_epoch,
             "topic_id": topic_id,
             "partition": number,

@@ -1,7 +1,8 @@
-"""Staged batches: uploads that wait at the in-sync replicas, in no log yet, to be published.
+"""Staged batches: uploads that the in-sync replicas store outside the log until publication.
 
-The index is here, the bytes are on disk. An upload ends by being published, by its
-owner's word, by its age, or with the replica. What others hold of it is `StagedCopies`.
+The index is in memory, the bytes are on disk. An upload is deleted when it is published,
+dropped by its owner, or expired, or when its replica is removed. `StagedCopies` manages the
+copies on other brokers, `StagedCopyStore` those on this one.
 """
 
 from __future__ import annotations
@@ -16,46 +17,72 @@ from uuid import uuid4
 
 import structlog
 
+from leadline_broker.domain.staged_copies import require_current, require_follower
+from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
-from leadline_broker.runtime.ports import ReplicaKey, StagedStore
+from leadline_broker.runtime.ports import StagedStore
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving, require_size
-from leadline_broker.runtime.serving.views import StagedUpload
 from leadline_broker.runtime.staging.staged_copies import StagedCopies
 from leadline_client.batches import Buffer, validate
-from leadline_client.errors import BodyTooLarge, LeaderNotAvailable, StagingFull, UnknownStaged
+from leadline_client.errors import (
+    BodyTooLarge,
+    LeaderNotAvailable,
+    StagingFull,
+    UnknownPartition,
+    UnknownStaged,
+)
 from leadline_common.clock import Clock
+from leadline_common.staged_copies import (
+    DropStagedRequest,
+    KeepStagedRequest,
+    ReadStagedRequest,
+    StagedDone,
+    StagedRecords,
+    StagedRequest,
+)
 
 logger = structlog.get_logger(__name__)
 
 _LONGEST_SWEEP_MS: Final = 60_000
 
 
-@dataclass(slots=True, eq=False)
-class Upload:
-    """One upload; `users` read or write it just now, and keep it here.
+@dataclass(frozen=True, slots=True)
+class StagingResult:
+    """A new staged upload, which is deleted at `expires_at_ms` (Unix ms) unless it is published."""
 
-    `written` is set once it is on disk, or has failed to get there and is here no more.
+    staged_id: str
+    records: int
+    bytes: int
+    expires_at_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class StagedUpload:
+    """The index entry of an upload.
+
+    While `pins` is above 0 it is being read or written and does not expire. `written` is set
+    once the write has ended; after a failed write the upload is no longer in the index.
     """
 
     staged_id: str
     size: int
     expires_at_ms: int
-    users: int = 0
+    pins: int = 0
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Staging:
-    """Everything that is staged on this broker. Owned by the event loop, but for the files."""
+    """The staged uploads on this broker. Owned by the event loop, except for the files."""
 
     def __init__(
         self,
         *,
         store: StagedStore,
         configuration: Configuration,
-        standing: BrokerState,
+        broker_state: BrokerState,
         replicas: ReplicaManager,
         serving: Serving,
         copies: StagedCopies,
@@ -64,34 +91,34 @@ class Staging:
     ) -> None:
         self._store = store
         self._configuration = configuration
-        self._standing = standing
+        self._broker_state = broker_state
         self._replicas = replicas
         self._serving = serving
         self._copies = copies
         self._clock = clock
         self._in_background = in_background
-        self._uploads: dict[ReplicaKey, dict[str, Upload]] = {}
+        self._uploads: dict[ReplicaKey, dict[str, StagedUpload]] = {}
         self.used_bytes = 0
         for key, staged_id, size, written_ms in store.found():
             ttl_ms = configuration.current.staging_ttl_ms
-            upload = Upload(staged_id, size, written_ms + ttl_ms)
+            upload = StagedUpload(staged_id, size, written_ms + ttl_ms)
             upload.written.set()
             self._add(key, upload)
         self.sweep()
 
     async def run(self) -> None:
-        """Delete what is too old, for ever."""
+        """Delete expired uploads periodically; never returns."""
         while True:
             ttl_ms = self._configuration.current.staging_ttl_ms
             await asyncio.sleep(min(_LONGEST_SWEEP_MS, ttl_ms // 2) / 1000)
             self.sweep()
 
-    async def stage(self, topic: str, number: int, data: Buffer) -> StagedUpload:
-        """Keep v2 batches for a later publish, on the disk of every in-sync replica.
+    async def stage(self, topic: str, number: int, data: Buffer) -> StagingResult:
+        """Store v2 batches on the disk of every in-sync replica, for a later publish.
 
         Raises:
-            CorruptBatch, BodyTooLarge, StagingFull, StorageFailed, NotEnoughReplicas,
-                besides what `Serving.led` raises: nothing is kept for long.
+            CorruptBatch, BodyTooLarge, StagingFull, StorageFailed, NotEnoughReplicas, and the
+                errors of `Serving.led`: nothing is staged, and leftover copies are deleted.
 
         """
         partition = self._serving.led(topic, number)
@@ -101,19 +128,19 @@ class Staging:
         staged_id = uuid4().hex
         upload = await self.keep(partition.key, staged_id, data)
         try:
-            await self._copies.spread(partition, staged_id, data)
+            await self._copies.replicate(partition, staged_id, data)
         except BaseException:
-            self.let_go(partition, [staged_id])
+            self.discard_everywhere(partition, [staged_id])
             raise
         count = sum(header.record_count for header in headers)
-        return StagedUpload(staged_id, count, upload.size, upload.expires_at_ms)
+        return StagingResult(staged_id, count, upload.size, upload.expires_at_ms)
 
-    async def keep(self, key: ReplicaKey, staged_id: str, data: Buffer) -> Upload:
-        """Return an upload once it is on this broker's disk; one that is there already stays.
+    async def keep(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
+        """Write an upload to this broker's disk unless it exists, and return it.
 
         Raises:
-            BodyTooLarge, StagingFull, StorageFailed: it is not kept.
-            LeaderNotAvailable: nor this one, as the replica was removed meanwhile.
+            BodyTooLarge, StagingFull, StorageFailed: it is not stored.
+            LeaderNotAvailable: it is not stored, because the replica was removed meanwhile.
 
         """
         upload = self._find(key, staged_id)
@@ -125,64 +152,66 @@ class Staging:
             raise LeaderNotAvailable("the replica was removed meanwhile")
         return upload
 
-    async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> Upload:
-        self._require_room(len(data))
+    async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
+        self._require_space(len(data))
         expires_at_ms = self._clock.wall_ms() + self._configuration.current.staging_ttl_ms
-        upload = Upload(staged_id, len(data), expires_at_ms, users=1)
+        upload = StagedUpload(staged_id, len(data), expires_at_ms, pins=1)
         self._add(key, upload)
-        kept = False
+        stored = False
         try:
             await asyncio.to_thread(self._store.write, key, staged_id, data)
-            kept = True
+            stored = True
         finally:
-            upload.users -= 1
-            if not kept:
+            upload.pins -= 1
+            if not stored:
                 self.discard(key, [staged_id])
             elif self._find(key, staged_id) is None:
                 self._in_background(partial(self._store.remove, key, [staged_id]))
             upload.written.set()
         return upload
 
-    def _require_room(self, size: int) -> None:
+    def _require_space(self, size: int) -> None:
         limit = self._configuration.current.staging_max_bytes
         if size > limit:
-            raise BodyTooLarge(f"{size} bytes, where {limit} may be staged", limit=limit)
+            raise BodyTooLarge(
+                f"{size} bytes are more than the {limit} that may be staged", limit=limit
+            )
         if self.used_bytes + size > limit:
             raise StagingFull(f"{self.used_bytes} bytes are staged, {limit} are allowed")
 
     def drop(self, topic: str, number: int, staged_id: str) -> None:
-        """Delete an upload that nobody is going to publish.
+        """Delete an upload on all replicas.
 
         Raises:
-            UnknownStaged: there is none; besides, see `Serving.led`.
+            UnknownStaged: there is no such upload; for other errors see `Serving.led`.
 
         """
         partition = self._serving.led(topic, number)
         self._require([staged_id], partition.key)
-        self.let_go(partition, [staged_id])
+        self.discard_everywhere(partition, [staged_id])
 
     @contextmanager
-    def held(self, key: ReplicaKey, staged_ids: Sequence[str]) -> Iterator[list[Upload]]:
-        """Keep uploads from being swept while they are read.
+    def pinned(self, key: ReplicaKey, staged_ids: Sequence[str]) -> Iterator[list[StagedUpload]]:
+        """Keep uploads from expiring while they are read.
 
         Raises:
-            UnknownStaged: one of them is not here.
+            UnknownStaged: one of them does not exist on this broker.
 
         """
         uploads = self._require(staged_ids, key)
         for upload in uploads:
-            upload.users += 1
+            upload.pins += 1
         try:
             yield uploads
         finally:
             for upload in uploads:
-                upload.users -= 1
+                upload.pins -= 1
 
-    def _require(self, staged_ids: Iterable[str], key: ReplicaKey) -> list[Upload]:
+    def _require(self, staged_ids: Iterable[str], key: ReplicaKey) -> list[StagedUpload]:
         found = [(staged_id, self._find(key, staged_id)) for staged_id in staged_ids]
         missing = [staged_id for staged_id, upload in found if upload is None]
         if missing:
-            raise UnknownStaged(f"nothing is staged here as {missing[0]}", staged=missing)
+            raise UnknownStaged(f"this broker has no staged upload {missing[0]}", staged=missing)
         return [upload for _, upload in found if upload is not None]
 
     async def read(self, key: ReplicaKey, staged_id: str) -> bytes:
@@ -190,67 +219,115 @@ class Staging:
 
         Raises:
             UnknownStaged: the file is gone.
-            StorageFailed: the disk refuses.
+            StorageFailed: the read failed.
 
         """
         data = await asyncio.to_thread(self._store.read, key, staged_id)
         if data is None:
             self.discard(key, [staged_id])
-            raise UnknownStaged(f"the upload {staged_id} is gone", staged=[staged_id])
+            raise UnknownStaged(f"the staged upload {staged_id} is gone", staged=[staged_id])
         return data
 
     async def recover(self, partition: Partition, staged_ids: Iterable[str]) -> None:
-        """Get those of the uploads that are not here from other replicas.
+        """Copy missing uploads from other replicas.
 
         Raises:
-            UnknownStaged: no replica has one of them, of those that answer.
+            UnknownStaged: no reachable replica has one of them.
             StagingFull, StorageFailed, LeaderNotAvailable: see `keep`.
 
         """
-        lacking = [one for one in staged_ids if self._find(partition.key, one) is None]
-        async for staged_id, data in self._copies.fetch(partition, lacking):
+        missing = [i for i in staged_ids if self._find(partition.key, i) is None]
+        async for staged_id, data in self._copies.fetch(partition, missing):
             if data is None:
-                raise UnknownStaged(f"nothing is staged as {staged_id}", staged=[staged_id])
+                raise UnknownStaged(
+                    f"no replica has the staged upload {staged_id}", staged=[staged_id]
+                )
             await self.keep(partition.key, staged_id, data)
 
-    def let_go(self, partition: Partition, staged_ids: Sequence[str]) -> None:
-        """Let go of uploads here, and have the other replicas do so."""
+    def discard_everywhere(self, partition: Partition, staged_ids: Sequence[str]) -> None:
+        """Delete uploads on this broker and on the other replicas."""
         self.discard(partition.key, staged_ids)
-        self._copies.withdraw(partition, staged_ids)
+        self._copies.discard(partition, staged_ids)
 
     def discard(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
-        """Let go of those uploads that are here, and here alone."""
+        """Delete uploads on this broker only."""
         uploads = self._uploads.get(key, {})
-        gone = [uploads.pop(one) for one in staged_ids if one in uploads]
+        removed = [uploads.pop(staged_id) for staged_id in staged_ids if staged_id in uploads]
         if not uploads:
             self._uploads.pop(key, None)
-        self.used_bytes -= sum(upload.size for upload in gone)
-        if gone:
-            names = [upload.staged_id for upload in gone]
-            self._in_background(partial(self._store.remove, key, names))
+        self.used_bytes -= sum(upload.size for upload in removed)
+        if removed:
+            removed_ids = [upload.staged_id for upload in removed]
+            self._in_background(partial(self._store.remove, key, removed_ids))
 
     def forget(self, key: ReplicaKey) -> None:
-        """Let go of all that is staged for a replica: it is no longer here."""
+        """Delete all uploads of a replica that was removed."""
         uploads = self._uploads.pop(key, {})
         self.used_bytes -= sum(upload.size for upload in uploads.values())
         if uploads:
             self._in_background(partial(self._store.remove_all, key))
 
     def sweep(self) -> None:
-        """Delete what is too old, and what belongs to no replica here."""
+        """Delete expired uploads, and those of partitions without a replica on this broker."""
         now = self._clock.wall_ms()
         for key, uploads in list(self._uploads.items()):
-            if self._standing.granted and self._replicas.find(key) is None:
+            if self._broker_state.granted and self._replicas.find(key) is None:
                 self.forget(key)
                 continue
-            old = [u.staged_id for u in uploads.values() if u.expires_at_ms <= now and not u.users]
-            if old:
-                logger.info("staged batches expired", partition=key, uploads=len(old))
-                self.discard(key, old)
+            expired = [
+                u.staged_id for u in uploads.values() if u.expires_at_ms <= now and not u.pins
+            ]
+            if expired:
+                logger.info("staged batches expired", partition=key, uploads=len(expired))
+                self.discard(key, expired)
 
-    def _add(self, key: ReplicaKey, upload: Upload) -> None:
+    def _add(self, key: ReplicaKey, upload: StagedUpload) -> None:
         self._uploads.setdefault(key, {})[upload.staged_id] = upload
         self.used_bytes += upload.size
 
-    def _find(self, key: ReplicaKey, staged_id: str) -> Upload | None:
+    def _find(self, key: ReplicaKey, staged_id: str) -> StagedUpload | None:
         return self._uploads.get(key, {}).get(staged_id)
+
+
+class StagedCopyStore:
+    """Handles leaders' requests about copies on this broker. Owned by the event loop.
+
+    Every request raises InvalidRequest or StaleIncarnation if it is addressed to another
+    broker, UnknownPartition if there is no replica, FencedLeaderEpoch or UnknownLeaderEpoch
+    if this broker knows another leader; `keep` also raises if it does not know the leader yet.
+    """
+
+    def __init__(
+        self, *, broker_state: BrokerState, replicas: ReplicaManager, staging: Staging
+    ) -> None:
+        self._broker_state = broker_state
+        self._replicas = replicas
+        self._staging = staging
+
+    async def keep(self, request: KeepStagedRequest) -> StagedDone:
+        """Store a copy. Also raises StagingFull, BodyTooLarge, StorageFailed: nothing is stored."""
+        partition = self._hosted(request)
+        require_follower(partition.replica, request.leader, request.leader_epoch)
+        await self._staging.keep(partition.key, request.staged_id, request.records)
+        return StagedDone()
+
+    async def drop(self, request: DropStagedRequest) -> StagedDone:
+        """Delete those of the copies that exist."""
+        partition = self._hosted(request)
+        require_current(partition.replica.state, request.leader, request.leader_epoch)
+        self._staging.discard(partition.key, request.staged_ids)
+        return StagedDone()
+
+    async def read(self, request: ReadStagedRequest) -> StagedRecords:
+        """Return a copy. Also raises UnknownStaged and StorageFailed."""
+        partition = self._hosted(request)
+        require_current(partition.replica.state, request.leader, request.leader_epoch)
+        with self._staging.pinned(partition.key, [request.staged_id]):
+            return StagedRecords(await self._staging.read(partition.key, request.staged_id))
+
+    def _hosted(self, request: StagedRequest) -> Partition:
+        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+        partition = self._replicas.find((request.topic_id, request.partition))
+        if partition is None:
+            raise UnknownPartition("this broker has no replica of the partition")
+        return partition

@@ -1,1 +1,1 @@
-"""The history of the cluster in a database of each controller's own."""
+"""The history of the cluster, in a database of each controller."""

@@ -1,26 +1,26 @@
-"""Opening the history's database: migrated, checked, and set aside where it is damaged.
+"""Opening the history database: integrity check, migration, and replacement of a damaged file.
 
-SQLite runs in WAL mode, so that readers never wait for the writer. A damaged file
-loses nothing that the outbox in ZooKeeper or another controller still has: it is
-kept under another name for whoever wants to look, and a new one is begun.
+SQLite runs in WAL mode, so that readers never wait for the writer. A damaged file is
+renamed and kept for inspection, and a new database replaces it: its entries are read
+again from the outbox in ZooKeeper or from another controller.
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import structlog
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import StaticPool
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
 IN_MEMORY = "sqlite://"
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -37,18 +37,18 @@ _NO_DAMAGE = frozenset(
         sqlite3.SQLITE_CANTOPEN,
     }
 )
-"""What keeps SQLite from using a file that may be whole."""
+"""Error codes of SQLite that do not mean a damaged file."""
 _COMPANIONS = ("", "-wal", "-shm")
 _migrating = threading.Lock()
-"""Alembic works on globals: a second migration would go on in the first one's database."""
+"""Alembic uses globals, so that concurrent migrations would share one connection."""
 
 
 def open_database(url: str) -> Engine:
-    """Return an engine on a checked database of the present version.
+    """Return an engine on a checked and migrated database.
 
     Raises:
-        DatabaseError: the server cannot be reached, or its tables are somebody else's; the
-            file cannot be used at the moment, as another process has it or the disk is full.
+        DatabaseError: the server cannot be reached, its tables belong to another
+            application, or the file is unusable now (locked, or the disk is full).
 
     """
     path = file_of(url)
@@ -65,11 +65,11 @@ def open_database(url: str) -> Engine:
 
 
 class DamagedDatabase(Exception):
-    """SQLite's own check has found a fault in the file."""
+    """SQLite's integrity check found damage in the file."""
 
 
 def _is_damage(problem: DatabaseError | DamagedDatabase) -> bool:
-    """Tell whether a file that cannot be opened is to blame itself."""
+    """Tell whether a file cannot be opened because it is damaged."""
     if isinstance(problem, DamagedDatabase):
         return True
     code = getattr(problem.orig, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
@@ -84,14 +84,14 @@ def file_of(url: str) -> Path | None:
     return Path(str(parsed.database))
 
 
-def set_aside(path: Path, word: str, why: str) -> None:
-    """Give a database file another name, with its companions."""
-    aside = f"{path.name}.{word}-{time.time_ns() // 1_000_000}"
-    _log.error("%s is set aside as %s, and begun anew: %s", path, aside, why)
+def set_aside(path: Path, label: str, reason: str) -> None:
+    """Rename a database file and its WAL files, with `label` and the time in the new name."""
+    new_name = f"{path.name}.{label}-{time.time_ns() // 1_000_000}"
+    logger.error("history database is set aside", path=str(path), name=new_name, reason=reason)
     for suffix in _COMPANIONS:
         file = path.with_name(path.name + suffix)
         if file.exists():
-            file.rename(path.with_name(aside + suffix))
+            file.rename(path.with_name(new_name + suffix))
 
 
 def _opened(url: str) -> Engine:
@@ -107,10 +107,10 @@ def _opened(url: str) -> Engine:
 
 
 def _check(engine: Engine) -> None:
-    """Have SQLite examine its file.
+    """Run SQLite's integrity check.
 
     Raises:
-        DamagedDatabase: it found a fault.
+        DamagedDatabase: the check found damage.
 
     """
     with engine.connect() as connection:
@@ -120,7 +120,7 @@ def _check(engine: Engine) -> None:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the tables to the present version."""
+    """Migrate the tables to the current version."""
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -132,7 +132,7 @@ def migrate(engine: Engine) -> None:
 def _engine(url: str) -> Engine:
     if make_url(url).get_backend_name() != "sqlite":
         return create_engine(url, pool_pre_ping=True)
-    if file_of(url) is None:  # one connection, or every thread would have a database of its own
+    if file_of(url) is None:  # share one connection: each new one would be a new database
         engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
         engine = create_engine(url)
@@ -141,7 +141,7 @@ def _engine(url: str) -> Engine:
 
 
 def _set_pragmas(connection: Any, _record: Any) -> None:
-    """Set up each new SQLite connection."""
+    """Configure each new SQLite connection."""
     if isinstance(connection, sqlite3.Connection):
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")

@@ -1,16 +1,16 @@
-"""Failed brokers and tasks, drawn from audit entries in the transaction that stores them.
+"""Projections: the tables of failed brokers and tasks, derived from audit entries.
 
-Every controller draws the same rows, because all read the same entries in the same
-order.
+They are updated in the transaction that stores the entries. Every controller derives the
+same rows, because all read the same entries in the same order.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+import structlog
 from sqlalchemy import Connection, and_, insert, select, update
 from sqlalchemy.exc import (
     ArgumentError,
@@ -23,15 +23,15 @@ from sqlalchemy.exc import (
 from leadline_controller.adapters.history.tables import failed_broker, task
 from leadline_controller.domain.history import AuditRecord
 
-_log = logging.getLogger(__name__)
+logger = structlog.get_logger(__name__)
 
-Draw = Callable[[Connection, AuditRecord], None]
+Projection = Callable[[Connection, AuditRecord], None]
 
 _UNFIT: tuple[type[Exception], ...] = (
     *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
     *(ArgumentError, DataError, IntegrityError, InterfaceError, ProgrammingError),
 )
-"""What other members than a controller writes come to, here or in the database."""
+"""The errors that entries with unexpected members cause, here or in the database."""
 
 _NO_COUNTS = dict.fromkeys(
     ("chunks", "chunks_over", "chunks_cancelled", "partitions", "partitions_moved", "bytes_moved"),
@@ -39,20 +39,20 @@ _NO_COUNTS = dict.fromkeys(
 )
 
 
-def draw(connection: Connection, record: AuditRecord) -> None:
-    """Take one entry into the tables that are drawn from entries.
+def project(connection: Connection, record: AuditRecord) -> None:
+    """Update the derived tables with one entry.
 
-    Tasks and entries may be written by hand, and then tell anything: one that nothing
-    can be drawn from keeps its place in the audit, and holds up nothing that follows.
+    Operators may write tasks and entries with any content. An entry that cannot be
+    projected stays in the audit and does not block the entries after it.
     """
-    drawing = _DRAWINGS.get(record.entry.kind)
-    if drawing is None or record.entry.outcome != "done":
+    projection = _PROJECTIONS.get(record.entry.kind)
+    if projection is None or record.entry.outcome != "done":
         return
     try:
         with connection.begin_nested():
-            drawing(connection, record)
+            projection(connection, record)
     except _UNFIT as problem:
-        _log.error("audit entry %d is not in the histories: %r", record.id, problem)
+        logger.warning("audit entry not projected", id=record.id, reason=repr(problem))
 
 
 def _failed(connection: Connection, record: AuditRecord) -> None:
@@ -70,7 +70,7 @@ def _failed(connection: Connection, record: AuditRecord) -> None:
 
 
 def _queued(connection: Connection, record: AuditRecord) -> None:
-    """Note that all is queued: `after` counts what is left, and some may be over already."""
+    """Record that all partitions are queued; `after` counts what is left to heal."""
     after, row = _after(record), failed_broker.c
     _change(
         connection,
@@ -84,13 +84,13 @@ def _queued(connection: Connection, record: AuditRecord) -> None:
 
 
 def _returned(connection: Connection, record: AuditRecord) -> None:
-    """Note the return of a broker while its failure was noted; of others `_live` tells."""
+    """Record the return of a broker whose failure was recorded in ZooKeeper."""
     failed_at = _after(record)["failure_timestamp"]
     _change(connection, record.entry.resource["broker"], failed_at, returned_at=record.entry.time)
 
 
 def _live(connection: Connection, record: AuditRecord) -> None:
-    """Note the return of whoever is live again."""
+    """Record the return of all brokers that are live again."""
     connection.execute(
         update(failed_broker)
         .where(
@@ -102,7 +102,7 @@ def _live(connection: Connection, record: AuditRecord) -> None:
 
 
 def _task(connection: Connection, record: AuditRecord) -> None:
-    """Keep a task as its latest entry has it."""
+    """Store a task as of its latest entry."""
     after, entry = _after(record), record.entry
     task_id = entry.resource.get("task")
     if not task_id:
@@ -129,7 +129,7 @@ def _task(connection: Connection, record: AuditRecord) -> None:
 
 
 def _chunk_over(connection: Connection, record: AuditRecord, after: Mapping[str, Any]) -> None:
-    """Count a chunk of a failed broker; its history ends with the last of them."""
+    """Count a chunk of a failed broker; the last chunk ends its failure."""
     details, outcome = after["details"], after["outcome"]
     broker, failed_at = details["broker"], details["failure_timestamp"]
     row = failed_broker.c
@@ -143,10 +143,10 @@ def _chunk_over(connection: Connection, record: AuditRecord, after: Mapping[str,
         partitions_moved=row.partitions_moved + outcome.get("done", 0),
         bytes_moved=row.bytes_moved + outcome.get("bytes", 0),
     )
-    is_whole = and_(row.queued_at.is_not(None), row.chunks_over >= row.chunks)
+    is_complete = and_(row.queued_at.is_not(None), row.chunks_over >= row.chunks)
     connection.execute(
         update(failed_broker)
-        .where(row.broker == broker, row.failed_at == failed_at, is_whole)
+        .where(row.broker == broker, row.failed_at == failed_at, is_complete)
         .values(over_at=record.entry.time)
     )
 
@@ -169,7 +169,7 @@ def _text(value: Any) -> str:
 
 
 _TASK_KINDS = ("task_launched", "task_cancelled", "task_throttled", "task_refused", "task_over")
-_DRAWINGS: dict[str, Draw] = {
+_PROJECTIONS: dict[str, Projection] = {
     "broker_failed": _failed,
     "healing_queued": _queued,
     "broker_returned": _returned,

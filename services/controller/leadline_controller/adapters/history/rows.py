@@ -1,4 +1,4 @@
-"""Audit records as rows of tables, and back."""
+"""Conversion between audit records and rows of the tables."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def audit_row(record: AuditRecord) -> dict[str, Any]:
 
 
 def _fit(text: str | None, most: int | None = 255) -> str | None:
-    """Return a text as every database takes it: as long as its column, and without NUL.
+    """Truncate a text to the size of its column, and replace NUL, which some databases refuse.
 
-    Requests that were refused may have named anything; `resource` has it whole, as JSON.
+    A refused request may contain any text; `resource` keeps all of it, as JSON.
     """
     return None if text is None else text[:most].replace("\0", "\ufffd")
 
 
 def _fit_number(number: int | None) -> int | None:
-    """Return a number where a column of 32 bits has room for it."""
+    """Return a number if it fits into a 32-bit column, else None."""
     return number if number is not None and -INT32_MAX <= number <= INT32_MAX else None
 
 
@@ -105,7 +105,7 @@ def change_of(row: RowMapping) -> StateChange:
 
 
 def partition_change_of(row: RowMapping) -> PartitionChange:
-    """Return a change with its entry's facts, from a row of both tables joined."""
+    """Return a change with members of its entry, from a row of both tables joined."""
     return PartitionChange(
         audit_id=row["audit_id"],
         zxid=row["zxid"],

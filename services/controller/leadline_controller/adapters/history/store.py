@@ -1,10 +1,12 @@
-"""The history's reads and writes, in the calling thread; `sql_history.py` gives it threads."""
+"""The history in a database: `HistoryStore` blocks, `SqlHistory` serves an event loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -22,7 +24,13 @@ from sqlalchemy import (
 )
 
 from leadline_controller.adapters.history import rows
-from leadline_controller.adapters.history.projections import draw
+from leadline_controller.adapters.history.database import (
+    IN_MEMORY,
+    file_of,
+    open_database,
+    set_aside,
+)
+from leadline_controller.adapters.history.projections import project
 from leadline_controller.adapters.history.tables import (
     audit,
     fact,
@@ -42,8 +50,10 @@ from leadline_controller.domain.history import (
 )
 
 NOTHING = -1
-"""The id before the first."""
+"""The id before the first record."""
 _PAGE = 1_000
+_READERS = 2
+_Result = TypeVar("_Result")
 _CLUSTER_ID = "cluster_id"
 _EQUAL = {
     "actor": audit.c.actor,
@@ -56,10 +66,10 @@ _EQUAL = {
 }
 
 
-class Archive:
-    """Everything that is stored of one cluster, in one database.
+class HistoryStore:
+    """The history of one cluster in one database; its methods block the calling thread.
 
-    Records are added in order of their ids; one that is there already is left as it is.
+    Records are appended in order of their ids; records that are already stored are ignored.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -69,15 +79,13 @@ class Archive:
         """Close all connections."""
         self._engine.dispose()
 
-    # -- whose history it is ---------------------------------------------------
-
     def cluster_id(self) -> str | None:
-        """Return which cluster's history this is, or None for a new one."""
+        """Return the id of the cluster whose history this is, or None for a new database."""
         with self._engine.connect() as connection:
             return connection.scalar(select(fact.c.value).where(fact.c.name == _CLUSTER_ID))
 
-    def belong_to(self, cluster_id: str) -> None:
-        """Note whose history this is."""
+    def set_cluster_id(self, cluster_id: str) -> None:
+        """Store the id of the cluster whose history this is."""
         with self._engine.begin() as connection:
             connection.execute(insert(fact).values(name=_CLUSTER_ID, value=cluster_id))
 
@@ -95,12 +103,12 @@ class Archive:
             if changes:
                 connection.execute(insert(state_change), changes)
             for record in fresh:
-                draw(connection, record)
+                project(connection, record)
 
     def forget_before(self, time_ms: int) -> int:
         """Delete entries older than `time_ms`; return how many.
 
-        What they amount to is kept as a snapshot, from which later states are rebuilt.
+        The state of the cluster after them is kept as a snapshot for rebuilding later states.
         """
         with self._engine.begin() as connection:
             newest = connection.scalar(select(func.max(audit.c.id)).where(audit.c.time < time_ms))
@@ -123,7 +131,7 @@ class Archive:
     # -- reading ---------------------------------------------------------------
 
     def ids(self) -> tuple[int, int]:
-        """Return the oldest and the newest id that is stored; both `NOTHING` when none is."""
+        """Return the oldest and the newest stored id; both are `NOTHING` if there are none."""
         with self._engine.connect() as connection:
             oldest = connection.scalar(select(func.min(audit.c.id)))
             return (NOTHING if oldest is None else oldest), _last_id(connection)
@@ -131,7 +139,7 @@ class Archive:
     def find(
         self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
     ) -> list[AuditRecord]:
-        """Return up to `limit` records that match, beyond the id `cursor` in the order wanted."""
+        """Return up to `limit` records that match, beyond the id `cursor` in the chosen order."""
         order = audit.c.id.desc() if newest_first else audit.c.id.asc()
         wanted = select(audit).where(*_conditions(query)).order_by(order).limit(limit)
         if cursor is not None:
@@ -181,15 +189,15 @@ class Archive:
             return [rows.task_record_of(row) for row in connection.execute(wanted).mappings()]
 
     def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
-        """Rebuild the cluster as it was at a time or after a transaction; None means now.
+        """Rebuild the cluster at a time or after a transaction; None means now.
 
-        Where it is older than everything that is kept, nothing is known: ids are -1.
+        All ids of the result are -1 if that is older than everything that is stored.
         """
         bounds: list[ColumnElement[bool]] = []
         if time_ms is not None:
             bounds.append(audit.c.time <= time_ms)
         if zxid is not None:
-            bounds.append(audit.c.zxid.between(1, zxid))  # a gap has none
+            bounds.append(audit.c.zxid.between(1, zxid))  # a gap has no zxid
         with self._engine.connect() as connection:
             newest = connection.scalar(select(func.max(audit.c.id)).where(*bounds))
             if newest is None:
@@ -198,10 +206,10 @@ class Archive:
                     zxid is not None and kept.zxid > zxid
                 )
                 return PastCluster() if is_older else kept
-            # Clocks of different writers differ a little; the order of ids is what happened.
+            # Clocks of writers differ; the order of ids is the order of the transactions.
             past = self._past(connection, audit.c.id <= newest)
             if bounds and _kind_after(connection, newest) == HISTORY_GAP:
-                past.complete = False  # some of what is lost may have come before that
+                past.complete = False  # lost entries may belong to this past
             return past
 
     def _past(self, connection: Connection, until: ColumnElement[bool]) -> PastCluster:
@@ -216,7 +224,7 @@ class Archive:
 
 
 def _last_id(connection: Connection) -> int:
-    """Return the newest id, also where all entries have been deleted since."""
+    """Return the newest id, even if all entries have been deleted since."""
     newest = connection.scalar(select(func.max(audit.c.id)))
     if newest is None:
         newest = connection.scalar(select(func.max(snapshot.c.audit_id)))
@@ -224,7 +232,7 @@ def _last_id(connection: Connection) -> int:
 
 
 def _kind_after(connection: Connection, audit_id: int) -> str | None:
-    """Return the kind of the entry that follows on another one, or None where none does."""
+    """Return the kind of the entry after another one, or None."""
     following = select(audit.c.kind).where(audit.c.id > audit_id).order_by(audit.c.id).limit(1)
     return connection.scalar(following)
 
@@ -235,7 +243,7 @@ def _snapshot(connection: Connection) -> PastCluster:
 
 
 def _records(connection: Connection, wanted: Select[Any]) -> Iterator[AuditRecord]:
-    """Yield the records of a page, with their changes read at once."""
+    """Yield the records of a page; their changes are read by one query."""
     page = connection.execute(wanted).mappings().all()
     ids = [row["id"] for row in page if row["changes"]]
     changes: dict[int, list[Any]] = {}
@@ -265,10 +273,117 @@ def _conditions(query: AuditQuery) -> Iterator[ColumnElement[bool]]:
 
 
 def _about(topic: str, partition: int | None) -> ColumnElement[bool]:
-    """Match entries that name a topic or partition, and those that changed it among others."""
+    """Match entries about a topic or partition, and entries whose changes include it."""
     named = [audit.c.topic == topic]
     changed = [state_change.c.audit_id == audit.c.id, state_change.c.topic == topic]
     if partition is not None:
         named.append(audit.c.partition == partition)
         changed.append(state_change.c.partition == partition)
     return or_(and_(*named), exists().where(*changed))
+
+
+class SqlHistory:
+    """Implements `runtime.ports.History` with one writer thread and reader threads.
+
+    The history is in the database of `url`; an empty `url` keeps it in memory. Call `open`
+    before any other method; opening it again for the same cluster does nothing. All
+    methods may raise the errors of SQLAlchemy.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url or IN_MEMORY
+        self._store: HistoryStore | None = None
+        self._cluster_id = ""
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
+        # The single connection of a database in memory must not be used concurrently.
+        in_memory = self._url == IN_MEMORY
+        self._readers: Executor = (
+            self._writer if in_memory else ThreadPoolExecutor(_READERS, "history-reader")
+        )
+
+    async def open(self, cluster_id: str) -> None:
+        """Open the database for a cluster; set the history of another cluster aside.
+
+        Raises:
+            RuntimeError: the database on a server has the history of another cluster.
+
+        """
+        if self._store is None or self._cluster_id != cluster_id:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._writer, self._open, cluster_id)
+
+    def _open(self, cluster_id: str) -> None:
+        if self._store is not None:
+            self._store.close()
+        store = HistoryStore(open_database(self._url))
+        known = store.cluster_id()
+        if known not in (None, cluster_id):
+            store.close()
+            path = file_of(self._url)
+            if path is None and self._url != IN_MEMORY:
+                raise RuntimeError(f"{self._url} has the history of cluster {known}")
+            if path is not None:
+                set_aside(path, "other-cluster", f"it belongs to cluster {known}, not {cluster_id}")
+            store, known = HistoryStore(open_database(self._url)), None
+        if known is None:
+            store.set_cluster_id(cluster_id)
+        self._store, self._cluster_id = store, cluster_id
+
+    async def close(self) -> None:
+        """Finish pending writes and close the database."""
+        if self._store is not None:
+            await self._write(HistoryStore.close)
+            self._store = None
+        self._writer.shutdown(wait=False)
+        self._readers.shutdown(wait=False)
+
+    async def append(self, records: Sequence[AuditRecord]) -> None:
+        """Store records, which are in order of their ids, in one transaction."""
+        await self._write(lambda store: store.append(records))
+
+    async def forget_before(self, time_ms: int) -> int:
+        """Delete entries older than a Unix time in ms; return how many."""
+        return await self._write(lambda store: store.forget_before(time_ms))
+
+    async def ids(self) -> tuple[int, int]:
+        """Return the oldest and the newest stored id; both are -1 if there are none."""
+        return await self._read(HistoryStore.ids)
+
+    async def find(
+        self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
+    ) -> list[AuditRecord]:
+        """Return up to `limit` records that match, beyond the id `cursor` in the chosen order."""
+        return await self._read(
+            lambda store: store.find(query, cursor=cursor, newest_first=newest_first, limit=limit)
+        )
+
+    async def partition_history(
+        self, topic: str, partition: int, *, after_id: int, limit: int
+    ) -> list[PartitionChange]:
+        """Return the changes of a partition beyond an id, oldest first."""
+        return await self._read(
+            lambda store: store.partition_history(topic, partition, after_id=after_id, limit=limit)
+        )
+
+    async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
+        """Return the failures of a broker, or of all, newest first."""
+        return await self._read(lambda store: store.failures(broker, limit))
+
+    async def tasks(self, limit: int) -> list[TaskRecord]:
+        """Return the tasks, newest first."""
+        return await self._read(lambda store: store.tasks(limit))
+
+    async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
+        """Rebuild the cluster at a time or after a transaction; None means now."""
+        return await self._read(lambda store: store.past(time_ms=time_ms, zxid=zxid))
+
+    async def _read(self, work: Callable[[HistoryStore], _Result]) -> _Result:
+        return await self._run(self._readers, work)
+
+    async def _write(self, work: Callable[[HistoryStore], _Result]) -> _Result:
+        return await self._run(self._writer, work)
+
+    async def _run(self, executor: Executor, work: Callable[[HistoryStore], _Result]) -> _Result:
+        if self._store is None:
+            raise RuntimeError("the history is not open")
+        return await asyncio.get_running_loop().run_in_executor(executor, work, self._store)

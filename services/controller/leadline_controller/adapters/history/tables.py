@@ -1,12 +1,12 @@
-"""The tables of the history, for any database that SQLAlchemy speaks to.
+"""The tables of the history, for any database that SQLAlchemy supports.
 
-`audit` has a row for each entry, its id being the entry's place in the outbox;
-`state_change` one for each partition that an entry changed; `snapshot` the cluster
-as it was at the oldest entry that is kept; `fact` what is known of the whole.
-`failed_broker` and `task` are drawn from the entries as they come (`projections.py`),
-and outlive them. Nested values are JSON text, so that every database stores the same.
+`audit` has a row for each entry, whose id is the entry's number in the outbox.
+`state_change` has a row for each partition that an entry changed. `snapshot` holds the
+cluster before the oldest stored entry, and `fact` values of the whole database.
+`failed_broker` and `task` are derived from the entries (`projections.py`) and outlive
+them. Nested values are JSON text, so that every database stores the same.
 
-Migrations are in `migrations/`; a test compares their outcome with these tables.
+Migrations are in `migrations/`; a test compares their result with these tables.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Where replicas should be: plans for balance, expansion and drain, and replacements."""
+"""Plans for balance, expansion and drain, and replacements of failed replicas."""

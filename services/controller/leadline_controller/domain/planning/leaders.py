@@ -1,9 +1,9 @@
-"""Which replica comes first: leaders spread evenly, by changing as few lists as possible.
+"""Balancing preferred leaders by changing the order of as few replica lists as possible.
 
-No data moves when a leader does. Method: while some broker leads at least two
-partitions more than another one, leadership is handed along the shortest chain of
-brokers from the one to the other; where there is no such chain, the spread is the
-least that the replicas allow. Partitions that are reassigned anyway change first.
+Moving a leader moves no data. Method: while a broker leads at least two partitions more
+than another one, leadership moves along the shortest chain of brokers between them. If
+there is no such chain, the spread is the smallest that the replicas allow. Partitions
+that are reassigned anyway change first.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from leadline_controller.domain.planning.placement_state import Board
+from leadline_controller.domain.planning.placement_state import PlacementState
 
 
-def balance_leaders(board: Board, brokers: Collection[int]) -> None:
-    """Spread the first replicas over the brokers; those that others lead stay as they are."""
-    for pool in (tuple(board.changed), range(len(board.replicas))):
-        shifts = _Shifts(board, sorted(brokers), pool)
-        if not shifts.is_needed():
+def balance_leaders(placement: PlacementState, brokers: Collection[int]) -> None:
+    """Spread the first replicas evenly over `brokers`; partitions of other leaders stay."""
+    for pool in (tuple(placement.changed), range(len(placement.replicas))):
+        balancing = _LeaderBalancing(placement, sorted(brokers), pool)
+        if not balancing.is_needed():
             return
-        shifts.run()
+        balancing.run()
 
 
-class _Shifts:
-    """Leaders as they are handed on, within a pool of partitions."""
+class _LeaderBalancing:
+    """Moves leaders within a pool of partitions."""
 
-    def __init__(self, board: Board, brokers: list[int], pool: Iterable[int]) -> None:
-        self._board = board
-        first = Counter(replicas[0] for replicas in board.replicas)
+    def __init__(self, placement: PlacementState, brokers: list[int], pool: Iterable[int]) -> None:
+        self._placement = placement
+        first = Counter(replicas[0] for replicas in placement.replicas)
         self._led = {broker: first[broker] for broker in brokers}
         self._average = sum(self._led.values()) // max(1, len(brokers))
         self._pool = pool
@@ -39,7 +39,7 @@ class _Shifts:
         return max(self._led.values(), default=0) - min(self._led.values(), default=0) > 1
 
     def run(self) -> None:
-        """Hand leadership on while that evens it out."""
+        """Move leaders until the spread is as small as possible."""
         self._offers = {broker: {} for broker in self._led}
         for index in self._pool:
             self._offer(index)
@@ -50,7 +50,7 @@ class _Shifts:
         return sorted(self._led, key=lambda broker: (-self._led[broker], broker))
 
     def _offer(self, index: int) -> None:
-        leader, *others = self._board.replicas[index]
+        leader, *others = self._placement.replicas[index]
         offers = self._offers.get(leader)
         if offers is not None:
             for broker in others:
@@ -58,7 +58,7 @@ class _Shifts:
                     offers.setdefault(broker, []).append(index)
 
     def _relieve(self, giver: int) -> bool:
-        """Hand leaderships of one broker along a chain, as many as even both ends out."""
+        """Move leaders from one broker along a chain, as many as balance both ends."""
         path = self._find_path(giver)
         if not path:
             return False
@@ -69,13 +69,13 @@ class _Shifts:
             if not all(self._has_offer(a, b) for a, b in links):
                 break
             for a, b in reversed(links):
-                self._hand_over(a, b)
+                self._move_leader(a, b)
             self._led[giver] -= 1
             self._led[taker] += 1
         return True
 
     def _find_path(self, giver: int) -> list[int]:
-        """Return the brokers after `giver` on the way to the one nearby that leads the fewest."""
+        """Return a shortest chain, without `giver`, to the broker that leads fewest partitions."""
         reached: dict[int, list[int]] = {giver: []}
         frontier = [giver]
         while frontier:
@@ -92,14 +92,14 @@ class _Shifts:
         return []
 
     def _has_offer(self, giver: int, taker: int) -> bool:
-        """Tell whether a partition can be handed on; those that another leads now are no offer."""
+        """Tell whether a partition can be passed on; drop those that have another leader by now."""
         offers = self._offers[giver].get(taker, [])
-        while offers and self._board.replicas[offers[-1]][0] != giver:
+        while offers and self._placement.replicas[offers[-1]][0] != giver:
             offers.pop()
         return bool(offers)
 
-    def _hand_over(self, giver: int, taker: int) -> None:
+    def _move_leader(self, giver: int, taker: int) -> None:
         index = self._offers[giver][taker].pop()
-        others = (broker for broker in self._board.replicas[index] if broker != taker)
-        self._board.lead(index, (taker, *others))
+        others = (broker for broker in self._placement.replicas[index] if broker != taker)
+        self._placement.reorder(index, (taker, *others))
         self._offer(index)

@@ -1,26 +1,27 @@
 """Moving replicas from brokers that have too many to brokers that have too few.
 
-Method: partition by partition the replica on the broker with the greatest surplus goes
-to the broker with the greatest need that has none of the partition and whose rack has
-room. Both stay even among each other that way, and nearly everything is placed by
-direct moves, each of which is needed. What is left over goes by a chain: donor to one
-broker, from there a replica of another partition to the next, up to one in need.
+Method: for each partition, the replica on the broker with the greatest surplus moves to
+the broker with the greatest need that hosts no replica of the partition and whose rack
+has room. This keeps donors and receivers even, and places nearly all replicas by direct
+moves, each of which is necessary. The rest moves along chains: from the donor to a
+broker, and from there a replica of another partition to the next, up to one in need.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from leadline_controller.domain.planning.racks import RackRule
+from leadline_controller.domain.planning.replacements import choose_receiver
 
 
-class Board:
-    """The partitions, by their place in a sequence, as they are moved about.
+class PlacementState:
+    """The current placement of partitions, which are identified by their index in a sequence.
 
-    Of brokers outside `givers`, if that is given, only those replicas move on that were
-    moved there by this board.
+    If `givers` is given, brokers outside it only pass on replicas that this object moved
+    to them.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Board:
         self._closed: set[tuple[int, int]] = set()
 
     def move(self, index: int, donor: int, receiver: int) -> None:
-        """Give one replica of a partition to another broker, at the same place in the list."""
+        """Move one replica of a partition to another broker, at the same position in the list."""
         self.replicas[index] = tuple(
             receiver if broker == donor else broker for broker in self.replicas[index]
         )
@@ -47,8 +48,8 @@ class Board:
         self.load[donor] -= 1
         self.load[receiver] += 1
 
-    def lead(self, index: int, replicas: tuple[int, ...]) -> None:
-        """Put the replicas of a partition into another order."""
+    def reorder(self, index: int, replicas: tuple[int, ...]) -> None:
+        """Set the order of a partition's replicas; the first one is the preferred leader."""
         self.replicas[index] = replicas
         self.changed[index] = None
 
@@ -65,7 +66,7 @@ class Board:
     def move_surplus(
         self, order: Sequence[int], surplus: dict[int, int], need: dict[int, int]
     ) -> None:
-        """Make direct moves while there are any; both dictionaries keep what is left."""
+        """Make all possible direct moves; update `surplus` and `need` to what remains."""
         left = min(sum(surplus.values()), sum(need.values()))
         progress = True
         while left and progress:
@@ -78,9 +79,9 @@ class Board:
                         break
 
     def follow_chain(self, donor: int, sinks: Collection[int]) -> int | None:
-        """Take one replica from a donor by a shortest chain of moves; return where it ends.
+        """Relieve a donor of one replica by a shortest chain of moves; return the last receiver.
 
-        None where no chain leads to a sink.
+        Returns None, and moves nothing, if no chain leads to a sink.
         """
         reached: dict[int, tuple[tuple[int, int, int], ...]] = {donor: ()}
         frontier = [donor]
@@ -102,9 +103,9 @@ class Board:
         return None
 
     def _move_one(self, index: int, surplus: dict[int, int], need: dict[int, int]) -> bool:
-        """Move the replica that most needs to go, if there is a place for it."""
+        """Move the replica on the broker with the greatest surplus, if a broker can take it."""
         replicas = self.replicas[index]
-        # Of equals the last one: to move the first would change the leader.
+        # Of equal donors take the last: moving the first replica would change the leader.
         donors = [broker for broker in reversed(replicas) if surplus.get(broker, 0) > 0]
         if len(donors) > 1:
             donors.sort(key=lambda broker: -surplus[broker])
@@ -123,10 +124,10 @@ class Board:
         return False
 
     def _find(self, donor: int, receiver: int, taken: set[int]) -> int | None:
-        """Find a partition that can move; one that moves anyway costs nothing more."""
+        """Find a partition that can move, first among those that move anyway at no extra cost."""
         if (donor, receiver) in self._closed:
             return None
-        for index in self._places():
+        for index in self._indexes():
             if index not in taken and self.may_move(index, donor, receiver):
                 return index
         if not taken:
@@ -134,7 +135,7 @@ class Board:
         return None
 
     def _reopen(self, donor: int, receiver: int) -> None:
-        """Forget what a move may have made possible: to go on from there, to come in its place."""
+        """Reopen the pairs of brokers between which the last move may have made a move possible."""
         rack = self.rule.racks.get(donor)
         self._closed = {
             (a, b)
@@ -144,6 +145,53 @@ class Board:
             and not (self.rule.applies and self.rule.racks.get(b) == rack)
         }
 
-    def _places(self) -> Iterator[int]:
+    def _indexes(self) -> Iterator[int]:
         yield from self.changed
         yield from range(len(self.replicas))
+
+
+def repair_racks(placement: PlacementState, quotas: Mapping[int, int]) -> int:
+    """Move replicas off racks that exceed the cap; return how many."""
+    repairs = 0
+    if not placement.rule.applies:
+        return repairs
+    above = {broker: placement.load[broker] - quota for broker, quota in quotas.items()}
+    for index in range(len(placement.replicas)):
+        while crowded := [
+            b for b in placement.rule.crowded(placement.replicas[index]) if b in above
+        ]:
+            donor = max(crowded, key=lambda broker: (above[broker], broker))
+            receiver = choose_receiver(placement.replicas[index], donor, placement.rule, above)
+            if not placement.may_move(index, donor, receiver):
+                break
+            placement.move(index, donor, receiver)
+            above[donor] -= 1
+            above[receiver] += 1
+            repairs += 1
+    return repairs
+
+
+def even_out(placement: PlacementState, quotas: Mapping[int, int], sinks: Collection[int]) -> None:
+    """Balance by chains of moves what direct moves could not."""
+
+    def above(broker: int) -> int:
+        return placement.load[broker] - quotas[broker]
+
+    def are_uneven(donor: int, sink: int) -> bool:
+        return above(sink) < 0 and above(sink) + 2 <= above(donor)
+
+    for donor in sorted(quotas, key=lambda broker: (-above(broker), broker)):
+        while needy := [broker for broker in sinks if are_uneven(donor, broker)]:
+            if placement.follow_chain(donor, needy) is None:
+                break
+
+
+def place_rest(placement: PlacementState, order: Sequence[int], drained: Collection[int]) -> None:
+    """Move the remaining replicas off the drained brokers to any broker that can take them."""
+    for index in order:
+        for donor in placement.replicas[index]:
+            if donor in drained:
+                receiver = choose_receiver(
+                    placement.replicas[index], donor, placement.rule, placement.load
+                )
+                placement.move(index, donor, receiver)

@@ -1,23 +1,23 @@
-"""Plans: which replicas to move so that brokers have equally many, or none.
+"""Plans: which replicas to move to balance, expand or drain brokers.
 
-Goals, in order: replicas of a partition on different brokers, and never more of them on
-a rack than is unavoidable; as few moves as possible; equally many replicas per broker,
-then equally many leaders (the spread between brokers is at most one, where racks and
-the kind of plan allow it). Loads are counted in replicas, not in bytes.
+Goals, in order: replicas of a partition on different brokers, and no more of them on a
+rack than necessary; as few moves as possible; equally many replicas per broker, then
+equally many leaders (the spread between brokers is at most one if racks and the kind of
+plan allow it). Load is counted in replicas, not in bytes.
 
-    balance   every broker gives or takes; racks that are too full are put right
-    expand    the added brokers get their share, and nobody else gets anything
-    drain     the drained brokers give everything, and nobody else gives anything
+    balance   any broker may give or receive replicas; overfull racks are corrected
+    expand    only the added brokers receive replicas
+    drain     only the drained brokers give replicas, and they give all of them
 
-So a drain of an uneven cluster leaves it uneven where evening out would need further
-moves. The order of a list, which says who leads, costs no move and is evened out in all
-three.
+So draining an uneven cluster leaves it uneven if balancing would need further moves. The
+order of the replicas, which determines the preferred leader, is balanced by all three
+kinds, because changing it moves no data.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import chain, count
 from math import gcd
 from typing import TypeAlias
@@ -28,10 +28,13 @@ from leadline_client.errors import PolicyViolation
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import PlanKind
 from leadline_controller.domain.planning.leaders import balance_leaders
-from leadline_controller.domain.planning.placement_state import Board
-from leadline_controller.domain.planning.quotas import even_quotas
-from leadline_controller.domain.planning.racks import RackRule
-from leadline_controller.domain.planning.replacements import choose_receiver
+from leadline_controller.domain.planning.placement_state import (
+    PlacementState,
+    even_out,
+    place_rest,
+    repair_racks,
+)
+from leadline_controller.domain.planning.racks import RackRule, even_quotas
 
 Assignments: TypeAlias = Mapping[TopicPartition, tuple[int, ...]]
 Racks: TypeAlias = Mapping[int, str | None]
@@ -41,7 +44,7 @@ Racks: TypeAlias = Mapping[int, str | None]
 _GOLDEN = 0.618
 
 
-class BrokerLoad(msgspec.Struct, frozen=True):
+class PlannedLoad(msgspec.Struct, frozen=True):
     """One broker's replicas and leaders, before and after."""
 
     replicas_before: int
@@ -51,11 +54,11 @@ class BrokerLoad(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """The partitions that change, with their new replicas, and what that costs and brings.
+    """The partitions that change, with their new replicas, and the cost and effect of the plan.
 
-    `moves` counts replicas that are copied to another broker. `minimum` is the least
-    number that any plan of this kind needs. `leader_changes` counts partitions
-    with another first replica. `spread` figures, in `Spread`, are over the `receivers`.
+    `moves` counts replicas that are copied to another broker; `minimum` is the least
+    number that any plan of this kind needs. `leader_changes` counts partitions that get
+    another first replica.
     """
 
     kind: PlanKind
@@ -64,29 +67,29 @@ class Plan(msgspec.Struct, frozen=True):
     minimum: int
     leader_changes: int
     receivers: tuple[int, ...]
-    loads: dict[int, BrokerLoad]
+    loads: dict[int, PlannedLoad]
 
-    def spread(self, figure: str) -> int:
-        """Return the difference between the most and the least of a figure of `BrokerLoad`."""
-        values = [getattr(self.loads[broker], figure) for broker in self.receivers]
+    def spread(self, member: str) -> int:
+        """Return the maximum minus the minimum of a `PlannedLoad` member over the receivers."""
+        values = [getattr(self.loads[broker], member) for broker in self.receivers]
         return max(values, default=0) - min(values, default=0)
 
 
 def plan_balance(
     assignments: Assignments, brokers: Racks, *, excluded: Collection[int] = ()
 ) -> Plan:
-    """Even out replicas and leaders over the brokers; `excluded` ones keep what they have."""
+    """Balance replicas and leaders over the brokers; `excluded` ones keep their replicas."""
     receivers = brokers.keys() - {*excluded}
     rule = RackRule(brokers, receivers)
-    board = Board(assignments.values(), rule)
-    quotas = _quotas(board, receivers)
-    minimum = sum(_surplus(board.load, quotas).values())
-    repairs = _repair_racks(board, quotas)
-    surplus, need = _surplus(board.load, quotas), _need(board.load, quotas)
-    board.move_surplus(_scattered(len(board.replicas)), surplus, need)
-    _even_out(board, quotas, receivers)
-    balance_leaders(board, receivers)
-    return _finish(PlanKind.BALANCE, assignments, board, max(minimum, repairs))
+    placement = PlacementState(assignments.values(), rule)
+    quotas = _quotas(placement, receivers)
+    minimum = sum(_surplus(placement.load, quotas).values())
+    repairs = repair_racks(placement, quotas)
+    surplus, need = _surplus(placement.load, quotas), _need(placement.load, quotas)
+    placement.move_surplus(_scattered(len(placement.replicas)), surplus, need)
+    even_out(placement, quotas, receivers)
+    balance_leaders(placement, receivers)
+    return _finish(PlanKind.BALANCE, assignments, placement, max(minimum, repairs))
 
 
 def plan_expand(
@@ -96,23 +99,23 @@ def plan_expand(
     *,
     excluded: Collection[int] = (),
 ) -> Plan:
-    """Give the added brokers their share, taken from those that have most.
+    """Give the added brokers their share, taken from the brokers with the most replicas.
 
     Raises:
-        PolicyViolation: an added broker is not among the brokers.
+        PolicyViolation: an added broker is not live.
 
     """
     _check_known(added, brokers)
     receivers = brokers.keys() - {*excluded}
-    board = Board(assignments.values(), RackRule(brokers, receivers))
-    quotas = _quotas(board, receivers)
-    need = {b: room for b, room in _need(board.load, quotas).items() if b in added}
-    surplus = {b: n for b, n in _surplus(board.load, quotas).items() if b not in added}
+    placement = PlacementState(assignments.values(), RackRule(brokers, receivers))
+    quotas = _quotas(placement, receivers)
+    need = {b: room for b, room in _need(placement.load, quotas).items() if b in added}
+    surplus = {b: n for b, n in _surplus(placement.load, quotas).items() if b not in added}
     minimum = min(sum(need.values()), sum(surplus.values()))
-    board.move_surplus(_scattered(len(board.replicas)), surplus, need)
-    _even_out(board, quotas, {*added})
-    balance_leaders(board, receivers)
-    return _finish(PlanKind.EXPAND, assignments, board, minimum)
+    placement.move_surplus(_scattered(len(placement.replicas)), surplus, need)
+    even_out(placement, quotas, {*added})
+    balance_leaders(placement, receivers)
+    return _finish(PlanKind.EXPAND, assignments, placement, minimum)
 
 
 def plan_drain(
@@ -122,48 +125,48 @@ def plan_drain(
     *,
     excluded: Collection[int] = (),
 ) -> Plan:
-    """Empty the drained brokers, which may be down; those that have least take over.
+    """Empty the drained brokers, which may be down; the least loaded brokers take over.
 
     Raises:
-        PolicyViolation: there would be fewer brokers than replicas of a partition.
+        PolicyViolation: fewer brokers than replicas of a partition would remain.
 
     """
     receivers = brokers.keys() - {*excluded, *drained}
-    board = Board(assignments.values(), RackRule(brokers, receivers), givers=drained)
-    surplus = {broker: board.load[broker] for broker in sorted(drained)}
+    placement = PlacementState(assignments.values(), RackRule(brokers, receivers), givers=drained)
+    surplus = {broker: placement.load[broker] for broker in sorted(drained)}
     minimum = sum(surplus.values())
-    quotas = _quotas(board, receivers, drained)
+    quotas = _quotas(placement, receivers, drained)
     order = [
         index
-        for index, replicas in enumerate(board.replicas)
+        for index, replicas in enumerate(placement.replicas)
         if any(broker in surplus for broker in replicas)
     ]
-    board.move_surplus(order, surplus, _need(board.load, quotas))
-    _place_rest(board, order, drained)
-    _even_out(board, quotas, receivers)
-    balance_leaders(board, receivers)
-    return _finish(PlanKind.DRAIN, assignments, board, minimum)
+    placement.move_surplus(order, surplus, _need(placement.load, quotas))
+    place_rest(placement, order, drained)
+    even_out(placement, quotas, receivers)
+    balance_leaders(placement, receivers)
+    return _finish(PlanKind.DRAIN, assignments, placement, minimum)
 
 
 def _check_known(named: Collection[int], brokers: Racks) -> None:
     unknown = sorted({*named} - brokers.keys())
     if unknown:
         raise PolicyViolation(
-            f"brokers {unknown} are not live: start them before they get replicas"
+            f"brokers {unknown} are not live: start them before you assign replicas to them"
         )
 
 
 def _quotas(
-    board: Board, receivers: Collection[int], givers: Collection[int] = ()
+    placement: PlacementState, receivers: Collection[int], givers: Collection[int] = ()
 ) -> dict[int, int]:
-    """Return what each receiver should have of its own and of the givers' replicas."""
+    """Return how many of the receivers' and givers' replicas each receiver should have."""
     counted = {*receivers, *givers}
-    if board.load.keys() <= counted:
-        factors = Counter(map(len, board.replicas))
+    if placement.load.keys() <= counted:
+        factors = Counter(map(len, placement.replicas))
     else:
-        factors = Counter(sum(b in counted for b in replicas) for replicas in board.replicas)
-    have = {broker: board.load[broker] for broker in receivers}
-    return even_quotas(have, factors, board.rule)
+        factors = Counter(sum(b in counted for b in replicas) for replicas in placement.replicas)
+    have = {broker: placement.load[broker] for broker in receivers}
+    return even_quotas(have, factors, placement.rule)
 
 
 def _surplus(load: Mapping[int, int], quotas: Mapping[int, int]) -> dict[int, int]:
@@ -174,76 +177,35 @@ def _need(load: Mapping[int, int], quotas: Mapping[int, int]) -> dict[int, int]:
     return {b: quotas[b] - load[b] for b in sorted(quotas) if load[b] < quotas[b]}
 
 
-def _scattered(places: int) -> list[int]:
-    """Return the places in an order whose every beginning takes a little of every topic.
+def _scattered(size: int) -> list[int]:
+    """Return the indexes in an order of which every prefix covers all topics evenly.
 
-    Steps of the golden section keep clear of the period of any round robin.
+    A step of the golden ratio avoids the period of any round-robin placement.
     """
-    step = next(s for s in count(int(places * _GOLDEN) + 1) if gcd(s, max(1, places)) == 1)
-    return [turn * step % places for turn in range(places)]
+    step = next(s for s in count(int(size * _GOLDEN) + 1) if gcd(s, max(1, size)) == 1)
+    return [turn * step % size for turn in range(size)]
 
 
-def _repair_racks(board: Board, quotas: Mapping[int, int]) -> int:
-    """Move replicas off racks that have too many of a partition; return how many."""
-    repairs = 0
-    if not board.rule.applies:
-        return repairs
-    above = {broker: board.load[broker] - quota for broker, quota in quotas.items()}
-    for index in range(len(board.replicas)):
-        while crowded := [b for b in board.rule.crowded(board.replicas[index]) if b in above]:
-            donor = max(crowded, key=lambda broker: (above[broker], broker))
-            receiver = choose_receiver(board.replicas[index], donor, board.rule, above)
-            if not board.may_move(index, donor, receiver):
-                break
-            board.move(index, donor, receiver)
-            above[donor] -= 1
-            above[receiver] += 1
-            repairs += 1
-    return repairs
-
-
-def _even_out(board: Board, quotas: Mapping[int, int], sinks: Collection[int]) -> None:
-    """Move by chains what direct moves could not."""
-
-    def above(broker: int) -> int:
-        return board.load[broker] - quotas[broker]
-
-    def are_uneven(donor: int, sink: int) -> bool:
-        return above(sink) < 0 and above(sink) + 2 <= above(donor)
-
-    for donor in sorted(quotas, key=lambda broker: (-above(broker), broker)):
-        while needy := [broker for broker in sinks if are_uneven(donor, broker)]:
-            if board.follow_chain(donor, needy) is None:
-                break
-
-
-def _place_rest(board: Board, order: Sequence[int], drained: Collection[int]) -> None:
-    """Move what is still on drained brokers to wherever there is a place."""
-    for index in order:
-        for donor in board.replicas[index]:
-            if donor in drained:
-                receiver = choose_receiver(board.replicas[index], donor, board.rule, board.load)
-                board.move(index, donor, receiver)
-
-
-def _finish(kind: PlanKind, assignments: Assignments, board: Board, minimum: int) -> Plan:
+def _finish(
+    kind: PlanKind, assignments: Assignments, placement: PlacementState, minimum: int
+) -> Plan:
     names, before = list(assignments), list(assignments.values())
-    changed = [i for i in sorted(board.changed) if board.replicas[i] != before[i]]
-    moves = sum(len({*board.replicas[i]} - {*before[i]}) for i in changed)
+    changed = [i for i in sorted(placement.changed) if placement.replicas[i] != before[i]]
+    moves = sum(len({*placement.replicas[i]} - {*before[i]}) for i in changed)
     return Plan(
         kind=kind,
-        targets={names[i]: board.replicas[i] for i in changed},
+        targets={names[i]: placement.replicas[i] for i in changed},
         moves=moves,
         minimum=minimum,
-        leader_changes=sum(board.replicas[i][0] != before[i][0] for i in changed),
-        receivers=board.rule.receivers,
-        loads=_loads(before, board),
+        leader_changes=sum(placement.replicas[i][0] != before[i][0] for i in changed),
+        receivers=placement.rule.receivers,
+        loads=_loads(before, placement),
     )
 
 
-def _loads(before: list[tuple[int, ...]], board: Board) -> dict[int, BrokerLoad]:
+def _loads(before: list[tuple[int, ...]], placement: PlacementState) -> dict[int, PlannedLoad]:
     had = Counter(chain.from_iterable(before))
     led = Counter(replicas[0] for replicas in before)
-    leads = Counter(replicas[0] for replicas in board.replicas)
-    everyone = sorted({*had, *board.load, *board.rule.racks})
-    return {b: BrokerLoad(had[b], board.load[b], led[b], leads[b]) for b in everyone}
+    leads = Counter(replicas[0] for replicas in placement.replicas)
+    everyone = sorted({*had, *placement.load, *placement.rule.racks})
+    return {b: PlannedLoad(had[b], placement.load[b], led[b], leads[b]) for b in everyone}

@@ -1,10 +1,9 @@
-"""What racks allow: never more replicas of a partition on a rack than is unavoidable.
+"""Rack constraints of placement, and the even share of replicas that they allow per broker.
 
-Unavoidable is the smallest number c for which racks that take c replicas each, or as
-many as they have brokers, take all of a partition. With three racks and three replicas
-it is one; with two racks it is two.
-
-Where a broker has no rack, or all have the same one, racks say nothing.
+No rack gets more replicas of a partition than necessary: the cap is the smallest number
+c for which racks of at most c replicas each, limited by their brokers, can hold all
+replicas of the partition. With three racks and three replicas it is one; with two racks
+it is two. If a broker has no rack, or all have the same rack, there is no constraint.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import count
 
 
 class RackRule:
-    """The rule for partitions that are placed on `receivers`; `racks` knows other brokers too."""
+    """The rack constraint for replicas on `receivers`; `racks` may contain other brokers."""
 
     def __init__(self, racks: Mapping[int, str | None], receivers: Collection[int]) -> None:
         self.racks = racks
@@ -25,7 +24,7 @@ class RackRule:
         self._caps: dict[int, int] = {}
 
     def cap(self, factor: int) -> int:
-        """Return how many of a partition's `factor` replicas a rack may have."""
+        """Return how many of a partition's `factor` replicas a rack may hold."""
         if factor not in self._caps:
             self._caps[factor] = next(
                 cap for cap in count(1) if cap >= factor or self._room(cap) >= factor
@@ -41,7 +40,7 @@ class RackRule:
         return others < self.cap(len(replicas))
 
     def crowded(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the replicas on racks that have too many of them."""
+        """Return the replicas on racks that exceed the cap."""
         if not self.applies:
             return ()
         used = Counter(self.racks.get(broker) for broker in replicas)
@@ -64,3 +63,48 @@ class RackRule:
 
     def _room(self, cap: int) -> int:
         return sum(min(cap, size) for size in self.sizes.values())
+
+
+def even_quotas(
+    have: Mapping[int, int], factors: Mapping[int, int], rule: RackRule
+) -> dict[int, int]:
+    """Return how many replicas each broker should have: as even as the racks allow.
+
+    `have` maps the brokers to their replicas. `factors` maps numbers of replicas to how
+    many partitions have so many on these brokers.
+
+    Method: all brokers are filled to one level. A rack whose bounds are below or above
+    its share keeps its bound, and the other racks share the rest. Among brokers of one
+    level, those with the most replicas get the remainder, because this moves least.
+    """
+    total = sum(factor * partitions for factor, partitions in factors.items())
+    racks: dict[str | None, list[int]] = {}
+    for broker in sorted(have, key=lambda broker: (-have[broker], broker)):
+        racks.setdefault(rule.racks.get(broker) if rule.applies else None, []).append(broker)
+    bounds = {rack: rule.bounds(rack, factors) for rack in racks}
+
+    def filled(level: int) -> dict[str | None, int]:
+        return {
+            rack: min(max(level * len(brokers), bounds[rack][0]), bounds[rack][1])
+            for rack, brokers in racks.items()
+        }
+
+    low, high = 0, total + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if sum(filled(middle).values()) <= total:
+            low = middle
+        else:
+            high = middle
+    shares = filled(low)
+    above = filled(low + 1)
+    rest = total - sum(shares.values())
+    for rack in sorted(racks, key=lambda rack: -have[racks[rack][0]]):
+        raised = min(rest, above[rack] - shares[rack])
+        shares[rack] += raised
+        rest -= raised
+    return {
+        broker: shares[rack] // len(brokers) + (rank < shares[rack] % len(brokers))
+        for rack, brokers in racks.items()
+        for rank, broker in enumerate(brokers)
+    }

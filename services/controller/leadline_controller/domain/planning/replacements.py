@@ -1,4 +1,4 @@
-"""Which brokers take over the replicas of those that failed, or that are emptied."""
+"""Replacement of the replicas on failed or drained brokers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from leadline_controller.domain.planning.racks import RackRule
 def choose_replacements(
     replicas: tuple[int, ...], failed: Collection[int], rule: RackRule, load: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """Return the replicas with each failed one replaced at its place in the list.
+    """Replace each failed replica at its position in the list.
 
-    The replacement is the least loaded receiver of the rule that has none of the
-    partition, on a rack that has room for it.
+    The replacement is the least loaded receiver of the rule that hosts no replica of the
+    partition and whose rack is below its cap.
 
     Raises:
         PolicyViolation: there are fewer brokers than replicas.
@@ -32,17 +32,17 @@ def choose_replacements(
 def choose_receiver(
     replicas: tuple[int, ...], donor: int, rule: RackRule, load: Mapping[int, int]
 ) -> int:
-    """Return who takes one replica over; racks give way only where no broker would be left.
+    """Return the broker that takes over a replica; ignore racks only if no broker is left.
 
     Raises:
-        PolicyViolation: every receiver has a replica already.
+        PolicyViolation: every receiver already has a replica of the partition.
 
     """
     free = [broker for broker in rule.receivers if broker not in replicas]
     if not free:
         raise PolicyViolation(
-            f"the replica on broker {donor} has nowhere to go: a partition has {len(replicas)} "
-            f"replicas, and the brokers {list(rule.receivers)} would remain; "
+            f"the replica on broker {donor} cannot be moved: the partition has {len(replicas)} "
+            f"replicas, and only brokers {list(rule.receivers)} would remain; "
             "add a broker, or lower the replication factor first"
         )
     allowed = [broker for broker in free if rule.allows(replicas, donor, broker)]
@@ -57,10 +57,10 @@ def replace_failed(
     *,
     excluded: Collection[int] = (),
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Replace the failed replicas of many partitions, spread over all brokers but `excluded` ones.
+    """Replace the failed replicas of many partitions, spread over the brokers not `excluded`.
 
-    `racks` maps the live brokers to their racks, `load` every broker to how many
-    replicas it has in the whole cluster.
+    `racks` maps the live brokers to their racks. `load` maps every broker to its number
+    of replicas in the cluster.
 
     Raises:
         PolicyViolation: there are fewer live brokers than replicas.
@@ -69,10 +69,10 @@ def replace_failed(
     rule = RackRule(racks, racks.keys() - {*failed, *excluded})
     now = Counter(load)
     targets = {}
-    for name, replicas in assignments.items():
+    for topic_partition, replicas in assignments.items():
         target = choose_replacements(replicas, failed, rule, now)
         if target != replicas:
-            targets[name] = target
+            targets[topic_partition] = target
             now.subtract(replicas)
             now.update(target)
     return targets

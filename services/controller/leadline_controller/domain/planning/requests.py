@@ -1,4 +1,4 @@
-"""What a plan is asked for, what it is based on, and whether that still holds."""
+"""Requests for plans, the state that a plan is based on, and the check for stale plans."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from leadline_controller.domain.planning.plans import (
 from leadline_controller.domain.topics import find_topic
 
 MAX_PART_BYTES = 400_000
-"""How large a part of a plan becomes one task, which is one ZooKeeper node of less than 1 MiB."""
+"""The largest part of a plan that becomes one task: a task is one znode of less than 1 MiB."""
 _ROW_BYTES = 60
 
 
 class PlanRequest(msgspec.Struct, frozen=True):
-    """What somebody wants planned.
+    """A request for a plan.
 
-    `brokers` are those to balance over, to add, or to drain; empty means all live ones,
-    or, to add, those without replicas. `excluded` ones get nothing. `topics` None
-    means all of them; the others do not count.
+    `brokers` are those to balance over, to add, or to drain. Empty means all live brokers
+    or, for an expansion, those without replicas. `excluded` brokers get no replicas.
+    Only `topics` are planned and counted; None means all topics.
     """
 
     kind: PlanKind
@@ -39,17 +39,17 @@ class PlanRequest(msgspec.Struct, frozen=True):
 
 
 class Basis(msgspec.Struct, frozen=True):
-    """What a plan follows from: topics by name with id and assignment, live brokers with racks."""
+    """The input of a plan: topics by name with id and assignment, live brokers with racks."""
 
     topics: Mapping[str, tuple[str, Mapping[int, tuple[int, ...]]]]
     brokers: Mapping[int, str | None]
 
 
-def take_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
-    """Return the present basis for a plan; it keeps no reference to what will change.
+def plan_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
+    """Return the current basis for a plan; it shares no mutable state with the image.
 
     Raises:
-        UnknownTopic: one of the topics does not exist.
+        UnknownTopic: a topic does not exist.
 
     """
     if topics is None:
@@ -67,11 +67,11 @@ def take_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
 
 
 def make_plan(wanted: PlanRequest, basis: Basis) -> Plan:
-    """Plan what is wanted.
+    """Compute the plan that a request asks for.
 
     Raises:
-        InvalidRequest: a drain names no broker.
-        PolicyViolation: a broker is unknown, or there are too few.
+        InvalidRequest: a drain lists no broker.
+        PolicyViolation: a broker is unknown, or there are too few brokers.
 
     """
     assignments = {
@@ -93,26 +93,27 @@ def make_plan(wanted: PlanRequest, basis: Basis) -> Plan:
 
 
 def check_fresh(known: Basis, now: Basis) -> None:
-    """Refuse a plan whose basis is gone.
+    """Check that the basis of a plan is still current.
 
     Raises:
-        StalePlan: brokers came or went, or topics changed.
+        StalePlan: brokers joined or left, or topics changed.
 
     """
     if known.brokers != now.brokers:
         changed = sorted(known.brokers.items() ^ now.brokers.items())
         ids = sorted({broker for broker, _ in changed})
-        raise StalePlan(f"brokers {ids} came, went or changed racks since: plan again")
+        raise StalePlan(f"brokers {ids} joined, left or changed racks since: make a new plan")
     if known.topics != now.topics:
         names = {*known.topics, *now.topics}
         changed_topics = [n for n in sorted(names) if known.topics.get(n) != now.topics.get(n)]
         raise StalePlan(
-            f"{len(changed_topics)} topics changed since, as {changed_topics[0]!r}: plan again"
+            f"{len(changed_topics)} topics changed since, e.g. {changed_topics[0]!r}: "
+            "make a new plan"
         )
 
 
 def split_targets(targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterator[list[TargetRow]]:
-    """Yield the rows of a plan in parts that fit into one task each."""
+    """Split the targets of a plan into parts that fit into one task each."""
     part: list[TargetRow] = []
     size = 0
     for (topic, partition), replicas in targets.items():
@@ -130,17 +131,17 @@ def _check_brokers(wanted: PlanRequest, basis: Basis, hosts: set[int]) -> None:
     live = basis.brokers.keys()
     if wanted.kind is PlanKind.DRAIN:
         if not wanted.brokers:
-            raise InvalidRequest("body.brokers: name the brokers to drain")
+            raise InvalidRequest("body.brokers: list the brokers to drain")
         unknown = sorted({*wanted.brokers} - live - hosts)
     else:
         unknown = sorted({*wanted.brokers} - live)
     if unknown:
-        raise PolicyViolation(f"brokers {unknown} are not live: start them, or leave them out")
+        raise PolicyViolation(f"brokers {unknown} are not live: start them, or omit them")
     if wanted.kind is PlanKind.EXPAND and not wanted.brokers and not live - hosts:
         raise PolicyViolation(
-            "every live broker has replicas: name the brokers that should get their share, "
-            "or ask for a balance"
+            "every live broker has replicas: list the brokers that should get a share, "
+            "or request a balance plan"
         )
     receiving = {*(wanted.brokers or live)} if wanted.kind is PlanKind.BALANCE else {*live}
     if not receiving - {*wanted.excluded}:
-        raise PolicyViolation("no live broker is left that may get replicas")
+        raise PolicyViolation("no live broker may get replicas")

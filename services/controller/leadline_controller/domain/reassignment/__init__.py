@@ -1,1 +1,1 @@
-"""How partitions get from the replicas that they have to those that they should have (seed 5)."""
+"""Reassignment of partitions: steps, batches, and the writes of each step (KIP-435)."""

@@ -1,12 +1,12 @@
-"""Which partitions may begin a step now: a sliding window over all that want to (seed 5).
+"""Which partitions begin a step now: a sliding window over all candidates (KIP-435).
 
-Limits: at most P partitions in flight, at most min(L, P) of them with a step that
-moves the leader. A partition's place is free as soon as its step has ended.
+Limits: at most P partitions are in flight, and at most min(L, P) of them in a step that
+moves the leader. A partition leaves the window as soon as its step ends.
 
-Method: steps that move a leader take their places first; those that are still free
-go to steps that move none. Where only leader movements are left, places stay empty.
-Partitions that have begun come first, so that few are half-way; then the order of
-requests; then topic and partition.
+Method: steps that move a leader are admitted first, then steps that do not. If only
+leader movements are left, the window may stay partly empty. Partitions that have taken
+a step come first, so that few are incomplete; then the order of requests; then topic
+and partition.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import msgspec
 
 from leadline_client.wire import TopicPartition
 from leadline_common.reassignments import ReassignmentPhase
-from leadline_controller.domain.reassignment.machine import PartitionFacts, phase_of, plan_step
+from leadline_controller.domain.reassignment.machine import ReassignmentState, phase_of, plan_step
 
 
 class ReassignmentLimits(msgspec.Struct, frozen=True):
-    """The settings `reassignment.max.concurrent.….movements`; None is no limit.
+    """The configs `reassignment.max.concurrent.….movements`; None means no limit.
 
-    `replica_movements` is per partition and step, the others are cluster-wide.
+    `replica_movements` limits one step of one partition, the others the whole cluster.
     """
 
     replica_movements: int | None = None
@@ -31,49 +31,51 @@ class ReassignmentLimits(msgspec.Struct, frozen=True):
     leader_movements: int | None = None
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A partition whose next step is neither idle nor begun.
+class StepCandidate(msgspec.Struct, frozen=True, gc=False):
+    """A partition that could begin its next step.
 
-    `request` orders the requests. `started` says that steps of it are done already,
-    `leader_step` that the next one moves the leader.
+    `request` is the position of its request. `started` is true if earlier steps are done,
+    `leader_step` if the next step moves the leader.
     """
 
-    name: TopicPartition
+    topic_partition: TopicPartition
     request: int
     started: bool
     leader_step: bool
 
 
-def candidate_for(name: TopicPartition, request: int, facts: PartitionFacts) -> Candidate | None:
-    """Return a partition as a candidate, or None where no step can begin now."""
-    if phase_of(facts) is not ReassignmentPhase.INIT:
+def candidate_for(
+    topic_partition: TopicPartition, request: int, state: ReassignmentState
+) -> StepCandidate | None:
+    """Return a partition as a candidate, or None if it cannot begin a step now."""
+    if phase_of(state) is not ReassignmentPhase.INIT:
         return None
-    step = plan_step(facts)
+    step = plan_step(state)
     if step.is_idle:
         return None
-    return Candidate(name, request, facts.replicas != facts.start, step.leader_step)
+    return StepCandidate(topic_partition, request, state.replicas != state.start, step.leader_step)
 
 
 def collect_reassignment_batch(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[StepCandidate],
     in_flight: Mapping[TopicPartition, bool],
     limits: ReassignmentLimits,
 ) -> list[TopicPartition]:
-    """Return the partitions that begin their next step now, in order.
+    """Return the partitions that begin their next step now, in order (KIP-435).
 
-    `in_flight` maps those with a running step to whether it moves the leader.
+    `in_flight` maps partitions with a step in progress to whether it moves the leader.
     """
-    waiting = [c for c in candidates if c.name not in in_flight]
-    places = _free_places(limits.partition_movements, len(in_flight), len(waiting))
+    waiting = [c for c in candidates if c.topic_partition not in in_flight]
+    slots = _free_slots(limits.partition_movements, len(in_flight), len(waiting))
     movers = sum(in_flight.values())
-    leader_places = _free_places(limits.leader_movements, movers, len(waiting))
-    if not places:
+    leader_slots = _free_slots(limits.leader_movements, movers, len(waiting))
+    if not slots:
         return []
-    waiting.sort(key=lambda c: (not c.started, c.request, c.name))
-    leading = [c.name for c in waiting if c.leader_step][: min(leader_places, places)]
-    others = [c.name for c in waiting if not c.leader_step]
-    return leading + others[: places - len(leading)]
+    waiting.sort(key=lambda c: (not c.started, c.request, c.topic_partition))
+    leading = [c.topic_partition for c in waiting if c.leader_step][: min(leader_slots, slots)]
+    others = [c.topic_partition for c in waiting if not c.leader_step]
+    return leading + others[: slots - len(leading)]
 
 
-def _free_places(limit: int | None, taken: int, wanted: int) -> int:
+def _free_slots(limit: int | None, taken: int, wanted: int) -> int:
     return wanted if limit is None else max(0, limit - taken)

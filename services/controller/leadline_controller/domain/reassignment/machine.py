@@ -1,11 +1,11 @@
-"""How the reassignment of one partition goes on, from what is in ZooKeeper alone (rule R13).
+"""The state machine of one partition's reassignment (rule R13; Replication V3, section F; KIP-435).
 
-Each step has two phases. It expands: the topic node gets CR + NR, and says which
-replicas are being added and which will be removed. When those added are in the ISR
-and the leader is the right one it shrinks: assignment, ISR and leader epoch are
-written together, and only then are the dropped replicas deleted. So whichever
-single write was the last one of a controller, the next controller sees in the
-nodes what to do. It never starts again from the original list.
+The next action follows from the nodes in ZooKeeper alone. Each step has two phases. It
+expands: the topic node lists CR + NR, and which replicas are added and will be removed.
+Once the added replicas are in the ISR and the right replica leads, it shrinks:
+assignment, ISR and leader epoch are written together, and the dropped replicas are
+deleted afterwards. So after any single write of a failed controller, its successor can
+read the next action from the nodes. It never restarts from the original replicas.
 
     phase        when                                         legal actions
     waiting      no live leader                               Wait
@@ -15,12 +15,12 @@ nodes what to do. It never starts again from the original list.
     cancelling   `adding` names what the target lacks         Elect, Shrink, Wait
     done         the replicas are the target, no step runs    Elect, Finish, Wait
 
-Brokers that come and go, and a target that is replaced, move a partition from any
-phase to any other; actions only as `MOVES` says.
+Broker failures, broker starts and a new target can move a partition from any phase to
+any other; actions follow `MOVES`.
 
-A new target in the middle: what is being added for the old one alone is stopped at
-once, nothing else is dropped, and the next step is calculated for the new target. A
-cancelled reassignment has its start list for a target.
+A new target in the middle of a step stops the additions that only the old target needs
+and drops nothing else; the next step is calculated for the new target. The target of a
+cancelled reassignment is the list of replicas that it started from.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from leadline_controller.domain.reassignment.steps import (
 )
 
 
-class PartitionFacts(msgspec.Struct, frozen=True):
-    """Everything that the next action follows from.
+class ReassignmentState(msgspec.Struct, frozen=True):
+    """Everything that determines the next action.
 
-    From the topic node: `replicas` (while a step runs: CR + NR), `adding`, `removing`. From
-    the state node: `leader`, `isr`. From the intent: `target`, `start`, `algorithm`,
-    `cancelled`. `live` are the registered brokers, `stale` those of them that
-    registered after the state was written: they are not the members that it names
-    (rule R9). `draining` brokers should lead nothing where somebody else can.
-    `replica_movements` is the limit per step, None for none.
+    From the topic node: `replicas` (CR + NR during a step), `adding`, `removing`. From the
+    state node: `leader`, `isr`. From the intent: `target`, `start`, `algorithm`,
+    `cancelled`. `live` are the registered brokers, `stale` those that registered after the
+    state was written: they are other incarnations than the ISR names (rule R9).
+    `draining` brokers lead only if no other replica can. `replica_movements` limits the
+    replicas per step; None means no limit.
     """
 
     replicas: tuple[int, ...]
@@ -73,31 +73,31 @@ class PartitionFacts(msgspec.Struct, frozen=True):
 
     @property
     def goal(self) -> tuple[int, ...]:
-        """Where the partition is going: to the target or, cancelled, back."""
+        """The replicas to reach: the target or, if cancelled, the start."""
         return self.start if self.cancelled else self.target
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """The members of the ISR that are really there, in assignment order."""
+        """The members of the ISR that are live and not stale, in assignment order."""
         return tuple(
             b for b in self.replicas if b in self.isr and b in self.live and b not in self.stale
         )
 
     @property
     def is_running(self) -> bool:
-        """Whether a step is under way: this is what the limits on movements count."""
+        """Whether a step is in progress, and so counts against the movement limits."""
         return bool(self.adding or self.removing) or self.replicas == self.goal
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing can be done until `waiting_for` are live, or in sync."""
+    """Do nothing until the brokers `waiting_for` are live or in sync."""
 
     reason: WaitReason
     waiting_for: tuple[int, ...] = ()
 
 
 class Expand(msgspec.Struct, frozen=True):
-    """Begin a step: write CR + NR, the target's members first, and what is added and removed."""
+    """Begin a step: write CR + NR, members of the target first, and `adding` and `removing`."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -105,7 +105,7 @@ class Expand(msgspec.Struct, frozen=True):
 
 
 class Elect(msgspec.Struct, frozen=True):
-    """Make an in-sync replica the leader; the ISR stays."""
+    """Elect an in-sync replica; the ISR stays."""
 
     leader: int
 
@@ -113,9 +113,9 @@ class Elect(msgspec.Struct, frozen=True):
 class Shrink(msgspec.Struct, frozen=True):
     """End a step: write `assignment`, `isr` and a new leader epoch, then delete `drops`.
 
-    `adding` is what goes on being added: empty unless a cancelled step also adds
-    replicas that the new target keeps. `removing` is always empty afterwards. The
-    leader stays. When `finished` the intent goes in the same multi.
+    `adding` lists replicas that are still being added: it is empty unless a cancelled step
+    also adds replicas of the new target. `removing` becomes empty, and the leader stays.
+    If `finished`, the same multi deletes the intent.
     """
 
     assignment: tuple[int, ...]
@@ -127,7 +127,7 @@ class Shrink(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """Remove the intent: the replicas are the target already."""
+    """Delete the intent: the replicas already equal the target."""
 
 
 Action: TypeAlias = Wait | Expand | Elect | Shrink | Finish
@@ -145,92 +145,92 @@ MOVES: Mapping[ReassignmentPhase, tuple[type[Action], ...]] = MappingProxyType(
 """The legal actions of each phase."""
 
 
-class IllegalMove(Exception):
-    """An action was taken for a partition whose phase does not allow it."""
+class IllegalReassignmentMove(Exception):
+    """An action that the phase of the partition does not allow."""
 
     def __init__(self, phase: ReassignmentPhase, action: Action) -> None:
-        super().__init__(f"{type(action).__name__} is not a legal move while {phase}")
+        super().__init__(f"{type(action).__name__} is not a legal action in phase {phase}")
         self.phase = phase
         self.action = action
 
 
-def phase_of(facts: PartitionFacts) -> ReassignmentPhase:
-    """Tell how far a reassignment is."""
-    if facts.replicas == facts.goal and not facts.adding and not facts.removing:
+def phase_of(state: ReassignmentState) -> ReassignmentPhase:
+    """Return the phase of a reassignment."""
+    if state.replicas == state.goal and not state.adding and not state.removing:
         return ReassignmentPhase.DONE
-    if facts.leader not in facts.in_sync:
+    if state.leader not in state.in_sync:
         return ReassignmentPhase.WAITING
-    if not facts.is_running:
+    if not state.is_running:
         return ReassignmentPhase.INIT
-    if without(facts.adding, facts.goal):
+    if without(state.adding, state.goal):
         return ReassignmentPhase.CANCELLING
-    if without(_awaited(facts), facts.in_sync):
+    if without(_awaited(state), state.in_sync):
         return ReassignmentPhase.EXPANDING
     return ReassignmentPhase.SHRINKING
 
 
-def next_action(facts: PartitionFacts, *, may_move_leader: bool = True) -> Action:
-    """Decide what is to be done next.
+def next_action(state: ReassignmentState, *, may_move_leader: bool = True) -> Action:
+    """Decide the next action.
 
-    With `may_move_leader` false the limit on leader movements is used up: a
-    leader that would have to move holds the step up.
+    `may_move_leader` is false if the limit on leader movements is reached: then a step
+    whose leader has to move waits.
     """
-    action = _DECISIONS[phase_of(facts)](facts)
+    action = _DECISIONS[phase_of(state)](state)
     if isinstance(action, Elect) and not may_move_leader:
         return Wait(WaitReason.LEADER_LIMIT)
     return action
 
 
-def plan_step(facts: PartitionFacts) -> Step:
-    """Calculate the next step of a partition for which none runs."""
+def plan_step(state: ReassignmentState) -> Step:
+    """Calculate the next step of a partition that has no step in progress."""
     return calculate_reassignment_step(
-        facts.replicas,
-        facts.goal,
-        replica_movements=facts.replica_movements,
-        min_insync_replicas=facts.min_insync_replicas,
-        live=facts.live,
-        isr=facts.in_sync,
-        leader=facts.leader,
-        algorithm=facts.algorithm,
+        state.replicas,
+        state.goal,
+        replica_movements=state.replica_movements,
+        min_insync_replicas=state.min_insync_replicas,
+        live=state.live,
+        isr=state.in_sync,
+        leader=state.leader,
+        algorithm=state.algorithm,
     )
 
 
-def moves_leader(facts: PartitionFacts) -> bool:
-    """Tell whether the step, the running one or the next, ends under another leader.
+def moves_leader(state: ReassignmentState) -> bool:
+    """Tell whether the step in progress, or else the next one, changes the leader.
 
-    This is what `reassignment.max.concurrent.leader.movements` counts.
+    `reassignment.max.concurrent.leader.movements` limits these steps.
     """
-    if not facts.is_running:
-        return plan_step(facts).leader_step
-    members = (*facts.in_sync, *those_in(facts.adding, facts.live))
-    staying = without(facts.replicas, (*facts.removing, *without(facts.adding, facts.goal)))
-    return _leader_among(facts, staying, members) not in (NO_LEADER, facts.leader)
+    if not state.is_running:
+        return plan_step(state).leader_step
+    members = (*state.in_sync, *those_in(state.adding, state.live))
+    staying = without(state.replicas, (*state.removing, *without(state.adding, state.goal)))
+    return _leader_among(state, staying, members) not in (NO_LEADER, state.leader)
 
 
-def apply_action(facts: PartitionFacts, action: Action) -> PartitionFacts:
-    """Return the facts as they are once an action is written.
+def apply_action(state: ReassignmentState, action: Action) -> ReassignmentState:
+    """Return the state after an action has been written.
 
     Raises:
-        IllegalMove: the action is not legal in the present phase.
+        IllegalReassignmentMove: the action is not legal in the current phase.
 
     """
-    phase = phase_of(facts)
+    phase = phase_of(state)
     if type(action) not in MOVES[phase]:
-        raise IllegalMove(phase, action)
+        raise IllegalReassignmentMove(phase, action)
     change = msgspec.structs.replace
     match action:
         case Expand():
             return change(
-                facts,
+                state,
                 replicas=action.replicas,
                 adding=action.adding,
                 removing=action.removing,
             )
         case Elect():
-            return change(facts, leader=action.leader)
+            return change(state, leader=action.leader)
         case Shrink():
             return change(
-                facts,
+                state,
                 replicas=action.assignment,
                 adding=action.adding,
                 removing=(),
@@ -238,95 +238,98 @@ def apply_action(facts: PartitionFacts, action: Action) -> PartitionFacts:
                 leader=action.leader,
             )
         case Wait() | Finish():
-            return facts
+            return state
 
 
-def _wait_for_leader(facts: PartitionFacts) -> Action:
-    return Wait(WaitReason.PARTITION_OFFLINE, without(facts.isr, facts.in_sync))
+def _wait_for_leader(state: ReassignmentState) -> Action:
+    return Wait(WaitReason.PARTITION_OFFLINE, without(state.isr, state.in_sync))
 
 
-def _begin_step(facts: PartitionFacts) -> Action:
-    step = plan_step(facts)
+def _begin_step(state: ReassignmentState) -> Action:
+    step = plan_step(state)
     if step.is_idle:
-        return _wait_for(facts, step.waiting_for)
-    replicas = order_replicas((*facts.replicas, *step.added), facts.goal)
+        return _wait_for(state, step.waiting_for)
+    replicas = order_replicas((*state.replicas, *step.added), state.goal)
     return Expand(replicas, step.added, step.dropped)
 
 
-def _await_additions(facts: PartitionFacts) -> Action:
-    """Wait, but give the future leader its place as soon as it is in sync."""
-    chosen = _leader_among(facts, facts.replicas, facts.in_sync)
-    if chosen != facts.leader:
+def _await_additions(state: ReassignmentState) -> Action:
+    """Wait, but elect the future leader as soon as it is in sync."""
+    chosen = _leader_among(state, state.replicas, state.in_sync)
+    if chosen != state.leader:
         return Elect(chosen)
-    return _wait_for(facts, without(_awaited(facts), facts.in_sync))
+    return _wait_for(state, without(_awaited(state), state.in_sync))
 
 
-def _end_step(facts: PartitionFacts) -> Action:
-    """Shrink, by what may be dropped under the present circumstances.
+def _end_step(state: ReassignmentState) -> Action:
+    """Shrink by the replicas that may be dropped now.
 
-    They may have changed since the step was calculated: the drops are judged again,
-    and what has to stay is left to the next step.
+    The state may have changed since the step was calculated, so the drops are checked
+    again. The next step drops the replicas that have to stay.
     """
-    spare = len(facts.replicas) - min(len(facts.replicas) - len(facts.adding), len(facts.goal))
-    drops = without(facts.removing, facts.goal)[:spare]
-    return _shrink(facts, drops, still_adding=())
+    spare = len(state.replicas) - min(len(state.replicas) - len(state.adding), len(state.goal))
+    drops = without(state.removing, state.goal)[:spare]
+    return _shrink(state, drops, still_adding=())
 
 
-def _stop_additions(facts: PartitionFacts) -> Action:
-    """Stop adding what the target no longer wants, and drop nothing else."""
-    kept = without(those_in(facts.adding, facts.goal), facts.in_sync)
-    return _shrink(facts, without(facts.adding, facts.goal), still_adding=kept)
+def _stop_additions(state: ReassignmentState) -> Action:
+    """Stop adding replicas that are not in the target, and drop nothing else."""
+    kept = without(those_in(state.adding, state.goal), state.in_sync)
+    return _shrink(state, without(state.adding, state.goal), still_adding=kept)
 
 
 def _shrink(
-    facts: PartitionFacts, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
+    state: ReassignmentState, unwanted: tuple[int, ...], still_adding: tuple[int, ...]
 ) -> Action:
-    floor = insync_floor(facts.min_insync_replicas, facts.goal)
-    drops = limit_drops(unwanted, facts.in_sync, floor)
-    assignment = order_replicas(without(facts.replicas, drops), facts.goal)
-    chosen = _leader_among(facts, assignment, facts.in_sync)
-    if chosen != facts.leader:
+    floor = insync_floor(state.min_insync_replicas, state.goal)
+    drops = limit_drops(unwanted, state.in_sync, floor)
+    assignment = order_replicas(without(state.replicas, drops), state.goal)
+    chosen = _leader_among(state, assignment, state.in_sync)
+    if chosen != state.leader:
         return Elect(chosen)
     return Shrink(
         assignment=assignment,
-        isr=without(facts.isr, drops),
-        leader=facts.leader,
+        isr=without(state.isr, drops),
+        leader=state.leader,
         drops=drops,
-        finished=assignment == facts.goal and not still_adding,
+        finished=assignment == state.goal and not still_adding,
         adding=still_adding,
     )
 
 
-def _complete(facts: PartitionFacts) -> Action:
-    """Let the target's first replica lead if it can, and be done."""
-    if facts.leader in facts.in_sync:
-        chosen = _leader_among(facts, facts.replicas, facts.in_sync)
-        if chosen != facts.leader:
+def _complete(state: ReassignmentState) -> Action:
+    """Elect the first replica of the target if it can lead, then finish."""
+    if state.leader in state.in_sync:
+        chosen = _leader_among(state, state.replicas, state.in_sync)
+        if chosen != state.leader:
             return Elect(chosen)
     return Finish()
 
 
 def _leader_among(
-    facts: PartitionFacts, assignment: tuple[int, ...], members: tuple[int, ...]
+    state: ReassignmentState, assignment: tuple[int, ...], members: tuple[int, ...]
 ) -> int:
-    """Choose the leader; one that is drained only where no other member stays.
+    """Choose the leader; a draining broker only if no other member stays.
 
-    Else the drain would take from it what the reassignment has given to it, over and over.
+    Otherwise drain and reassignment would move the leader back and forth.
     """
-    willing = without(members, facts.draining)
-    pool = willing if those_in(willing, assignment) else members
-    return choose_leader(facts.algorithm, facts.leader, facts.goal, assignment, pool)
+    preferred = without(members, state.draining)
+    pool = preferred if those_in(preferred, assignment) else members
+    return choose_leader(state.algorithm, state.leader, state.goal, assignment, pool)
 
 
-def _awaited(facts: PartitionFacts) -> tuple[int, ...]:
-    """Return who must be in sync before anything is dropped: seed 1 F asks for all of RAR."""
-    if facts.algorithm is ReassignmentAlgorithm.LEGACY:
-        return those_in(facts.goal, facts.replicas)
-    return facts.adding
+def _awaited(state: ReassignmentState) -> tuple[int, ...]:
+    """Return the replicas that must be in sync before drops: with `legacy` all of the target.
+
+    Replication V3, section F, waits for all of RAR, the reassigned replicas.
+    """
+    if state.algorithm is ReassignmentAlgorithm.LEGACY:
+        return those_in(state.goal, state.replicas)
+    return state.adding
 
 
-def _wait_for(facts: PartitionFacts, brokers: tuple[int, ...]) -> Wait:
-    offline = any(broker not in facts.live for broker in brokers)
+def _wait_for(state: ReassignmentState, brokers: tuple[int, ...]) -> Wait:
+    offline = any(broker not in state.live for broker in brokers)
     return Wait(WaitReason.TARGET_OFFLINE if offline else WaitReason.CATCHING_UP, brokers)
 
 

@@ -1,7 +1,7 @@
-"""What actions change in ZooKeeper: the topic's node, states, intents (rule R13).
+"""The ZooKeeper writes of reassignment actions: topic node, state nodes and intents (rule R13).
 
-The changes of one topic go into one transaction, because they share its node. A
-leader epoch rises with each of them, so that brokers take up the new replicas.
+All changes of one topic go into one transaction, because they share its node. Each
+change raises the leader epoch, so that brokers adopt the new replicas.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from leadline_common.znodes import PartitionState, TopicAssignment
 from leadline_controller.domain.cluster import PartitionImage, TopicImage
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.reassignment.machine import (
+    Action,
     Finish,
-    PartitionFacts,
+    ReassignmentState,
     Shrink,
     apply_action,
 )
-from leadline_controller.domain.reassignment.queue import Due
+from leadline_controller.domain.reassignment.queue import DueAction
 from leadline_controller.domain.reassignment.steps import without
 
 
 class TopicChange(msgspec.Struct, frozen=True):
-    """What is to be written for one topic, in one transaction.
+    """The writes for one topic, in one transaction.
 
-    `assignment` is None where the topic's node stays. `finished` are partitions
-    whose intents go. `drops` are the replicas that may be deleted afterwards. `before` and
-    `after` tell the assignment of each partition that it changes for, `counts`
-    how often each kind of action is taken.
+    `assignment` is None if the topic node does not change. The intents of `finished`
+    partitions are deleted. The replicas in `drops` may be deleted afterwards. `before` and
+    `after` are the audited assignments of the partitions whose assignment changes. `counts`
+    counts the actions by kind.
     """
 
     topic: str
@@ -46,53 +47,50 @@ class TopicChange(msgspec.Struct, frozen=True):
     counts: Mapping[str, int]
 
 
-def publish_actions(topic: TopicImage, due: Sequence[Due], controller_epoch: int) -> TopicChange:
-    """Turn what is due for partitions of one topic into what is to be written."""
-    results = {one.name.partition: apply_action(one.facts, one.action) for one in due}
-    changed = {
-        one.name.partition: results[one.name.partition]
-        for one in due
-        if _assigned(one.facts) != _assigned(results[one.name.partition])
-    }
+def publish_actions(
+    topic: TopicImage, due: Sequence[DueAction], controller_epoch: int
+) -> TopicChange:
+    """Return the writes for the due actions of one topic's partitions."""
+    by_number = {entry.topic_partition.partition: entry for entry in due}
+    results = {n: apply_action(entry.state, entry.action) for n, entry in by_number.items()}
+    before = {n: _row(entry.state) for n, entry in by_number.items()}
+    after = {n: _row(result) for n, result in results.items()}
+    changed = {n: result for n, result in results.items() if before[n] != after[n]}
     return TopicChange(
         topic=topic.name,
         assignment=_reassigned(topic.assignment, changed) if changed else None,
         decisions=[
-            _decide(topic, one, results[one.name.partition], controller_epoch)
-            for one in due
-            if not isinstance(one.action, Finish)
+            _decide(topic, entry, results[n], controller_epoch)
+            for n, entry in by_number.items()
+            if not isinstance(entry.action, Finish)
         ],
-        finished=[one.name for one in due if _finishes(one)],
+        finished=[entry.topic_partition for entry in due if _finishes(entry.action)],
         drops={
-            one.name.partition: one.action.drops for one in due if isinstance(one.action, Shrink)
+            n: entry.action.drops
+            for n, entry in by_number.items()
+            if isinstance(entry.action, Shrink)
         },
-        before={str(d.name.partition): _row(d.facts) for d in due if d.name.partition in changed},
-        after={str(number): _row(facts) for number, facts in changed.items()},
-        counts=Counter(type(one.action).__name__.lower() for one in due),
+        before={str(n): before[n] for n in changed},
+        after={str(n): after[n] for n in changed},
+        counts=Counter(type(entry.action).__name__.lower() for entry in due),
     )
 
 
-def _finishes(one: Due) -> bool:
-    return isinstance(one.action, Finish) or (
-        isinstance(one.action, Shrink) and one.action.finished
-    )
+def _finishes(action: Action) -> bool:
+    return isinstance(action, Finish) or (isinstance(action, Shrink) and action.finished)
 
 
-def _assigned(facts: PartitionFacts) -> tuple[tuple[int, ...], ...]:
-    return facts.replicas, facts.adding, facts.removing
-
-
-def _row(facts: PartitionFacts) -> dict[str, tuple[int, ...]]:
-    return {"replicas": facts.replicas, "adding": facts.adding, "removing": facts.removing}
+def _row(state: ReassignmentState) -> dict[str, tuple[int, ...]]:
+    return {"replicas": state.replicas, "adding": state.adding, "removing": state.removing}
 
 
 def _reassigned(
-    assignment: TopicAssignment, changed: Mapping[int, PartitionFacts]
+    assignment: TopicAssignment, changed: Mapping[int, ReassignmentState]
 ) -> TopicAssignment:
     def merged(
-        known: Mapping[int, tuple[int, ...]], news: Mapping[int, tuple[int, ...]]
+        known: Mapping[int, tuple[int, ...]], new: Mapping[int, tuple[int, ...]]
     ) -> dict[int, tuple[int, ...]]:
-        together = {**known, **news}
+        together = {**known, **new}
         return {number: together[number] for number in sorted(together) if together[number]}
 
     return msgspec.structs.replace(
@@ -104,17 +102,18 @@ def _reassigned(
 
 
 def _decide(
-    topic: TopicImage, one: Due, result: PartitionFacts, controller_epoch: int
+    topic: TopicImage, due: DueAction, result: ReassignmentState, controller_epoch: int
 ) -> StateDecision:
-    number = one.name.partition
+    number = due.topic_partition.partition
     partition = topic.partitions[number]
     before = _state_of(partition)
     after = msgspec.structs.replace(
         before,
         leader=result.leader,
         leader_epoch=before.leader_epoch + 1,
-        # Written now, the state is later than their registration: it must not name them (R9).
-        isr=without(result.isr, one.facts.stale),
+        # The new state is later than the registrations of stale brokers, so that it must not
+        # contain them (rule R9).
+        isr=without(result.isr, due.state.stale),
         controller_epoch=controller_epoch,
         eligible=tuple(b for b in before.eligible if b in result.replicas),
     )
@@ -125,5 +124,5 @@ def _decide(
 
 def _state_of(partition: PartitionImage) -> PartitionState:
     if partition.state is None:
-        raise AssertionError("no action is decided for a partition that has no state")
+        raise AssertionError("a partition without a state has no action")
     return partition.state

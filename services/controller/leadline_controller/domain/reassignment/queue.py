@@ -1,9 +1,9 @@
-"""All reassignments under way, and what is due for them now (seed 1 F: reassigned_partition_map).
+"""The queue of reassignments, and the actions that are due.
 
-An agenda holds one entry for each intent. It follows from the intents and the
-image alone, so that a new controller has the same one. What was found out about a
-partition is kept until it changes: with thousands of reassignments and few in
-flight, a step costs what the partitions in flight cost.
+Replication V3, section F, calls it the reassigned_partition_map. The queue has one entry
+for each intent. It follows from the intents and the image alone, so that a new
+controller builds the same queue. The state of a partition is cached until it changes:
+with thousands of reassignments of which few are in flight, only those in flight cost.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common.reassignments import ReassignmentPhase, WaitReason
 from leadline_common.tasks import Intent
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.failover import FindStale, registered_since
+from leadline_controller.domain.failover import StaleFinder, stale_finder
 from leadline_controller.domain.reassignment.batches import (
-    Candidate,
     ReassignmentLimits,
+    StepCandidate,
     collect_reassignment_batch,
 )
 from leadline_controller.domain.reassignment.machine import (
     Action,
     Elect,
     Expand,
-    PartitionFacts,
+    ReassignmentState,
     Wait,
     moves_leader,
     next_action,
@@ -35,66 +35,77 @@ from leadline_controller.domain.reassignment.machine import (
 from leadline_controller.domain.reassignment.steps import order_replicas, without
 
 
-class Due(msgspec.Struct, frozen=True):
-    """What to write for a partition, and the facts that it follows from."""
+class DueAction(msgspec.Struct, frozen=True):
+    """An action to write for a partition, and the state that it was decided from."""
 
-    name: TopicPartition
-    facts: PartitionFacts
+    topic_partition: TopicPartition
+    state: ReassignmentState
     action: Action
 
 
-class Entry:
-    """One reassignment; `version` is that of its intent, `request` orders the requests.
+class QueuedReassignment:
+    """One reassignment: its intent, and the next action.
 
-    `facts` are None while the partition cannot be acted on: its topic is unknown,
-    being deleted, or not the one that was meant. `moves_leader` speaks of the running
-    step, or of the next one.
+    `version` is the version of the intent's node, `request` the position of the request.
+    `state` is None while no action is possible: the topic is unknown, being deleted, or
+    another one than the intent names. `moves_leader` refers to the step in progress or,
+    without one, to the next step.
     """
 
-    __slots__ = ("action", "facts", "intent", "moves_leader", "name", "request", "version")
+    __slots__ = (
+        "action",
+        "intent",
+        "moves_leader",
+        "request",
+        "state",
+        "topic_partition",
+        "version",
+    )
 
-    def __init__(self, name: TopicPartition, intent: Intent, version: int, request: int) -> None:
-        self.name = name
+    def __init__(
+        self, topic_partition: TopicPartition, intent: Intent, version: int, request: int
+    ) -> None:
+        self.topic_partition = topic_partition
         self.intent = intent
         self.version = version
         self.request = request
-        self.facts: PartitionFacts | None = None
+        self.state: ReassignmentState | None = None
         self.action: Action = Wait(WaitReason.PARTITION_OFFLINE)
         self.moves_leader = False
 
     @property
     def is_running(self) -> bool:
-        """Whether a step is under way."""
-        return self.facts is not None and self.facts.is_running
+        """Whether a step is in progress."""
+        return self.state is not None and self.state.is_running
 
     @property
     def phase(self) -> ReassignmentPhase:
-        """How far the reassignment is."""
-        return ReassignmentPhase.WAITING if self.facts is None else phase_of(self.facts)
+        """The phase of the reassignment."""
+        return ReassignmentPhase.WAITING if self.state is None else phase_of(self.state)
 
-    def look(self, facts: PartitionFacts | None) -> None:
-        """Take in what is so now, and conclude what is to be done."""
+    def update(self, state: ReassignmentState | None) -> None:
+        """Set the current state, and decide the next action."""
         was_mover = self.is_running and self.moves_leader
-        self.facts = facts
-        if facts is None:
+        self.state = state
+        if state is None:
             self.action = Wait(WaitReason.PARTITION_OFFLINE)
             self.moves_leader = False
             return
-        self.action = next_action(facts)
-        # A step that has moved the leader counts as one that does until it ends.
-        self.moves_leader = moves_leader(facts) or (was_mover and facts.is_running)
+        self.action = next_action(state)
+        # A step that has already moved the leader counts as a leader movement until it ends.
+        self.moves_leader = moves_leader(state) or (was_mover and state.is_running)
 
 
 class ReassignmentQueue:
-    """The reassignments by partition."""
+    """All reassignments, by partition."""
 
     def __init__(self) -> None:
-        self._entries: dict[TopicPartition, Entry] = {}
+        self._entries: dict[TopicPartition, QueuedReassignment] = {}
         self._by_topic: dict[str, dict[TopicPartition, None]] = {}
         self._by_task: dict[str, dict[TopicPartition, None]] = {}
-        self._touched: dict[TopicPartition, None] = {}
+        self._changed: dict[TopicPartition, None] = {}
         self._running: dict[TopicPartition, None] = {}
-        self._circumstances: object = None
+        self._dependencies: object = None
         self._has_news = False
         self._listeners: list[Callable[[], None]] = []
 
@@ -109,31 +120,31 @@ class ReassignmentQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[QueuedReassignment]:
         return iter(self._entries.values())
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._entries
+    def __contains__(self, topic_partition: object) -> bool:
+        return topic_partition in self._entries
 
-    def get(self, name: TopicPartition) -> Entry | None:
-        """Return a partition's reassignment, if there is one."""
-        return self._entries.get(name)
+    def get(self, topic_partition: TopicPartition) -> QueuedReassignment | None:
+        """Return the reassignment of a partition, or None."""
+        return self._entries.get(topic_partition)
 
     def of_topic(self, topic: str) -> list[TopicPartition]:
         """Return the partitions of a topic that are being reassigned."""
         return list(self._by_topic.get(topic, ()))
 
     def of_task(self, task: str) -> list[TopicPartition]:
-        """Return the partitions that a task still has to bring to their targets."""
+        """Return the partitions of a task that have not reached their targets."""
         return list(self._by_task.get(task, ()))
 
-    def task_of(self, name: TopicPartition) -> str:
-        """Return the task that reassigns a partition; empty where none does."""
-        entry = self._entries.get(name)
+    def task_of(self, topic_partition: TopicPartition) -> str:
+        """Return the task that reassigns a partition, or an empty string."""
+        entry = self._entries.get(topic_partition)
         return entry.intent.task if entry else ""
 
     def has_task(self, task: str) -> bool:
-        """Tell whether a task has partitions that are not at their targets yet."""
+        """Tell whether a task has partitions that have not reached their targets."""
         return task in self._by_task
 
     def topics(self) -> list[str]:
@@ -142,163 +153,174 @@ class ReassignmentQueue:
 
     @property
     def in_flight(self) -> int:
-        """How many partitions are in a step."""
+        """The number of partitions with a step in progress."""
         return len(self._running)
 
-    def put(self, name: TopicPartition, intent: Intent, version: int, request: int) -> None:
-        """Take up an intent, or what has become of it."""
-        known = self._entries.get(name)
+    def put(
+        self, topic_partition: TopicPartition, intent: Intent, version: int, request: int
+    ) -> None:
+        """Add an intent, or replace it by a newer version."""
+        known = self._entries.get(topic_partition)
         if known is not None and (known.version, known.intent) == (version, intent):
             return
         if known is not None:
-            _take_out(self._by_task, known.intent.task, name)
-        self._entries[name] = Entry(name, intent, version, request)
-        self._by_topic.setdefault(name.topic, {})[name] = None
-        self._by_task.setdefault(intent.task, {})[name] = None
-        self.touch([name])
+            _remove_from(self._by_task, known.intent.task, topic_partition)
+        entry = QueuedReassignment(topic_partition, intent, version, request)
+        self._entries[topic_partition] = entry
+        self._by_topic.setdefault(topic_partition.topic, {})[topic_partition] = None
+        self._by_task.setdefault(intent.task, {})[topic_partition] = None
+        self.mark_changed([topic_partition])
 
-    def drop(self, name: TopicPartition) -> None:
-        """Forget a reassignment: its intent is gone."""
-        entry = self._entries.pop(name, None)
+    def drop(self, topic_partition: TopicPartition) -> None:
+        """Remove a reassignment whose intent is gone."""
+        entry = self._entries.pop(topic_partition, None)
         if entry is None:
             return
-        self._touched.pop(name, None)
-        if name in self._running:  # its place is free
-            del self._running[name]
+        self._changed.pop(topic_partition, None)
+        if topic_partition in self._running:  # another partition may begin a step
+            del self._running[topic_partition]
             self._has_news = True
-        _take_out(self._by_topic, name.topic, name)
-        _take_out(self._by_task, entry.intent.task, name)
+        _remove_from(self._by_topic, topic_partition.topic, topic_partition)
+        _remove_from(self._by_task, entry.intent.task, topic_partition)
         self._publish()
 
-    def touch(self, names: Iterable[TopicPartition]) -> None:
-        """Note that partitions have changed."""
-        known = [name for name in names if name in self._entries]
-        self._touched.update(dict.fromkeys(known))
+    def mark_changed(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Mark partitions whose state has changed."""
+        known = [t for t in topic_partitions if t in self._entries]
+        self._changed.update(dict.fromkeys(known))
         if known:
             self._has_news = True
             self._publish()
 
-    def touch_all(self) -> None:
-        """Note that anything may have changed."""
-        self._touched = dict.fromkeys(self._entries)
+    def mark_all_changed(self) -> None:
+        """Mark all partitions as changed."""
+        self._changed = dict.fromkeys(self._entries)
         self._has_news = True
         self._publish()
 
-    def is_behind(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
-        """Tell whether something has changed since it was last asked what is due."""
+    def has_changes(self, image: ClusterImage, limits: ReassignmentLimits) -> bool:
+        """Tell whether anything has changed since the last call of `due`."""
         if not self._entries:
             return False
-        return self._has_news or self._circumstances != _circumstances(image, limits)
+        return self._has_news or self._dependencies != _shared_dependencies(image, limits)
 
     # -- deciding --------------------------------------------------------------
 
-    def due(self, image: ClusterImage, limits: ReassignmentLimits) -> list[Due]:
-        """Return what is to be written now, within the limits.
+    def due(self, image: ClusterImage, limits: ReassignmentLimits) -> list[DueAction]:
+        """Return the actions to write now, within the limits.
 
-        Steps that run come first; the places that they leave free are given to
-        steps that begin. The same is due again until its writing has changed the image.
+        Steps in progress come first, then the steps that may begin. An action stays due
+        until its write has changed the image.
         """
         self.refresh(image, limits)
         self._has_news = False
-        in_flight = {name: self._entries[name].moves_leader for name in self._running}
+        running = self._running_entries()
         may_move = self._first_movers(limits.leader_movements)
         due = [
-            Due(name, entry.facts, entry.action)
-            for name in in_flight
-            if (entry := self._entries[name]).facts is not None
+            DueAction(entry.topic_partition, entry.state, entry.action)
+            for entry in running
+            if entry.state is not None
             and not isinstance(entry.action, Wait)
-            and (not isinstance(entry.action, Elect) or name in may_move)
+            and (not isinstance(entry.action, Elect) or entry.topic_partition in may_move)
         ]
-        if limits.partition_movements is None or len(in_flight) < limits.partition_movements:
-            begins = collect_reassignment_batch(self._candidates(), in_flight, limits)
-            for name in begins:
-                entry = self._entries[name]
-                if entry.facts is not None:
-                    due.append(Due(name, entry.facts, entry.action))
+        if limits.partition_movements is None or len(running) < limits.partition_movements:
+            in_flight = {entry.topic_partition: entry.moves_leader for entry in running}
+            for topic_partition in collect_reassignment_batch(
+                self._candidates(), in_flight, limits
+            ):
+                entry = self._entries[topic_partition]
+                if entry.state is not None:
+                    due.append(DueAction(topic_partition, entry.state, entry.action))
         return due
 
-    def held_up(self, limits: ReassignmentLimits) -> set[TopicPartition]:
-        """Return the running steps that wait for others to be done with moving leaders."""
+    def blocked_by_leader_limit(self, limits: ReassignmentLimits) -> set[TopicPartition]:
+        """Return the partitions whose step in progress waits for the limit on leader movements."""
         may_move = self._first_movers(limits.leader_movements)
         return {
-            name
-            for name in self._running
-            if isinstance(self._entries[name].action, Elect) and name not in may_move
+            entry.topic_partition
+            for entry in self._running_entries()
+            if isinstance(entry.action, Elect) and entry.topic_partition not in may_move
         }
 
     def refresh(self, image: ClusterImage, limits: ReassignmentLimits) -> None:
-        """Bring the entries up to date that something has happened to."""
-        circumstances = _circumstances(image, limits)
-        if circumstances != self._circumstances:
-            self._circumstances = circumstances
-            self.touch_all()
-        touched, self._touched = self._touched, {}
-        live, find_stale = image.electable, registered_since(image)
-        for name in touched:
-            entry = self._entries[name]
-            entry.look(gather_facts(image, entry, live, find_stale, limits.replica_movements))
+        """Update the entries that have changed since the last refresh."""
+        dependencies = _shared_dependencies(image, limits)
+        if dependencies != self._dependencies:
+            self._dependencies = dependencies
+            self.mark_all_changed()
+        changed, self._changed = self._changed, {}
+        live, find_stale = image.electable, stale_finder(image)
+        for topic_partition in changed:
+            entry = self._entries[topic_partition]
+            entry.update(collect_state(image, entry, live, find_stale, limits.replica_movements))
             if entry.is_running:
-                self._running[name] = None
+                self._running[topic_partition] = None
             else:
-                self._running.pop(name, None)
+                self._running.pop(topic_partition, None)
+
+    def _running_entries(self) -> list[QueuedReassignment]:
+        return [self._entries[topic_partition] for topic_partition in self._running]
 
     def _first_movers(self, limit: int | None) -> set[TopicPartition]:
-        """Return the running steps that may move a leader: the first ones, up to the limit."""
-        movers = [self._entries[name] for name in self._running if self._entries[name].moves_leader]
+        """Return the partitions whose step in progress may move the leader, up to the limit."""
+        movers = [entry for entry in self._running_entries() if entry.moves_leader]
         if limit is not None and len(movers) > limit:
-            movers = sorted(movers, key=lambda entry: (entry.request, entry.name))[:limit]
-        return {entry.name for entry in movers}
+            movers.sort(key=lambda entry: (entry.request, entry.topic_partition))
+            del movers[limit:]
+        return {entry.topic_partition for entry in movers}
 
-    def _candidates(self) -> Iterator[Candidate]:
-        for name, entry in self._entries.items():
-            if isinstance(entry.action, Expand) and entry.facts is not None:
-                started = entry.facts.replicas != entry.facts.start
-                yield Candidate(name, entry.request, started, entry.moves_leader)
-
-
-def result_of_step(facts: PartitionFacts) -> tuple[int, ...]:
-    """Return the replicas that the step under way is meant to end with."""
-    return order_replicas(without(facts.replicas, facts.removing), facts.goal)
+    def _candidates(self) -> Iterator[StepCandidate]:
+        for topic_partition, entry in self._entries.items():
+            if isinstance(entry.action, Expand) and entry.state is not None:
+                started = entry.state.replicas != entry.state.start
+                yield StepCandidate(topic_partition, entry.request, started, entry.moves_leader)
 
 
-def _circumstances(image: ClusterImage, limits: ReassignmentLimits) -> object:
-    """Return what every reassignment depends on."""
+def replicas_after_step(state: ReassignmentState) -> tuple[int, ...]:
+    """Return the replicas at the end of the step in progress."""
+    return order_replicas(without(state.replicas, state.removing), state.goal)
+
+
+def _shared_dependencies(image: ClusterImage, limits: ReassignmentLimits) -> object:
+    """Return the part of the state that all reassignments depend on."""
     return dict(image.registered_at), image.electable, image.draining, limits
 
 
-def _take_out(index: dict[str, dict[TopicPartition, None]], key: str, name: TopicPartition) -> None:
-    names = index[key]
-    del names[name]
-    if not names:
+def _remove_from(
+    index: dict[str, dict[TopicPartition, None]], key: str, topic_partition: TopicPartition
+) -> None:
+    topic_partitions = index[key]
+    del topic_partitions[topic_partition]
+    if not topic_partitions:
         del index[key]
 
 
-def gather_facts(
+def collect_state(
     image: ClusterImage,
-    entry: Entry,
+    entry: QueuedReassignment,
     live: frozenset[int],
-    find_stale: FindStale,
+    find_stale: StaleFinder,
     replica_movements: int | None,
-) -> PartitionFacts | None:
-    """Return what the next action of a reassignment follows from, or None if there can be none."""
-    name, intent = entry.name, entry.intent
-    topic = image.topics.get(name.topic)
-    partition = topic.stands(name.partition) if topic else None
+) -> ReassignmentState | None:
+    """Return the state of a reassignment, or None if no action is possible."""
+    topic_partition, intent = entry.topic_partition, entry.intent
+    topic = image.topics.get(topic_partition.topic)
+    partition = topic.active_partition(topic_partition.partition) if topic else None
     if topic is None or partition is None or topic.deleting or not topic.topic_id:
         return None
     if intent.topic_id not in ("", topic.topic_id):
-        return None  # it was meant for an earlier topic of this name, and will be dropped
-    state = partition.state
-    adding = topic.assignment.adding.get(name.partition, ())
-    return PartitionFacts(
+        return None  # the intent is for an earlier topic of this name and will be dropped
+    roles = partition.state
+    adding = topic.assignment.adding.get(topic_partition.partition, ())
+    return ReassignmentState(
         replicas=partition.replicas,
-        leader=NO_LEADER if state is None else state.leader,
-        isr=() if state is None else state.isr,
+        leader=NO_LEADER if roles is None else roles.leader,
+        isr=() if roles is None else roles.isr,
         target=intent.target,
         start=intent.start or tuple(b for b in partition.replicas if b not in adding),
         live=live,
         adding=adding,
-        removing=topic.assignment.removing.get(name.partition, ()),
+        removing=topic.assignment.removing.get(topic_partition.partition, ()),
         stale=find_stale(partition),
         draining=image.draining,
         algorithm=intent.algorithm,

@@ -1,7 +1,6 @@
-"""May these partitions be reassigned so: what Kafka's tools ask before they begin.
+"""Reassignment requests and their validation, like that of Kafka's tools.
 
-A request is checked whole before anything is written; a refusal names what is
-wrong and changes nothing.
+A request is validated completely before anything is written.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from leadline_controller.domain.topics import find_topic
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A reassignment that somebody asks for.
+    """A request to reassign partitions.
 
-    `throttle_bytes_per_s` None is no throttle. With `retarget`, partitions that
-    are being reassigned already get the new target; else they are refused.
-    `details` are for the `kind` of the task. With `is_auto_generated` the task
-    waits until those before it that are so too are over.
+    `throttle_bytes_per_s` None means no throttle. With `retarget`, partitions that are
+    already being reassigned get the new target; otherwise they are refused. `details`
+    depend on the `kind` of the task. A task that `is_auto_generated` waits until earlier
+    auto-generated tasks are over.
     """
 
     partitions: tuple[TargetRow, ...]
@@ -48,28 +47,28 @@ class Submission(msgspec.Struct, frozen=True):
 def check_submission(
     wanted: Submission, image: ClusterImage, registered_ever: Collection[int]
 ) -> None:
-    """Check everything that does not depend on other reassignments.
+    """Validate everything that does not depend on other reassignments.
 
     Raises:
-        InvalidRequest: no partition is named, or one is named twice.
+        InvalidRequest: no partition is listed, or one is listed twice.
         UnknownTopic: a topic does not exist, or is being deleted.
-        UnknownPartition: a topic has no such partition.
-        PolicyViolation: a target has no replicas, names a broker twice or a new one that
-            never registered, or changes the number of replicas though it must not.
+        UnknownPartition: a partition does not exist.
+        PolicyViolation: a target has no replicas, repeats a broker, contains a new broker
+            that never registered, or changes the number of replicas without permission.
 
     """
     if not wanted.partitions:
-        raise InvalidRequest("body.partitions: name at least one partition")
+        raise InvalidRequest("body.partitions: list at least one partition")
     _check_distinct(wanted.partitions)
     for row in wanted.partitions:
         _check_row(row, wanted, image, registered_ever)
 
 
 def check_idle(wanted: Submission, busy: Container[TopicPartition]) -> None:
-    """Refuse partitions that are being reassigned already, unless they may be retargeted.
+    """Check that no partition is being reassigned, unless the request may retarget them.
 
     Raises:
-        ReassignmentInProgress: some are.
+        ReassignmentInProgress: partitions are already being reassigned.
 
     """
     if wanted.retarget:
@@ -80,18 +79,20 @@ def check_idle(wanted: Submission, busy: Container[TopicPartition]) -> None:
     if found:
         shown = ", ".join(found[:10]) + (", …" if len(found) > 10 else "")
         raise ReassignmentInProgress(
-            f"{len(found)} partitions are being reassigned already: {shown}. Cancel that first, "
-            "or ask with retarget"
+            f"{len(found)} partitions are already being reassigned: {shown}; cancel their "
+            "reassignments first, or set retarget"
         )
 
 
-def current_replicas(image: ClusterImage, name: TopicPartition) -> tuple[int, ...] | None:
-    """Return the replicas of a partition without those that are only being added."""
-    topic = image.topics.get(name.topic)
-    partition = topic.partitions.get(name.partition) if topic else None
+def current_replicas(
+    image: ClusterImage, topic_partition: TopicPartition
+) -> tuple[int, ...] | None:
+    """Return the replicas of a partition without those being added; None if it is unknown."""
+    topic = image.topics.get(topic_partition.topic)
+    partition = topic.partitions.get(topic_partition.partition) if topic else None
     if topic is None or partition is None:
         return None
-    adding = topic.assignment.adding.get(name.partition, ())
+    adding = topic.assignment.adding.get(topic_partition.partition, ())
     return tuple(broker for broker in partition.replicas if broker not in adding)
 
 
@@ -99,7 +100,7 @@ def _check_distinct(rows: Sequence[TargetRow]) -> None:
     seen: set[tuple[str, int]] = set()
     for row in rows:
         if (row.topic, row.partition) in seen:
-            raise InvalidRequest(f"body.partitions: {row.topic}-{row.partition} is named twice")
+            raise InvalidRequest(f"body.partitions: {row.topic}-{row.partition} is listed twice")
         seen.add((row.topic, row.partition))
 
 
@@ -112,7 +113,7 @@ def _check_row(
     if not row.replicas:
         raise PolicyViolation(f"{where}: the list of replicas is empty")
     if len(set(row.replicas)) < len(row.replicas):
-        raise PolicyViolation(f"{where}: the replicas {list(row.replicas)} name a broker twice")
+        raise PolicyViolation(f"{where}: the replicas {list(row.replicas)} contain a broker twice")
     current = current_replicas(image, TopicPartition(row.topic, row.partition)) or ()
     unknown = sorted(set(row.replicas) - {*registered_ever, *current})
     if unknown:

@@ -1,8 +1,8 @@
-"""How reassignments would go if nothing came between: what the what-if API and plans show.
+"""Simulation of reassignments without failures, for the what-if API.
 
-Nothing here decides. The machine and the window do, on facts that are changed as the
-world would change them: what is added and live gets in sync, and steps that begin
-together end together.
+The decisions are those of the state machine and the window of batches. The simulation
+only changes the state as a cluster would: added replicas on live brokers get in sync, and
+steps that begin together end together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from leadline_controller.domain.reassignment.batches import (
 from leadline_controller.domain.reassignment.machine import (
     Expand,
     Finish,
-    PartitionFacts,
+    ReassignmentState,
     Shrink,
     Wait,
     apply_action,
@@ -29,7 +29,7 @@ from leadline_controller.domain.reassignment.machine import (
 
 
 class SimulatedStep(msgspec.Struct, frozen=True):
-    """One step as it would have ended; `leader` is -1 where there is none."""
+    """The end of one simulated step; `leader` is -1 if there is none."""
 
     assignment: tuple[int, ...]
     added: tuple[int, ...]
@@ -38,24 +38,24 @@ class SimulatedStep(msgspec.Struct, frozen=True):
 
 
 class Simulation(msgspec.Struct, frozen=True):
-    """The steps of one partition, and whom it then waits for if they do not reach the target."""
+    """The steps of one partition, and the brokers it then waits for if it misses the target."""
 
     steps: list[SimulatedStep]
     waiting_for: tuple[int, ...] = ()
 
 
 class BatchSimulation(msgspec.Struct, frozen=True):
-    """What begins together, batch after batch; and who then waits for whom."""
+    """The steps that begin together, batch by batch, and what incomplete partitions wait for."""
 
     batches: list[list[tuple[TopicPartition, SimulatedStep]]]
     waiting: dict[TopicPartition, tuple[int, ...]]
 
 
-def simulate(facts: PartitionFacts) -> Simulation:
-    """Follow one partition until it is where it should be, or waits."""
+def simulate(state: ReassignmentState) -> Simulation:
+    """Simulate one partition until it reaches its target or has to wait."""
     steps: list[SimulatedStep] = []
-    while facts.replicas != facts.goal:
-        facts, outcome = _take_step(facts)
+    while state.replicas != state.goal:
+        state, outcome = _take_step(state)
         if isinstance(outcome, Wait):
             return Simulation(steps, outcome.waiting_for)
         steps.append(outcome)
@@ -63,50 +63,55 @@ def simulate(facts: PartitionFacts) -> Simulation:
 
 
 def simulate_batches(
-    partitions: Mapping[TopicPartition, PartitionFacts], limits: ReassignmentLimits
+    partitions: Mapping[TopicPartition, ReassignmentState], limits: ReassignmentLimits
 ) -> BatchSimulation:
-    """Follow partitions through the window; they were asked for in the order of the mapping."""
+    """Simulate the window over partitions that were requested in the order of the mapping."""
     now = dict(partitions)
-    requests = {name: order for order, name in enumerate(partitions)}
-    candidates = {name: c for name in now if (c := candidate_for(name, requests[name], now[name]))}
-    course = BatchSimulation([], {})
+    requests = {topic_partition: order for order, topic_partition in enumerate(partitions)}
+    candidates = {
+        topic_partition: candidate
+        for topic_partition, state in partitions.items()
+        if (candidate := candidate_for(topic_partition, requests[topic_partition], state))
+    }
+    result = BatchSimulation([], {})
     while batch := collect_reassignment_batch(candidates.values(), {}, limits):
-        course.batches.append([])
-        for name in batch:
-            del candidates[name]
-            now[name], outcome = _take_step(now[name])
+        result.batches.append([])
+        for topic_partition in batch:
+            del candidates[topic_partition]
+            now[topic_partition], outcome = _take_step(now[topic_partition])
             if isinstance(outcome, Wait):
                 continue
-            course.batches[-1].append((name, outcome))
-            if next_candidate := candidate_for(name, requests[name], now[name]):
-                candidates[name] = next_candidate
-    for name, facts in now.items():
-        if facts.replicas != facts.goal:
-            course.waiting[name] = simulate(facts).waiting_for
-    return course
+            result.batches[-1].append((topic_partition, outcome))
+            state, request = now[topic_partition], requests[topic_partition]
+            if candidate := candidate_for(topic_partition, request, state):
+                candidates[topic_partition] = candidate
+    for topic_partition, state in now.items():
+        if state.replicas != state.goal:
+            result.waiting[topic_partition] = simulate(state).waiting_for
+    return result
 
 
-def _take_step(facts: PartitionFacts) -> tuple[PartitionFacts, SimulatedStep | Wait]:
-    """Let one step begin and end, or return why it does not."""
+def _take_step(state: ReassignmentState) -> tuple[ReassignmentState, SimulatedStep | Wait]:
+    """Take one step to its end, or return why it cannot begin."""
     added: tuple[int, ...] = ()
     while True:
-        action = next_action(facts)
+        action = next_action(state)
         if isinstance(action, Wait):
-            return facts, action
-        facts = apply_action(facts, action)
+            return state, action
+        state = apply_action(state, action)
         match action:
             case Expand():
                 added = action.adding
-                isr = (*facts.isr, *(b for b in added if b in facts.live))
-                facts = msgspec.structs.replace(facts, isr=isr)
+                isr = (*state.isr, *(b for b in added if b in state.live))
+                state = msgspec.structs.replace(state, isr=isr)
             case Shrink():
-                return facts, _foreseen(facts, added, action.drops)
+                return state, _simulated(state, added, action.drops)
             case Finish():
-                return facts, _foreseen(facts, added, ())
+                return state, _simulated(state, added, ())
 
 
-def _foreseen(
-    facts: PartitionFacts, added: tuple[int, ...], dropped: tuple[int, ...]
+def _simulated(
+    state: ReassignmentState, added: tuple[int, ...], dropped: tuple[int, ...]
 ) -> SimulatedStep:
-    leader = facts.leader if facts.leader in facts.in_sync else NO_LEADER
-    return SimulatedStep(facts.replicas, added, dropped, leader)
+    leader = state.leader if state.leader in state.in_sync else NO_LEADER
+    return SimulatedStep(state.replicas, added, dropped, leader)

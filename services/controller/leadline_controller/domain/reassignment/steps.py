@@ -1,23 +1,24 @@
-"""What the next step of a partition's reassignment adds and drops (seed 5, KIP-435).
+"""The next step of a partition's reassignment: replicas to add and to drop (KIP-435).
 
 Goals, in order: never fewer in-sync replicas than producers need; never fewer
 replicas than before, or than wanted; the future leader first, to take load off
 the present one; few replicas at a time; the target's order.
 
-Constraints: a step is a function of what is there now: the current replicas, the
-target, the limit, who is live and in sync. Nothing is remembered between steps, so
-any controller can calculate the next one.
+Constraints: a step is a function of the current state: replicas, target, limit, live
+and in-sync brokers. Nothing is remembered between steps, so any controller can
+calculate the next one.
 
-Words: CR current replicas, FTR final target replicas, ER excess ones (in CR, not in
-FTR), NR those that the step adds, DR those that it drops, TR its result, r the limit.
+Terms of KIP-435: CR current replicas, FTR final target replicas, ER excess replicas (in
+CR but not in FTR), NR replicas that the step adds, DR replicas that it drops, TR the
+result of the step, r the limit.
 
 Example, r = 2, from (0, 1, 2, 3, 4) to (5, 6, 7, 8, 9), everything live:
 +5 (leader), giving 5, 0, 1, 2, 3, 4; then -0 -1 +6, giving 5, 6, 2, 3, 4; then
 -2 -3 +7 +8, giving 5, 6, 7, 8, 4; then -4 +9.
 
-The seed's text and its printed example disagree; the example wins. A step that
-brings the future leader drops nothing; the step after it only fills up to the
-size of FTR; FTR's members come first, in its order.
+The text of KIP-435 and its example disagree; this follows the example. A step that adds
+the future leader drops nothing. The step after it only fills up to the size of FTR.
+Members of FTR come first, in its order.
 """
 
 from __future__ import annotations
@@ -33,12 +34,11 @@ _Replicas = tuple[int, ...]
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step: TR, NR, DR, and who leads when it ends.
+    """One step: TR (`assignment`), NR (`added`), DR (`dropped`) and the leader at its end.
 
-    `leader_step` says that its end has another leader than its beginning.
-    `is_idle`: nothing can be added or dropped now. `waiting_for` are the members of
-    the target that the step does without as they are down and, if it is idle, those
-    that are not in sync.
+    `leader_step` is true if the step changes the leader, and `is_idle` if nothing can be
+    added or dropped now. `waiting_for` lists members of the target that are down and, for
+    an idle step, those that are not in sync.
     """
 
     assignment: tuple[int, ...]
@@ -51,7 +51,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class _Situation(msgspec.Struct, frozen=True):
-    """What a step is calculated from; `in_sync` are the live members of CR in the ISR."""
+    """The input of a step; `in_sync` are the live members of CR in the ISR."""
 
     current: _Replicas
     target: _Replicas
@@ -74,7 +74,7 @@ class _Situation(msgspec.Struct, frozen=True):
 
     @property
     def deficit(self) -> int:
-        """How many in-sync replicas there are too few for producers."""
+        """How many in-sync replicas are missing to reach the floor."""
         return max(0, self.floor - len(self.in_sync))
 
 
@@ -89,10 +89,10 @@ def calculate_reassignment_step(
     leader: int = NO_LEADER,
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL,
 ) -> Step:
-    """Calculate the next step from `current` to `target`.
+    """Calculate the next step from `current` to `target` (KIP-435).
 
-    `replica_movements` is r, None for no limit. `isr` may name brokers that are
-    not live: they do not count as in sync.
+    `replica_movements` is r, or None for no limit. Members of `isr` that are not live do
+    not count as in sync.
     """
     in_sync = frozenset(b for b in current if b in isr and b in live)
     situation = _Situation(
@@ -111,7 +111,7 @@ def calculate_reassignment_step(
 
 
 def insync_floor(min_insync_replicas: int, target: tuple[int, ...]) -> int:
-    """Return how many in-sync replicas must remain: min.insync.replicas, as far as FTR has them."""
+    """Return how many in-sync replicas must remain: min.insync.replicas, at most all of FTR."""
     return max(1, min(min_insync_replicas, len(target)))
 
 
@@ -127,10 +127,10 @@ def choose_leader(
     assignment: tuple[int, ...],
     in_sync: Collection[int],
 ) -> int:
-    """Return who is to lead a partition with the replicas `assignment` on its way to `target`.
+    """Choose the leader of a partition with the replicas `assignment` on its way to `target`.
 
-    The future leader, as soon as it is in sync (`legacy`: only when the present
-    one goes); else the present one, if it stays; else the first that is in sync.
+    Choose the future leader as soon as it is in sync (`legacy`: only when the current
+    leader is dropped); else the current leader, if it stays; else the first in-sync replica.
     """
     eager = algorithm is ReassignmentAlgorithm.INCREMENTAL
     if eager and target[0] in assignment and target[0] in in_sync:
@@ -141,7 +141,7 @@ def choose_leader(
 
 
 def limit_drops(dropped: tuple[int, ...], in_sync: Collection[int], floor: int) -> tuple[int, ...]:
-    """Take back drops of in-sync members, the last first, while fewer than `floor` would remain."""
+    """Withdraw drops of in-sync members, the last first, while fewer than `floor` would remain."""
     remaining = len(in_sync) - sum(broker in in_sync for broker in dropped)
     kept: list[int] = []
     for broker in reversed(dropped):
@@ -157,12 +157,12 @@ def _plan_incremental(now: _Situation) -> tuple[_Replicas, _Replicas]:
     fits = len(now.missing) <= now.limit and len(now.excess) <= now.limit
     if now.target[0] in now.available and not fits:
         return now.available[: max(1, now.deficit)], ()
-    # A dead replica in the middle of CR could hold up the drops for ever: it goes first.
+    # Drop out-of-sync replicas first: a dead one in the middle of CR could block all drops.
     excess = sorted(now.excess, key=lambda broker: broker in now.in_sync)
     wanted = min(len(excess), max(now.limit, len(now.current) - len(now.target)))
     room = len(now.target) - (len(now.current) - wanted)
     added = now.available[: max(min(now.limit, room), now.deficit)]
-    # A member of the target that is down must never cost a replica.
+    # A target member that is down must not reduce the number of replicas.
     spare = len(now.current) + len(added) - min(len(now.current), len(now.target))
     dropped = tuple(excess[: min(wanted, spare)])
     return added, limit_drops(dropped, now.in_sync.union(added), now.floor)
@@ -193,10 +193,10 @@ def _finish(
 
 
 def those_in(brokers: tuple[int, ...], others: Collection[int]) -> tuple[int, ...]:
-    """Return the brokers that are among the others, in their order."""
+    """Return the `brokers` that are in `others`, in order."""
     return tuple(broker for broker in brokers if broker in others)
 
 
 def without(brokers: tuple[int, ...], others: Collection[int]) -> tuple[int, ...]:
-    """Return the brokers that are not among the others, in their order."""
+    """Return the `brokers` that are not in `others`, in order."""
     return tuple(broker for broker in brokers if broker not in others)

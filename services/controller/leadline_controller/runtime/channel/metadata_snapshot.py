@@ -61,7 +61,10 @@ class MetadataView:
         known = self._fragments.get(topic.name)
         if known is not None and known[0] == topic.changed_at:
             return known[1]
-        rows = [partition_row(number, partition) for number, partition in topic.active_partitions.items()]
+        rows = [
+            partition_row(number, partition)
+            for number, partition in topic.active_partitions.items()
+        ]
         value = {"topic_id": topic.topic_id, "partitions": rows}
         encoded = msgspec.json.encode(topic.name) + b":" + msgspec.json.encode(value)
         self._fragments[topic.name] = (topic.changed_at, encoded)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from leadline_common.clock import Clock
+from leadline_common.leader_election import LeadershipTerm
 from leadline_common.rpc import ControllerRow
 from leadline_common.settings import ControllerSettings
 from leadline_common.znodes import ControllerRegistration
-from leadline_controller.domain.state import Term
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.ports import ControllerStore
 
@@ -23,7 +23,7 @@ class ControllerContext:
 
     store: ControllerStore
     registration: ControllerRegistration
-    term: Term
+    term: LeadershipTerm
     cluster_id: str
     settings: ControllerSettings
     clock: Clock

@@ -27,13 +27,13 @@ import structlog
 from leadline_client.wire import NO_LEADER, TopicPartition
 from leadline_common import znodes
 from leadline_common.clock import Clock
+from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
 from leadline_common.zk.ops import CheckOp, CreateOp, MultiResults, Op, SetOp, Stat
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision
 from leadline_controller.domain.history import NOTICED_AT
-from leadline_controller.domain.state import Term
 from leadline_controller.runtime.engine.guard import Guard
 from leadline_controller.runtime.ports import ControllerStore
 
@@ -44,10 +44,6 @@ MAX_ATTEMPTS = 8
 
 Decide: TypeAlias = Callable[[Sequence[TopicPartition]], list[StateDecision]]
 """Decides for these partitions from the image as it then is."""
-
-
-class TermEnded(Exception):
-    """This process is no longer the active controller, or cannot prove that it is."""
 
 
 class StaleImage(Exception):
@@ -78,7 +74,7 @@ class StateWriter:
 
     store: ControllerStore
     image: ClusterImage
-    term: Term
+    term: LeadershipTerm
     clock: Clock
     max_ops: int
     on_written: Callable[[list[StateSet]], None]

@@ -23,14 +23,14 @@ from leadline_common.cause import current_cause
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_controller.domain.cluster import Change, ClusterImage
+from leadline_controller.domain.controlled_shutdown import partitions_hosted_by
 from leadline_controller.domain.draining import (
     DrainPlanInput,
-    move_leaders_off,
     drain_plan_input,
+    move_leaders_off,
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission
-from leadline_controller.domain.controlled_shutdown import partitions_hosted_by
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (
     ControllerEvent,
@@ -199,7 +199,9 @@ class DrainManager(EventHandler):
 
     async def _move_leaders(self) -> None:
         drained = self.image.draining & self.image.live
-        hosted = [one for broker in sorted(drained) for one in partitions_hosted_by(self.image, broker)]
+        hosted = [
+            one for broker in sorted(drained) for one in partitions_hosted_by(self.image, broker)
+        ]
         decide = partial(move_leaders_off, self.image, drained=drained)
         reason = f"brokers {sorted(drained)} are being drained"
         await self.publisher.write(decide(hosted), "drain", reason, decide=decide)

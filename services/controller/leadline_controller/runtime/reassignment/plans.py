@@ -33,8 +33,8 @@ from leadline_controller.domain.planning.requests import (
     PlanRequest,
     check_fresh,
     make_plan,
-    split_targets,
     plan_basis,
+    split_targets,
 )
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
 from leadline_controller.domain.reassignment.requests import Submission

@@ -19,6 +19,7 @@ import structlog
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.elections import ElectionReason
+from leadline_common.leader_election import TermEnded
 from leadline_common.zk.errors import MultiFailed, RequestTooLarge
 from leadline_common.zk.ops import CheckOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_common.znodes import AuditEntry
@@ -31,7 +32,6 @@ from leadline_controller.runtime.engine.publishing import AuditLog, StatePublish
 from leadline_controller.runtime.engine.state_writer import (
     StaleImage,
     StateWriter,
-    TermEnded,
     audit_row,
 )
 from leadline_controller.runtime.ports import ControllerStore

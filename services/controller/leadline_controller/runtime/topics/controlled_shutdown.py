@@ -14,7 +14,11 @@ import structlog
 from leadline_client.errors import BrokerFenced, StaleIncarnation
 from leadline_client.wire import TopicPartition
 from leadline_controller.domain.cluster import ClusterImage
-from leadline_controller.domain.controlled_shutdown import decide_controlled_shutdown, partitions_hosted_by, partitions_led_by
+from leadline_controller.domain.controlled_shutdown import (
+    decide_controlled_shutdown,
+    partitions_hosted_by,
+    partitions_led_by,
+)
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import (

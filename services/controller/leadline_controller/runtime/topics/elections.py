@@ -18,12 +18,12 @@ from leadline_common.clock import Clock
 from leadline_common.partition_intents import PreferredElection, decode_preferred
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import DeleteOp
-from leadline_controller.domain.failover import non_preferred_leaders
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.domain.failover import (
     StateDecision,
     elect_preferred,
     elect_unclean,
+    non_preferred_leaders,
     possible_loss,
 )
 from leadline_controller.domain.state import ReadNode

@@ -37,12 +37,12 @@ from leadline_controller.domain.cluster import ClusterImage, RemovalPending, Top
 from leadline_controller.domain.failover import init_leaders
 from leadline_controller.domain.history import ASSIGNMENT
 from leadline_controller.domain.partitions import (
-    check_removal,
-    plan_additions,
-    check_addition_intents,
-    check_removal_intents,
     assignment_with,
     assignment_without,
+    check_addition_intents,
+    check_removal,
+    check_removal_intents,
+    plan_additions,
 )
 from leadline_controller.domain.topics import find_topic
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher

@@ -1,6 +1,19 @@
-"""The one entry to the assignors: who reads what from now on, and what moves for that.
+"""The entry to the assignors: range, round robin and sticky. Pure.
 
-Pure: the coordinator decides with it, and the what-if API shows it.
+The coordinator decides with it, and the what-if API shows its result.
+
+Range treats each topic by itself, as Kafka 0.8 did. The threads of all subscribed members
+form a row, and each gets a contiguous range of partitions. If the numbers do not divide,
+the first ranges are larger by one. So partitions of the same number of two topics with
+equal counts and subscribers go to the same member, as joins need. Example: 10 partitions,
+member a with two threads, b with one: a reads 0-3 and 4-6, b reads 7-9.
+
+Round robin deals all partitions of all topics to all threads in turn, and passes over a
+thread whose member has not asked for the topic. If all members asked for the same topics,
+no thread has two partitions more than another. Example: topics t and u of three partitions
+each, members a and b: a reads t-0, t-2, u-1, and b reads t-1, u-0, u-2.
+
+Sticky is in `sticky.py`.
 """
 
 from __future__ import annotations
@@ -10,22 +23,21 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from leadline_client.channel import Assignor
-from leadline_coordinator.domain.assignors.ranges import assign_ranges
-from leadline_coordinator.domain.assignors.round_robin import deal_round_robin
-from leadline_coordinator.domain.assignors.sticky import assign_sticky
-from leadline_coordinator.domain.assignors.subscription import (
+from leadline_client.wire import TopicPartition
+from leadline_coordinator.domain.assignors.group_spec import (
     Assignment,
-    Partition,
-    group_of,
+    GroupSpec,
+    group_spec,
     last_owners,
 )
+from leadline_coordinator.domain.assignors.sticky import assign_sticky
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """An assignment: of each member's part topics are in order of names, partitions of numbers."""
+    """An assignment; each member's partitions are ordered by topic, then by number."""
 
     assignment: Assignment
-    moved: tuple[Partition, ...]
+    moved: tuple[TopicPartition, ...]
     """The partitions that another member had before, in order."""
 
 
@@ -33,7 +45,7 @@ def assign(
     assignor: Assignor,
     topics: Mapping[str, int],
     subscriptions: Mapping[str, Collection[str]],
-    previous: Mapping[str, Iterable[Partition]] | None = None,
+    previous: Mapping[str, Iterable[tuple[str, int]]] | None = None,
     *,
     threads: Mapping[str, int] | None = None,
     instance_ids: Mapping[str, str] | None = None,
@@ -41,62 +53,90 @@ def assign(
 ) -> Outcome:
     """Give every partition of every topic that a member asked for exactly one owner.
 
-    `topics` maps the existing topics to their numbers of partitions, `subscriptions`
-    the members to the topics that they asked for (one that does not exist is passed
-    over). `previous` is what members had, as far as known; former members and topics
-    that are gone may be in it. `threads` is 1 for who is not in it. `instance_ids`
-    are those of static members, also of former ones: who comes back under another
-    member id takes over what it had. `generations` says of which generation a
-    member's part of `previous` is: of two that claim one partition the lower loses.
+    `topics` maps existing topics to their numbers of partitions. `subscriptions` maps
+    members to the topics that they asked for; topics that do not exist are ignored.
+    `previous` is what members had, as far as known; it may name former members and
+    deleted topics. `threads` defaults to 1. `instance_ids` are those of static members,
+    also of former ones: a static member that returns under another member id takes over
+    what it had. `generations` is the generation of a member's entry in `previous`: if two
+    members claim a partition, the lower generation loses it.
 
-    Takes well under a second for 1,000 members and 3,000 partitions where all asked for
-    the same, and can take some seconds where not: call it off the event loop.
+    Takes well under a second for 1,000 members and 3,000 partitions if all asked for the
+    same topics, and may take some seconds if not: call it off the event loop.
     """
     statics = instance_ids or {}
-    group = group_of(topics, subscriptions, threads=threads or {}, instance_ids=statics)
+    group = group_spec(topics, subscriptions, threads=threads or {}, instance_ids=statics)
     owners = last_owners(group, previous or {}, instance_ids=statics, generations=generations or {})
     match assignor:
         case "range":
-            assignment = assign_ranges(group)
+            assignment = _assign_ranges(group)
         case "roundrobin":
-            assignment = deal_round_robin(group)
+            assignment = _assign_round_robin(group)
         case "sticky":
             assignment = assign_sticky(group, owners)
-    for partitions in assignment.values():
-        partitions.sort()
+    for topic_partitions in assignment.values():
+        topic_partitions.sort()
     return Outcome(assignment, _moved(assignment, owners))
 
 
 def split_among_threads(
-    assignor: Assignor, partitions: Iterable[Partition], threads: int
-) -> list[list[Partition]]:
-    """Split a member's part among its threads as the assignor has counted them.
+    assignor: Assignor, assigned: Iterable[TopicPartition], threads: int
+) -> list[list[TopicPartition]]:
+    """Split a member's assignment among its threads as the assignor counted them.
 
-    Range gives each thread a contiguous range of each topic, the others deal in a circle.
+    Range gives each thread a contiguous range of each topic, the others deal in turn.
     """
-    part = sorted(partitions)
+    ordered = sorted(assigned)
     if assignor != "range":
-        return [part[thread::threads] for thread in range(threads)]
+        return [ordered[thread::threads] for thread in range(threads)]
     counts: dict[str, int] = {}
-    for topic, _ in part:
+    for topic, _ in ordered:
         counts[topic] = counts.get(topic, 0) + 1
-    split: list[list[Partition]] = [[] for _ in range(threads)]
+    split: list[list[TopicPartition]] = [[] for _ in range(threads)]
     start = 0
     for count in counts.values():
         size, larger = divmod(count, threads)
         for thread in range(threads):
             end = start + size + (thread < larger)
-            split[thread].extend(part[start:end])
+            split[thread].extend(ordered[start:end])
             start = end
     return split
 
 
-def _moved(assignment: Assignment, owners: Mapping[Partition, str]) -> tuple[Partition, ...]:
+def _assign_ranges(group: GroupSpec) -> Assignment:
+    assignment: Assignment = {member: [] for member in group.members}
+    for topic, members in group.subscribers().items():
+        row = [member for member in members for _ in range(group.threads[member])]
+        size, larger = divmod(group.topics[topic], len(row))
+        start = 0
+        for place, member in enumerate(row):
+            end = start + size + (place < larger)
+            assignment[member].extend(TopicPartition(topic, n) for n in range(start, end))
+            start = end
+    return assignment
+
+
+def _assign_round_robin(group: GroupSpec) -> Assignment:
+    assignment: Assignment = {member: [] for member in group.members}
+    circle = [member for member in group.members for _ in range(group.threads[member])]
+    wanted = {member: frozenset(topics) for member, topics in group.subscriptions.items()}
+    place = 0
+    for topic_partition in group.partitions():
+        while topic_partition.topic not in wanted[circle[place % len(circle)]]:
+            place += 1
+        assignment[circle[place % len(circle)]].append(topic_partition)
+        place += 1
+    return assignment
+
+
+def _moved(
+    assignment: Assignment, owners: Mapping[TopicPartition, str]
+) -> tuple[TopicPartition, ...]:
     return tuple(
         sorted(
-            partition
-            for member, partitions in assignment.items()
-            for partition in partitions
-            if owners.get(partition, member) != member
+            topic_partition
+            for member, topic_partitions in assignment.items()
+            for topic_partition in topic_partitions
+            if owners.get(topic_partition, member) != member
         )
     )

@@ -1,26 +1,26 @@
-"""Sticky where members asked for different topics: level the loads along chains of hand-overs.
+"""Sticky if members asked for different topics: level the loads along chains of moves.
 
 Goals, in order: levelled loads (the least sum of squares of partitions per thread, so
-that no chain of hand-overs could level them further); the fewest partitions moved.
+that no chain of moves could level them further); the fewest partitions moved.
 
 Constraints: a partition can go only to a member that asked for its topic. So a loaded
 member may be relieved by one with which it has no topic in common, through a third.
 
-Method: this is a flow of least cost, from topics to members. Partitions of a topic
-are alike but for who had them, so only numbers count: how many of each topic a member
-holds, and how many it claims because it had them. Giving up one beyond the claims
-saves a move, receiving one beyond them costs a move; all else is free. First everybody
-keeps the claims, and what nobody had goes to the least loaded. Then, from the highest
-level down, the cheapest chains are searched from the members at that level to all
-others, and a chain is walked where it ends below the level, or at it with moves saved.
-As only cheapest chains are walked, no circle of hand-overs that saves moves can arise
-(the invariant of successive shortest paths), so that the result is the best when no
-chain is worth walking. Each walk lowers the sum of squares or the number of moves:
-there is an end. A search costs about the number of all subscriptions, and serves one
-chain from each member at the level.
+Method: this is a minimum-cost flow from topics to members. Partitions of a topic differ
+only in who had them, so only numbers count: how many of each topic a member holds, and
+how many it claims because it had them. Giving up a partition beyond the claims saves a
+move, receiving one beyond them costs a move; all else is free. First every member keeps
+its claims, and what nobody had goes to the least loaded. Then, from the highest level
+down, the search finds the cheapest chains from the members at that level to all others. A
+chain is applied if it ends below the level, or at the level and saves moves. Because only
+cheapest chains are applied, no circle of moves can arise that would save moves (the
+invariant of successive shortest paths). So the result is optimal when no chain is worth
+applying. Each chain lowers the sum of squares or the number of moves, so the method ends.
+A search costs about the number of all subscriptions, and serves one chain from each
+member at the level.
 
 Example: a asked for t, b for t and u, c for u. a has t-0, b has u-0, u-1 and u-2, c
-comes: it gets one of u, and nothing else moves.
+joins: it gets one partition of u, and nothing else moves.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
 
-from leadline_coordinator.domain.assignors.subscription import Assignment, Group
+from leadline_client.wire import TopicPartition
+from leadline_coordinator.domain.assignors.group_spec import Assignment, GroupSpec
 
 _NOWHERE = -1
 _FAR = 1 << 60
 
 
-def assign_levelled(group: Group, claims: Assignment) -> Assignment:
+def assign_levelled(group: GroupSpec, claims: Assignment) -> Assignment:
     """Assign with levelled loads and the fewest moves from `claims`, what members had."""
     shares = _Shares(group, claims)
     shares.place_unclaimed()
@@ -44,9 +45,9 @@ def assign_levelled(group: Group, claims: Assignment) -> Assignment:
 
 
 class _Shares:
-    """How many partitions of which topic each member holds; members and topics by their places."""
+    """How many partitions of which topic each member holds; members and topics are indexes."""
 
-    def __init__(self, group: Group, claims: Assignment) -> None:
+    def __init__(self, group: GroupSpec, claims: Assignment) -> None:
         self._group = group
         self._counts = list(group.topics.values())
         topics = {topic: place for place, topic in enumerate(group.topics)}
@@ -61,7 +62,7 @@ class _Shares:
         self._load = [sum(held.values()) for held in self._held]
 
     def place_unclaimed(self) -> None:
-        """Give what nobody had to the least loaded, beginning where there is least choice."""
+        """Give what nobody had to the least loaded, topics with the fewest subscribers first."""
         for topic in sorted(range(len(self._counts)), key=lambda t: len(self._subscribers[t])):
             subscribers = self._subscribers[topic]
             free = self._counts[topic] - sum(self._held[m].get(topic, 0) for m in subscribers)
@@ -73,16 +74,16 @@ class _Shares:
                 heapreplace(heap, (self._next_level(member), member))
 
     def level(self) -> None:
-        """Walk chains until none is worth it."""
+        """Apply chains until none is worth it."""
         relieved = 1
         while relieved:
             levels = sorted({self._level(m) for m in range(len(self._load))}, reverse=True)
             relieved = sum(self._relieve(level) for level in levels)
 
     def deal_out(self) -> Assignment:
-        """Name the partitions: each member keeps its lowest claims, the rest goes in a circle."""
+        """Choose the partitions: each member keeps its lowest claims, the rest is dealt in turn."""
         names = list(self._group.topics)
-        dealt: list[list[tuple[str, int]]] = [[] for _ in self._load]
+        dealt: list[list[TopicPartition]] = [[] for _ in self._load]
         for topic, subscribers in enumerate(self._subscribers):
             free = dict.fromkeys(range(self._counts[topic]))
             room: deque[tuple[int, int]] = deque()
@@ -91,37 +92,37 @@ class _Shares:
                 kept = self._claims[member].get(topic, [])[:held]
                 for number in kept:
                     del free[number]
-                    dealt[member].append((names[topic], number))
+                    dealt[member].append(TopicPartition(names[topic], number))
                 if held > len(kept):
                     room.append((member, held - len(kept)))
             for number in free:
                 member, wanted = room.popleft()
-                dealt[member].append((names[topic], number))
+                dealt[member].append(TopicPartition(names[topic], number))
                 if wanted > 1:
                     room.append((member, wanted - 1))
         return dict(zip(self._group.members, dealt, strict=True))
 
     def _level(self, member: int) -> int:
-        """Return how many partitions the fullest thread has beside its last one; -1: nothing."""
+        """Return the partitions of the fullest thread less one; -1 if it has none."""
         return (self._load[member] - 1) // self._threads[member]
 
     def _next_level(self, member: int) -> int:
-        """Return how many partitions the thread has that would get the next one."""
+        """Return the partitions of the thread that would get the next one."""
         return self._load[member] // self._threads[member]
 
     def _relieve(self, level: int) -> bool:
-        """Walk all chains worth it from members at this level; tell whether there were any."""
+        """Apply all chains worth it from members at this level; tell whether there were any."""
         relieved = False
         while True:
             sources = [m for m in range(len(self._load)) if self._level(m) == level]
             chains = _Chains(self._held, self._claims, self._subscribers)
             chains.search(sources)
-            if not self._walk(chains, set(sources), level):
+            if not self._apply_chains(chains, set(sources), level):
                 return relieved
             relieved = True
 
-    def _walk(self, chains: _Chains, sources: set[int], level: int) -> bool:
-        """Hand over along the chains that are worth it, one for each source and each hop."""
+    def _apply_chains(self, chains: _Chains, sources: set[int], level: int) -> bool:
+        """Apply the chains that are worth it; no two share a source or a hop."""
         used: set[tuple[str, int, int]] = set()
         for member in chains.ends():
             if not self._is_worth_it(chains.cost[member], self._next_level(member), level):
@@ -153,11 +154,11 @@ class _Shares:
 
 
 class _Chains:
-    """The cheapest chains of hand-overs from some members to all others, in moves.
+    """The cheapest chains from some members to all others, in moves.
 
-    `cost` is that of the chain to each member; chains are kept as the last hop of each:
-    by which topic a member is reached, and who gives that topic up most cheaply: first
-    the one through whom chains were found, then others, of whom some may be sources.
+    `cost` is that of the chain to each member. A chain is stored as its last hop: the topic
+    that the member receives, and the members that give that topic up most cheaply. The
+    first of them is the one through which the chain was found; others may be sources.
     """
 
     def __init__(
@@ -175,7 +176,7 @@ class _Chains:
         self._topic_cost = [_FAR] * len(subscribers)
 
     def search(self, sources: Sequence[int]) -> None:
-        """Find the chains, by relaxing hops until none gets cheaper (Bellman-Ford, in a queue)."""
+        """Find the chains: relax hops until none gets cheaper (Bellman-Ford with a queue)."""
         for member in sources:
             self.cost[member] = 0
         queue = deque(sources)
@@ -190,13 +191,13 @@ class _Chains:
                         queue.append(receiver)
 
     def ends(self) -> list[int]:
-        """Return the members that a chain ends at."""
+        """Return the members at which a chain ends."""
         return [m for m, topic in enumerate(self._by) if topic != _NOWHERE]
 
     def to(self, member: int, sources: set[int]) -> list[tuple[int, int, int]]:
         """Return the hops (giver, topic, receiver) of a chain that ends at this member.
 
-        It begins at one of `sources`, if there is one left that is as cheap as any.
+        It begins at one of `sources` if one is left that is as cheap as any.
         """
         hops = []
         while (topic := self._by[member]) != _NOWHERE:

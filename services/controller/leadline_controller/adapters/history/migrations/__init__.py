@@ -1,1 +1,1 @@
-"""Migrations of the history."""
+"""Alembic migrations of the history database."""

@@ -1,4 +1,4 @@
-"""How Alembic runs the migrations: on the connection that `database.migrate` gives it."""
+"""Run the migrations on the connection that `database.migrate` provides."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One module for each version of the tables, oldest first."""
+"""Migrations: one module for each version of the tables."""

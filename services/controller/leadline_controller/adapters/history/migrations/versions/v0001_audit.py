@@ -1,4 +1,4 @@
-"""Audit entries, changes of partitions, the snapshot before them."""
+"""Create the tables of audit entries, partition changes and the snapshot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create the first tables."""
+    """Create the tables."""
     op.create_table(
         "audit",
         sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
@@ -65,6 +65,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop everything."""
+    """Drop the tables."""
     for table in ("fact", "snapshot", "state_change", "audit"):
         op.drop_table(table)

@@ -1,4 +1,4 @@
-"""Failed brokers and tasks, drawn from the audit."""
+"""Create the tables of failed brokers and tasks, which are derived from audit entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Create the tables of what is drawn from the audit."""
+    """Create the tables."""
     op.create_table(
         "failed_broker",
         sa.Column("broker", sa.Integer, primary_key=True, autoincrement=False),
@@ -46,6 +46,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop them."""
+    """Drop the tables."""
     for table in ("task", "failed_broker"):
         op.drop_table(table)

@@ -1,0 +1,216 @@
+"""A blocking transport that needs only the standard library.
+
+`http.client` sends and receives bodies of megabytes at the lowest cost per byte, and programs that
+may have nothing else installed, such as tasks on Spark's executors, can use it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import cache
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Final, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+from weakref import WeakSet
+
+from leadline_client.transport import (
+    IDLE_TIMEOUT_S,
+    Request,
+    Response,
+    connection_lost,
+    unreachable,
+)
+
+_KEPT_PER_ADDRESS: Final = 4
+_READS: Final = frozenset({"GET", "HEAD"})
+_SENT_AS_IS: Final = "%/:@!$&'()*+,;="
+_TOKEN: Final = re.compile(r"[!-~]+")
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return a context that trusts this machine's certificate authorities.
+
+    Loading them is slow, so all connections of a process share one context.
+    """
+    return ssl.create_default_context()
+
+
+class _Address(NamedTuple):
+    scheme: str
+    netloc: str
+
+    def connection(self, timeout_s: float) -> HTTPConnection:
+        """Return a connection that is not open yet; raises ValueError or HTTPException."""
+        if not self.netloc:
+            raise ValueError("the address names no host")
+        if self.scheme == "http":
+            return HTTPConnection(self.netloc, timeout=timeout_s)
+        if self.scheme == "https":
+            return HTTPSConnection(self.netloc, timeout=timeout_s, context=tls_context())
+        raise ValueError("the address begins with neither http:// nor https://")
+
+
+class ConnectionPool:
+    """Idle connections of this process, at most four per address; any threads may share it.
+
+    A forked child starts with an empty pool: two processes that read from one socket would
+    take parts of each other's responses. `clock` counts seconds (monotonic).
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Appending to a deque and popping from it need no lock, which a fork could find taken.
+        self._idle: dict[_Address, deque[tuple[HTTPConnection, float]]] = {}
+        _pools.add(self)
+
+    def take(self, address: _Address) -> HTTPConnection | None:
+        """Return an idle connection that the server has not closed, or None."""
+        while (idle := self._pop(address)) is not None:
+            connection, since_s = idle
+            if self._clock() - since_s < IDLE_TIMEOUT_S and _is_open(connection):
+                return connection
+            connection.close()
+        return None
+
+    def give(self, address: _Address, connection: HTTPConnection) -> None:
+        """Keep a connection for the next request."""
+        idle = self._idle.setdefault(address, deque())
+        if len(idle) < _KEPT_PER_ADDRESS:
+            idle.append((connection, self._clock()))
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        for address in tuple(self._idle):
+            while (idle := self._pop(address)) is not None:
+                idle[0].close()
+
+    def _pop(self, address: _Address) -> tuple[HTTPConnection, float] | None:
+        try:
+            return self._idle[address].pop()
+        except (KeyError, IndexError):
+            return None
+
+
+_pools: WeakSet[ConnectionPool] = WeakSet()
+
+
+def _close_inherited() -> None:
+    """Close a forked child's copies of its parent's sockets; the parent's stay open."""
+    for pool in _pools:
+        pool.close()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+class StdlibTransport:
+    """Sends requests by `http.client`; any threads may share it.
+
+    `token` is sent as a bearer token with each request. Transports that are given the same `pool`
+    share its connections.
+    """
+
+    def __init__(self, *, token: str | None = None, pool: ConnectionPool | None = None) -> None:
+        if token is not None and not _TOKEN.fullmatch(token):
+            # The message must not contain the token, as http.client's would.
+            raise ValueError("the token holds blanks or characters outside ASCII")
+        self._authorization = {"authorization": f"Bearer {token}"} if token else {}
+        self._pool = pool or ConnectionPool()
+
+    def send(self, request: Request) -> Response:
+        """Return the response, whatever its status.
+
+        A read that finds a kept connection closed is sent again over a new one. Other requests are
+        not: the caller has to know that the first may have been carried out (rule R15).
+
+        Raises:
+            Unreachable: there was no connection; nothing was sent.
+            ConnectionLost: the request was sent at least in part, and no complete response came.
+
+        """
+        address, target = _parsed(request)
+        kept = self._pool.take(address)
+        if kept is not None:
+            try:
+                return self._exchange(kept, address, target, request)
+            except (OSError, HTTPException) as failure:
+                if request.method not in _READS or isinstance(failure, TimeoutError):
+                    raise connection_lost(request, failure) from failure
+        fresh = _connected(address, request)
+        try:
+            return self._exchange(fresh, address, target, request)
+        except (OSError, HTTPException) as failure:
+            raise connection_lost(request, failure) from failure
+
+    def close(self) -> None:
+        """Close the idle connections, also those of other transports with the same pool."""
+        self._pool.close()
+
+    def _exchange(
+        self, connection: HTTPConnection, address: _Address, target: str, request: Request
+    ) -> Response:
+        try:
+            response = self._response(connection, target, request)
+        except BaseException:
+            # A response may still arrive on this connection: nobody may take it for the next one.
+            connection.close()
+            raise
+        if connection.sock is not None:
+            self._pool.give(address, connection)
+        return response
+
+    def _response(self, connection: HTTPConnection, target: str, request: Request) -> Response:
+        """Return the response; a connection that cannot be used again is closed."""
+        connection.sock.settimeout(request.timeout_s)
+        headers = {**self._authorization, **request.headers}
+        sent = True
+        try:
+            connection.request(request.method, target, request.body or None, headers)
+        except (BrokenPipeError, ConnectionResetError):
+            # The server may have answered without reading the whole body, if it is too large.
+            sent = False
+        response = connection.getresponse()
+        body = response.read()
+        if not sent:
+            connection.close()
+        names = {name.lower(): value for name, value in response.getheaders()}
+        return Response(response.status, names, body)
+
+
+def _parsed(request: Request) -> tuple[_Address, str]:
+    """Return where the request goes, and its path and query as HTTP sends them."""
+    try:
+        parts = urlsplit(request.url)
+    except ValueError as failure:
+        raise unreachable(request, failure) from failure
+    path = quote(parts.path or "/", safe=_SENT_AS_IS)
+    query = "&".join(filter(None, (parts.query, urlencode(request.params, quote_via=quote))))
+    return _Address(parts.scheme, parts.netloc), f"{path}?{query}" if query else path
+
+
+def _connected(address: _Address, request: Request) -> HTTPConnection:
+    connection: HTTPConnection | None = None
+    try:
+        connection = address.connection(request.connect_timeout_s)
+        connection.connect()
+    except (OSError, HTTPException, ValueError) as failure:
+        if connection is not None:
+            connection.close()
+        raise unreachable(request, failure) from failure
+    return connection
+
+
+def _is_open(connection: HTTPConnection) -> bool:
+    """Tell whether an idle connection is open: if it can be read from, the server has closed it."""
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)

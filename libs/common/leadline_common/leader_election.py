@@ -1,0 +1,395 @@
+"""Leader election in ZooKeeper, for the controller and for the coordinator.
+
+Sources: "Leader election in ZooKeeper", election of the Kafka controller; Replication V3,
+section D; Consumer Coordinator design, sections A and B (`coordinatorElector`,
+`handleNewSession`). Rules R7, R8, R10, R11 and R16.
+
+A candidate uses one ZooKeeper session for each attempt. It wins with one multi that
+creates the ephemeral leader node and raises the epoch node at the version that it read.
+So one of two candidates wins, and from then on every write that checks the version of an
+earlier term fails. A candidate that loses leadership closes its session, so that the next
+term inherits nothing from the last one.
+
+A leader node left by an earlier process is another session's, and expires with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+import structlog
+
+from leadline_common.zk.errors import (
+    BadVersion,
+    ConnectionLoss,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    ZkError,
+)
+from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp
+from leadline_common.zk.session import ZkSession
+from leadline_common.zk.transport import SessionState
+
+logger = structlog.get_logger(__name__)
+
+RETRY_S: Final = 0.2
+"""The pause between two sessions, and between two attempts to close one."""
+POLL_S: Final = 2.0
+"""How often a standby reads who leads even if no watch fires (rule R8)."""
+CLOSE_ATTEMPTS: Final = 3
+
+_FIRST_EPOCH: Final = b"0"
+Callback = Callable[[], None]
+
+
+class TermEnded(Exception):
+    """Another process leads now, or this one cannot rule it out (rules R10, R11, R16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipTerm:
+    """A leader's epoch, and the version of the epoch node that each of its writes checks."""
+
+    epoch: int
+    epoch_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The process that leads. `id` is -1 and `url` empty if the leader node is unreadable."""
+
+    id: int
+    url: str
+    epoch: int
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """The leader, None if there is none, and the latest term: one snapshot of both nodes."""
+
+    leader: Leader | None
+    term: LeadershipTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a candidate writes on winning: the leader node's value (its id and URL), and `ops`."""
+
+    id: int
+    url: str
+    value: bytes
+    ops: tuple[Op, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionNodes:
+    """The paths of the two nodes; `decode` returns id and URL from the value of the leader node.
+
+    It raises ValueError or MsgspecError for a value that is unreadable.
+    """
+
+    leader: str
+    epoch: str
+    decode: Callable[[bytes], tuple[int, str]]
+
+
+class ElectionSession(Protocol):
+    """One ZooKeeper session of a candidate. Every coroutine may raise `ZkError`."""
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session."""
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set once the session is over."""
+
+    def is_connected(self) -> bool:
+        """Tell whether the session is connected to a server."""
+
+    def lease_valid(self) -> bool:
+        """Tell whether this process may still act as the leader (rule R10)."""
+
+    def on_reconnected(self, callback: Callback) -> None:
+        """Call `callback` after each reconnection, which may have lost watches."""
+
+    async def close(self) -> None:
+        """End the session, which deletes the leader node if this session created it."""
+
+    async def read_election(self, watch: Callback | None = None) -> ElectionState:
+        """Read leader and term; call `watch` once when the leader node changes."""
+
+    async def claim(self, term: LeadershipTerm, claim: Claim) -> LeadershipTerm | None:
+        """Become the leader after `term`; return the new term, or None if another won."""
+
+
+class ElectionStore:
+    """An `ElectionSession` over a `ZkSession`, the base of a service's store. `start` it first."""
+
+    def __init__(self, nodes: ElectionNodes) -> None:
+        self.lost = asyncio.Event()
+        self._nodes = nodes
+        self._reconnected: Callback = _ignore
+        self._session = ZkSession(on_state=self._on_state, on_reconnected=self._on_reconnected)
+
+    async def start(self, hosts: str, session_timeout_ms: int) -> None:
+        """Open the session.
+
+        Raises:
+            NotConnected: no server answered.
+
+        """
+        await self._session.start(hosts, session_timeout_ms)
+
+    async def close(self) -> None:
+        """End the session, which deletes the leader node if this session created it."""
+        await self._session.close()
+        self.lost.set()
+
+    @property
+    def session_id(self) -> int:
+        """The id of the session."""
+        return self._session.session_id
+
+    def is_connected(self) -> bool:
+        """Tell whether the session is connected to a server."""
+        return self._session.is_connected
+
+    def lease_valid(self) -> bool:
+        """Tell whether this process may still act as the leader (rule R10)."""
+        return self._session.lease_valid()
+
+    def on_reconnected(self, callback: Callback) -> None:
+        """Call `callback` after each reconnection, which may have lost watches."""
+        self._reconnected = callback
+
+    def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
+        """Send a multi. Multis of one store are applied in the order of submission."""
+        return self._session.submit_multi(ops)
+
+    async def create_epoch_node(self) -> None:
+        """Create the epoch node if it is missing. Its parents must exist."""
+        try:
+            await self._session.create(self._nodes.epoch, _FIRST_EPOCH)
+        except NodeExists:
+            return
+
+    async def read_election(self, watch: Callback | None = None) -> ElectionState:
+        """Read leader and term in one snapshot; call `watch` once when the leader node changes.
+
+        Raises:
+            NoNode: there is no epoch node.
+
+        """
+        nodes = self._nodes
+        if watch is not None:
+            await self._session.exists(nodes.leader, watch=watch)
+        leader, epoch = await self._session.get_many([nodes.leader, nodes.epoch])
+        if epoch is None:
+            raise NoNode(nodes.epoch)
+        term = LeadershipTerm(self._epoch(epoch[0], epoch[1].version), epoch[1].version)
+        if leader is None:
+            return ElectionState(None, term)
+        process, url = self._identity(leader[0])
+        return ElectionState(Leader(process, url, term.epoch, leader[1].ephemeral_owner), term)
+
+    async def claim(self, term: LeadershipTerm, claim: Claim) -> LeadershipTerm | None:
+        """Become the leader after `term` in one multi; None if another one was faster."""
+        won = LeadershipTerm(term.epoch + 1, term.epoch_version + 1)
+        ops = [
+            CreateOp(self._nodes.leader, claim.value, ephemeral=True),
+            SetOp(self._nodes.epoch, str(won.epoch).encode(), term.epoch_version),
+            *claim.ops,
+        ]
+        try:
+            await self.submit(ops)
+        except MultiFailed as failure:
+            if isinstance(failure.error, NodeExists | BadVersion):
+                return None
+            raise
+        return won
+
+    def _epoch(self, data: bytes, version: int) -> int:
+        """Decode an epoch. If it is damaged, its version is as good: each win adds 1 to both."""
+        try:
+            return int(data)
+        except ValueError:
+            logger.warning("the epoch is not a number", path=self._nodes.epoch, value=data)
+            return version
+
+    def _identity(self, data: bytes) -> tuple[int, str]:
+        try:
+            return self._nodes.decode(data)
+        except (msgspec.MsgspecError, ValueError) as problem:
+            logger.warning("the leader is unreadable", path=self._nodes.leader, reason=str(problem))
+            return -1, ""
+
+    def _on_reconnected(self) -> None:
+        self._reconnected()
+
+    def _on_state(self, state: SessionState) -> None:
+        logger.info("ZooKeeper session changed", session=f"{self.session_id:x}", state=state.name)
+        if state is SessionState.LOST:
+            self.lost.set()
+
+
+SessionT = TypeVar("SessionT", bound=ElectionSession)
+
+
+class Candidate(Protocol[SessionT]):
+    """What a service brings to the election."""
+
+    async def open_session(self) -> SessionT:
+        """Open a session.
+
+        Raises:
+            ZkError: ZooKeeper is not available.
+
+        """
+
+    def prepared(self, session: SessionT) -> AbstractAsyncContextManager[None]:
+        """Create the nodes that must exist, and run what runs on leader and standby alike.
+
+        The context lasts as long as the session is used.
+        """
+
+    def claim(self) -> Claim:
+        """Return what to write on winning now."""
+
+    async def serve(self, session: SessionT, term: LeadershipTerm) -> None:
+        """Lead until the term ends.
+
+        Raises:
+            TermEnded: the term has ended.
+            ZkError: ZooKeeper was lost.
+
+        """
+
+
+class LeaderElection(Generic[SessionT]):
+    """One candidate's part in the election: its session and the known leader, if any."""
+
+    def __init__(self, candidate: Candidate[SessionT]) -> None:
+        self.session: SessionT | None = None
+        self.leader: Leader | None = None
+        self._candidate = candidate
+        self._woken = asyncio.Event()
+
+    async def run(self) -> None:
+        """Take part in elections until cancelled, then close the session."""
+        while True:
+            session = await self._open()
+            if session is not None:
+                await self._handle_new_session(session)
+            await asyncio.sleep(RETRY_S)
+
+    async def _open(self) -> SessionT | None:
+        try:
+            return await self._candidate.open_session()
+        except ZkError as problem:
+            logger.warning("could not open a ZooKeeper session", reason=str(problem))
+        except Exception:
+            logger.exception("could not open a ZooKeeper session")
+        return None
+
+    async def _handle_new_session(self, session: SessionT) -> None:
+        """Take part with one session until it is over."""
+        try:
+            self.session = session
+            session.on_reconnected(self._woken.set)
+            async with self._candidate.prepared(session):
+                await self._elect(session)
+        except (TermEnded, ZkError) as end:
+            logger.warning("leaving the election", reason=str(end))
+        except Exception:
+            logger.exception("leaving the election")
+        finally:
+            self.session = self.leader = None
+            await _close(session)
+
+    async def _elect(self, session: SessionT) -> None:
+        """Win and lead one term.
+
+        Raises:
+            TermEnded: the term, or the session before it, has ended.
+            ZkError: ZooKeeper was lost.
+
+        """
+        while not session.lost.is_set():
+            self._woken.clear()
+            try:
+                term = await self._contend(session)
+            except ConnectionLoss as problem:
+                # A claim whose answer was lost may have won: the next read shows it (rule R7).
+                logger.info("lost the connection to ZooKeeper", reason=str(problem))
+                self.leader = term = None
+                await self._wait(session)
+            if term is not None:
+                return await self._candidate.serve(session, term)
+        raise TermEnded("the ZooKeeper session is over")
+
+    async def _contend(self, session: SessionT) -> LeadershipTerm | None:
+        """Read who leads; claim leadership if nobody does, or wait. Return the term if won."""
+        state = await session.read_election(self._woken.set)
+        if state.leader is not None and state.leader.session_id != session.session_id:
+            self.leader = state.leader
+            await self._wait(session)
+            return None
+        claim = self._candidate.claim()
+        term = await session.claim(state.term, claim) if state.leader is None else state.term
+        if term is not None:
+            logger.info("elected", epoch=term.epoch)
+            self.leader = Leader(claim.id, claim.url, term.epoch, session.session_id)
+        return term
+
+    async def _wait(self, session: SessionT) -> None:
+        """Wait until the election may have changed, or the session is over."""
+        waits = [
+            asyncio.create_task(self._woken.wait()),
+            asyncio.create_task(session.lost.wait()),
+        ]
+        try:
+            await asyncio.wait(waits, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+
+async def _close(session: ElectionSession) -> None:
+    """Close a session, even if this task is cancelled meanwhile or closing fails at first.
+
+    A session left open would keep its leader node, so that no other candidate could lead.
+    A cancellation takes effect once the session is closed.
+    """
+    closing = asyncio.create_task(_close_with_retries(session), name="election-close")
+    cancelled: asyncio.CancelledError | None = None
+    while not closing.done():
+        try:
+            await asyncio.wait([closing])  # does not pass a cancellation on
+        except asyncio.CancelledError as request:
+            cancelled = request
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _close_with_retries(session: ElectionSession) -> None:
+    for attempt in range(1, CLOSE_ATTEMPTS + 1):
+        try:
+            await session.close()
+        except Exception:
+            logger.exception("could not close the ZooKeeper session", attempt=attempt)
+            await asyncio.sleep(RETRY_S)
+        else:
+            return
+
+
+def _ignore() -> None:
+    """Stand in for an absent callback."""

@@ -1,0 +1,273 @@
+"""Reads, versioned writes, multis and bulk reads over one ZooKeeper session.
+
+`ZkSession` adds the life cycle of the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from leadline_common.zk import codec
+from leadline_common.zk.errors import NodeExists, NoNode, RequestTooLarge
+from leadline_common.zk.ops import CreateOp, DeleteOp, MultiResults, Op, SetOp, Stat
+from leadline_common.zk.requests import (
+    EncodedRequest,
+    ExistsWatch,
+    GetChildrenWatch,
+    GetDataWatch,
+    Reply,
+    Request,
+)
+from leadline_common.zk.transport import KazooTransport
+
+MAX_REQUEST_BYTES: Final = 900 * 1024
+"""The largest request to send. A server closes the connection above jute.maxbuffer (1 MiB)."""
+
+READ_BATCH: Final = 1000
+"""Nodes in one multiRead."""
+
+_T = TypeVar("_T")
+Callback = Callable[[], None]
+
+
+class ZkClient(ABC):
+    """The operations of one ZooKeeper session.
+
+    Besides the errors that it names, every operation may raise ConnectionLoss (its outcome is
+    unknown), the subclass NotConnected (it was not sent) and SessionExpired.
+    """
+
+    @abstractmethod
+    def _open_transport(self) -> KazooTransport:
+        """Return the connection, or raise SessionExpired."""
+
+    # -- one node --------------------------------------------------------------
+
+    async def get(self, path: str, *, watch: Callback | None = None) -> tuple[bytes, Stat]:
+        """Return data and Stat; `watch` is called once, at the next write or delete.
+
+        Raises:
+            NoNode: the node does not exist (and no watch was set).
+
+        """
+        return await self._read(
+            codec.GET_DATA, GetDataWatch, path, watch, _decoder(codec.decode_node)
+        )
+
+    async def exists(self, path: str, *, watch: Callback | None = None) -> Stat | None:
+        """Return the Stat, or None; `watch` is called once, at the next create, write or delete."""
+        try:
+            return await self._read(codec.EXISTS, ExistsWatch, path, watch, _optional_stat)
+        except NoNode:
+            return None
+
+    async def get_children(self, path: str, *, watch: Callback | None = None) -> list[str]:
+        """Return the sorted names of the children; `watch` is called once, when they change.
+
+        Raises:
+            NoNode: the node does not exist (and no watch was set).
+
+        """
+        names = await self._read(
+            codec.GET_CHILDREN, GetChildrenWatch, path, watch, _decoder(codec.decode_children)
+        )
+        names.sort()
+        return names
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequence: bool = False
+    ) -> str:
+        """Create a node and return its path.
+
+        Raises:
+            NodeExists: it exists already.
+            NoNode: its parent does not exist.
+
+        """
+        op = CreateOp(path, data, ephemeral=ephemeral, sequence=sequence)
+        root = self._open_transport().root
+        created = await self._write(op, _decoder(codec.decode_string))
+        return created[len(root) :]
+
+    async def ensure_path(self, path: str) -> None:
+        """Create `path` and its parents without data, unless they exist."""
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            await self._create_if_missing(
+                "/" + "/".join(parts[:depth]), self._open_transport().root
+            )
+
+    async def set(self, path: str, data: bytes, version: int) -> Stat:
+        """Replace the data if its version is `version` (or `ANY_VERSION`), and return the Stat.
+
+        Raises:
+            BadVersion: the node has another version.
+            NoNode: the node does not exist.
+
+        """
+        return await self._write(SetOp(path, data, version), _decoder(codec.decode_stat))
+
+    async def delete(self, path: str, version: int) -> None:
+        """Delete a node if its version is `version` (or `ANY_VERSION`).
+
+        Raises:
+            BadVersion: the node has another version.
+            NoNode: the node does not exist.
+            NotEmpty: it has children.
+
+        """
+        await self._write(DeleteOp(path, version), no_body)
+
+    async def sync(self, path: str = "/") -> None:
+        """Wait until reads of this session see everything that the leader has committed."""
+        transport = self._open_transport()
+        encoded = codec.encode_path(codec.SYNC, codec.absolute(transport.root, path))
+        await self._submit(EncodedRequest(encoded), no_body, path)
+
+    # -- many nodes ------------------------------------------------------------
+
+    def submit_multi(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
+        """Send a multi now and return its future, so that multis can be pipelined.
+
+        ZooKeeper applies the multis of one session in the order of submission. The future raises
+        what `multi` raises; errors that are known before sending are raised at once.
+        """
+        transport = self._open_transport()
+        if not ops:
+            empty: asyncio.Future[MultiResults] = asyncio.get_running_loop().create_future()
+            empty.set_result(MultiResults((), 0))
+            return empty
+        request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root)))
+        return self._submit(
+            request,
+            _decoder(partial(codec.decode_multi, ops=ops, root=transport.root)),
+            ops[0].path,
+        )
+
+    async def multi(self, ops: Sequence[Op]) -> MultiResults:
+        """Apply all operations or none, and return one result per operation.
+
+        A result is the created path, the new Stat of a set, or None.
+
+        Raises:
+            MultiFailed: the operation at its index was refused; nothing was changed.
+            RequestTooLarge: over `MAX_REQUEST_BYTES`; nothing was sent.
+            ConnectionLoss: the outcome is unknown (all or none).
+            SessionExpired: the session is over.
+
+        """
+        return await self.submit_multi(ops)
+
+    async def get_many(
+        self, paths: Sequence[str], *, batch_size: int = READ_BATCH
+    ) -> list[tuple[bytes, Stat] | None]:
+        """Return data and Stat of each path, None for a missing node.
+
+        Batches are pipelined. Each batch is a consistent snapshot; the whole result is not.
+        """
+        return await self._read_many(codec.GET_DATA, codec.decode_nodes, paths, batch_size)
+
+    async def get_children_many(
+        self, paths: Sequence[str], *, batch_size: int = READ_BATCH
+    ) -> list[list[str] | None]:
+        """Return the names of each path's children, None for a missing node."""
+        return await self._read_many(
+            codec.GET_CHILDREN, codec.decode_children_lists, paths, batch_size
+        )
+
+    # -- internal --------------------------------------------------------------
+
+    def _submit(
+        self, request: Request, decode: Callable[[Reply | None], _T], path: str
+    ) -> asyncio.Future[_T]:
+        return self._open_transport().submit(request, decode, path)
+
+    async def _read(
+        self,
+        opcode: int,
+        with_watch: type[GetDataWatch] | type[ExistsWatch] | type[GetChildrenWatch],
+        path: str,
+        watch: Callback | None,
+        decode: Callable[[Reply | None], _T],
+    ) -> _T:
+        transport = self._open_transport()
+        absolute = codec.absolute(transport.root, path)
+        request: Request
+        if watch is None:
+            request = EncodedRequest(codec.encode_read(opcode, absolute))
+        else:
+            request = with_watch(absolute, transport.watcher(watch))
+        return await self._submit(request, decode, path)
+
+    async def _write(self, op: Op, decode: Callable[[Reply | None], _T]) -> _T:
+        root = self._open_transport().root
+        request = EncodedRequest(_checked(codec.encode_op(op, root)))
+        return await self._submit(request, decode, op.path)
+
+    async def _read_many(
+        self,
+        opcode: int,
+        decode: Callable[[bytes, int, Sequence[str]], list[_T]],
+        paths: Sequence[str],
+        batch_size: int,
+    ) -> list[_T]:
+        root = self._open_transport().root
+        pending = []
+        for start in range(0, len(paths), batch_size):
+            batch = paths[start : start + batch_size]
+            request = EncodedRequest(_checked(codec.encode_multi_read(opcode, batch, root)))
+            pending.append(self._submit(request, _batch_decoder(decode, batch), batch[0]))
+        results: list[_T] = []
+        for answer in await asyncio.gather(*pending):
+            results += answer
+        return results
+
+    async def _ensure_root(self) -> None:
+        root = self._open_transport().root
+        parts = root.split("/")
+        for depth in range(2, len(parts) + 1):
+            await self._create_if_missing("/".join(parts[:depth]), "")
+
+    async def _create_if_missing(self, path: str, root: str) -> None:
+        request = EncodedRequest(codec.encode_op(CreateOp(path), root))
+        try:
+            await self._submit(request, no_body, path)
+        except NodeExists:
+            return
+
+
+def _decoder(
+    decode: Callable[[bytes, int], _T],
+) -> Callable[[Reply | None], _T]:
+    """Adapt a decoder of the codec to the replies of the transport."""
+
+    def decode_reply(reply: Reply | None) -> _T:
+        if reply is None:
+            raise ValueError("a reply without a body")
+        return decode(*reply)
+
+    return decode_reply
+
+
+def _batch_decoder(
+    decode: Callable[[bytes, int, Sequence[str]], list[_T]], paths: Sequence[str]
+) -> Callable[[Reply | None], list[_T]]:
+    return _decoder(lambda buffer, offset: decode(buffer, offset, paths))
+
+
+def _optional_stat(reply: Reply | None) -> Stat | None:
+    return None if reply is None else codec.decode_stat(*reply)
+
+
+def no_body(_: Reply | None) -> None:
+    """Decode a reply without a body."""
+
+
+def _checked(encoded: bytes) -> bytes:
+    if len(encoded) > MAX_REQUEST_BYTES:
+        raise RequestTooLarge(len(encoded), MAX_REQUEST_BYTES)
+    return encoded

@@ -1,0 +1,127 @@
+"""Controlled shutdown: what moves off a broker before it stops, and what its stop would risk.
+
+A controlled shutdown moves the broker's leaderships to other members of the ISR, and
+removes the broker from each ISR that keeps min.insync.replicas members without it.
+Otherwise the broker stays in the ISR until it stops: leaving earlier would only make
+acks=all fail for longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from leadline_client.wire import NO_LEADER, TopicPartition
+from leadline_common.elections import StopRisk
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage
+from leadline_controller.domain.election import ElectionKind, elect, eligible_after
+from leadline_controller.domain.failover import (
+    StateDecision,
+    decision_for,
+    elected_partitions,
+    stale_finder,
+)
+
+
+def decide_controlled_shutdown(
+    image: ClusterImage, topic_partitions: Iterable[TopicPartition]
+) -> list[StateDecision]:
+    """Move leadership and ISR membership off the stopping brokers.
+
+    A partition that no other broker can lead keeps its leader. It stays available until
+    that broker has stopped, and the first member of its ISR to return leads it again.
+    """
+    decisions: list[StateDecision] = []
+    find_stale = stale_finder(image)
+    for topic, number, partition, state in elected_partitions(image, topic_partitions):
+        if state.leader == NO_LEADER or image.stopping.isdisjoint(state.isr):
+            continue
+        floor = image.min_insync_replicas(topic)
+        chosen = elect(
+            ElectionKind.CONTROLLED_SHUTDOWN,
+            partition.replicas,
+            state.isr,
+            image.live - find_stale(partition),
+            leader=state.leader,
+            shutting_down=image.stopping,
+            floor=min(floor, len(partition.replicas)),
+        )
+        if (chosen.leader, chosen.isr) != (state.leader, state.isr):
+            eligible = eligible_after(partition.replicas, state.isr, state.eligible, chosen, floor)
+            outcome = (chosen, eligible)
+            decisions.append(decision_for(topic, number, outcome, image.controller_epoch))
+    return decisions
+
+
+def partitions_hosted_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+    """Return the partitions that have a replica on a broker."""
+    return [
+        TopicPartition(topic, number)
+        for topic, numbers in image.hosted_by(broker_id).items()
+        for number in numbers
+    ]
+
+
+def partitions_led_by(image: ClusterImage, broker_id: int) -> list[TopicPartition]:
+    """Return the partitions that a broker leads and that are not being deleted or removed."""
+    return [
+        topic_partition
+        for topic_partition, partition in _active_partitions(image, broker_id)
+        if partition.state is not None and partition.state.leader == broker_id
+    ]
+
+
+class StopRisks(msgspec.Struct, frozen=True):
+    """The partitions at risk, each listed under its worst risk."""
+
+    partitions: dict[StopRisk, list[TopicPartition]]
+
+    @property
+    def can_stop(self) -> bool:
+        """Whether no partition is at risk."""
+        return not self.partitions
+
+
+def assess_stop_risks(image: ClusterImage, broker_id: int) -> StopRisks:
+    """Return what would happen to each partition if a broker stopped now.
+
+    Other stopping brokers count as stopped. A partition is not at risk if the broker is
+    not in its ISR.
+    """
+    found: dict[StopRisk, list[TopicPartition]] = {}
+    others = image.electable - {broker_id}
+    for topic_partition, partition in _active_partitions(image, broker_id):
+        floor = image.min_insync_replicas(image.topics[topic_partition.topic])
+        risk = _risk(partition, broker_id, others, floor)
+        if risk is not None:
+            found.setdefault(risk, []).append(topic_partition)
+    return StopRisks({risk: found[risk] for risk in StopRisk if risk in found})
+
+
+def _risk(
+    partition: PartitionImage, broker_id: int, others: frozenset[int], min_insync_replicas: int
+) -> StopRisk | None:
+    state = partition.state
+    if state is None or broker_id not in state.isr:
+        return None
+    left = [broker for broker in state.isr if broker in others]
+    if state.leader == NO_LEADER:
+        return StopRisk.OFFLINE
+    if not left:
+        return StopRisk.NO_SUCCESSOR
+    if len(left) < min(min_insync_replicas, len(partition.replicas)):
+        return StopRisk.BELOW_MIN_INSYNC
+    if len(left) + 1 < len(partition.replicas):
+        return StopRisk.UNDER_REPLICATED
+    return None
+
+
+def _active_partitions(
+    image: ClusterImage, broker_id: int
+) -> Iterator[tuple[TopicPartition, PartitionImage]]:
+    for topic_partition in partitions_hosted_by(image, broker_id):
+        topic = image.topics[topic_partition.topic]
+        partition = topic.active_partition(topic_partition.partition)
+        if partition is not None and not topic.deleting:
+            yield topic_partition, partition

@@ -1,0 +1,1 @@
+"""Tables of requests that must be refused."""

@@ -1,0 +1,50 @@
+"""A real browser for tests, which reports whatever it should not have done."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from playwright.async_api import Page, Route, async_playwright
+
+from tests.support.browser.chromium import chromium
+
+WIDTH, HEIGHT = 1280, 1000
+
+
+@asynccontextmanager
+async def open_page(origin: str) -> AsyncIterator[tuple[Page, list[str]]]:
+    """Open a page, and give it together with a growing list of what goes wrong in it.
+
+    Wrong are requests to any origin but `origin`, which are also blocked, errors
+    on the console, and uncaught exceptions.
+
+    Raises:
+        NoBrowserError: there is no browser on this machine.
+
+    """
+    wrong: list[str] = []
+
+    async def block(route: Route) -> None:
+        wrong.append(f"request to {route.request.url}")
+        await route.abort()
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            # No name resolves: what would leave the machine fails in the browser itself, too.
+            executable_path=chromium(),
+            args=["--no-sandbox", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"],
+        )
+        page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        await page.route(lambda url: not _is_own(origin, url), block)
+        page.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        try:
+            yield page, wrong
+        finally:
+            await browser.close()
+
+
+def _is_own(origin: str, url: str) -> bool:
+    # A blob is made by the page itself.
+    return url.startswith((f"{origin}/", f"blob:{origin}/", "data:"))

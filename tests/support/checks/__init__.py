@@ -1,0 +1,1 @@
+"""Checks of what a cluster did: histories, invariants, replica files."""

@@ -1,0 +1,1 @@
+"""Fault scenarios: load, faults that are seen to happen, and what must hold afterwards."""

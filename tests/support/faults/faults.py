@@ -1,0 +1,119 @@
+"""Faults that are seen to have happened: a fault nobody noticed proves nothing.
+
+Each returns only once its effect shows from outside; the deadline of a wait that
+is not met names what did not happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+from leadline_common import znodes
+from leadline_common.zk.session import ZkSession
+from tests.support.faults.scenario import SESSION_MS, Scenario
+from tests.support.services.cluster import DEADLINE_S, wait_until
+
+KILLED = -signal.SIGKILL
+
+
+async def kill(running: Scenario, name: str) -> None:
+    """Kill -9 a process."""
+    await running.cluster.kill(name)
+    code = running.cluster.child(name).exit_code
+    assert code == KILLED, f"{name} ended with {code} before it was killed"
+
+
+async def expired(running: Scenario, broker: str) -> None:
+    """Wait until ZooKeeper has ended the session of a broker."""
+    number = int(broker.rpartition("-")[2])
+
+    async def gone() -> bool:
+        return number not in (await running.view()).brokers
+
+    await wait_until(gone, f"the session of {broker} has expired")
+
+
+async def kill_at_expiry_of(
+    running: Scenario, broker: str, controller: str, delay_s: float
+) -> None:
+    """Kill a broker, and the controller `delay_s` after ZooKeeper told it of that.
+
+    This test hears of the expiry when the controller does, so the controller dies
+    in the middle of what it does about it.
+    """
+    session = ZkSession()
+    await session.start(running.cluster.file.zookeeper, 10_000)
+    changed = asyncio.Event()
+    number = broker.rpartition("-")[2]
+    await kill(running, broker)
+    try:
+        while number in await session.get_children(znodes.BROKER_IDS, watch=changed.set):
+            await asyncio.wait_for(changed.wait(), DEADLINE_S)
+            await asyncio.sleep(delay_s)
+            running.cluster.send_signal(controller, signal.SIGKILL)
+            changed.clear()
+        await kill(running, controller)
+    finally:
+        await session.close()
+
+
+async def moved_away(running: Scenario, broker: str, partitions: list[int]) -> None:
+    """Wait until clients hear of another leader for each partition that `broker` led."""
+    assert partitions, f"{broker} led nothing, so its loss moves nothing"
+    for partition in partitions:
+        await running.cluster.leader_of(running.topic, partition, not_in=[broker])
+
+
+async def registered_anew(running: Scenario, broker: str, incarnation: int) -> None:
+    """Wait until a broker is registered with a later incarnation than `incarnation` (R9)."""
+    number = int(broker.rpartition("-")[2])
+
+    async def anew() -> bool:
+        registration = (await running.view()).brokers.get(number)
+        return registration is not None and registration.incarnation > incarnation
+
+    await wait_until(anew, f"{broker} has a later incarnation than {incarnation}")
+
+
+async def incarnation_of(running: Scenario, broker: str) -> int:
+    """Return the incarnation under which a broker is registered."""
+    return (await running.view()).brokers[int(broker.rpartition("-")[2])].incarnation
+
+
+async def frozen(running: Scenario, name: str, sessions: float) -> None:
+    """Freeze a process for so many session timeouts, then let it go on."""
+    cluster = running.cluster
+    pid = cluster.child(name).pid
+    cluster.pause(name)
+    started_s = time.monotonic()
+    await wait_until(lambda: _is_stopped(pid), f"{name} has stopped")
+    await asyncio.sleep(sessions * SESSION_MS / 1000 - (time.monotonic() - started_s))
+    assert await _is_stopped(pid), f"{name} did not stay stopped"
+    cluster.resume(name)
+
+
+async def out_of_isr(running: Scenario, broker: str, partitions: list[int]) -> None:
+    """Wait until a broker is out of the ISR of `partitions`, by what ZooKeeper says."""
+    assert partitions, f"{broker} leads everything, so nobody can drop it"
+    number = int(broker.rpartition("-")[2])
+
+    async def out() -> bool:
+        states = (await running.view()).states
+        return all(
+            number not in states[running.topic, partition][0].isr for partition in partitions
+        )
+
+    await wait_until(out, f"{broker} has left the ISR of {partitions}")
+
+
+async def _is_stopped(pid: int | None) -> bool:
+    return await asyncio.to_thread(_all_threads_stopped, Path(f"/proc/{pid}/task"))
+
+
+def _all_threads_stopped(tasks: Path) -> bool:
+    """Tell whether every thread of a process is in the state `T`."""
+    stats = [stat.read_text() for stat in tasks.glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

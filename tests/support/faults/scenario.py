@@ -1,0 +1,181 @@
+"""One fault scenario: a cluster under load, faults that are seen to happen, then every invariant.
+
+    async with scenario(session_ms=1500) as s:
+        await crash(s, await s.leader(0))
+        ...
+    # on leaving: all processes run again, the cluster settles, I1-I7 and I11 are checked
+
+A scenario is void, and fails, when fewer than 1,000 records were acknowledged.
+What a failed scenario leaves on disk is kept, and its place is printed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from leadline_client.wire import NewTopic
+from tests.support.checks.invariants import examine, unsettled
+from tests.support.checks.zk_history import ZkView, read_cluster
+from tests.support.faults.load import IMPATIENT, Load
+from tests.support.services.cluster import Cluster, wait_until
+
+SESSION_MS = 1500
+TOPIC = "orders"
+LEAST_ACKS = 1000
+SETTLE_S = 45.0
+
+_SETTINGS = {
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "replica.lag.time.max.ms": "3000",
+    "replica.fetch.wait.max.ms": "200",
+    "reconcile.interval.ms": "1000",
+    # Small, so that segments roll many times in a test.
+    "log.segment.bytes": str(256 * 1024),
+}
+
+
+def rounds(quick: int, soak: int = 20) -> pytest.MarkDecorator:
+    """Repeat a scenario's faults `quick` times, and `soak` times under `make soak`."""
+    return pytest.mark.parametrize(
+        "rounds", [quick, pytest.param(soak, marks=[pytest.mark.soak, pytest.mark.timeout(3600)])]
+    )
+
+
+@dataclass(slots=True)
+class Scenario:
+    """A running cluster with one loaded topic."""
+
+    cluster: Cluster
+    load: Load
+
+    @property
+    def topic(self) -> str:
+        """The loaded topic."""
+        return self.load.topic
+
+    async def view(self) -> ZkView:
+        """Return what ZooKeeper says now."""
+        return await read_cluster(self.cluster.file.zookeeper)
+
+    async def leader(self, partition: int = 0) -> str:
+        """Return the name of a partition's leader."""
+        return await self.cluster.leader_of(self.topic, partition)
+
+    async def follower(self, partition: int = 0) -> str:
+        """Return the name of some broker that follows a partition."""
+        row = (await self.cluster.client.describe(self.topic)).partitions[partition]
+        return f"broker-{next(one for one in row.replicas if one != row.leader)}"
+
+    async def led_by(self, broker: str) -> list[int]:
+        """Return the partitions that a broker leads."""
+        rows = (await self.cluster.client.describe(self.topic)).partitions
+        return [row.partition for row in rows if f"broker-{row.leader}" == broker]
+
+    async def full_isr(self) -> None:
+        """Wait until every replica is in sync."""
+        view = await self.view()
+        count = len(view.topics[self.topic].partitions[0])
+        await self.cluster.in_sync(self.topic, count)
+
+    async def settle(self) -> None:
+        """Wait until every process runs, every replica is in sync, and all agree."""
+        for name, child in self.cluster.supervisor.children.items():
+            self.cluster.resume(name)
+            if not child.running:
+                self.cluster.restart(name)
+        last: list[str] = ["nothing was looked at"]
+
+        async def settled() -> bool:
+            try:
+                last[:] = await unsettled(self.cluster, self.topic)
+            except httpx.HTTPError as error:
+                last[:] = [f"a service does not answer: {error!r}"]
+            return not last
+
+        try:
+            await wait_until(settled, "the cluster has healed", SETTLE_S)
+        except AssertionError as error:
+            raise AssertionError(f"not healed in {SETTLE_S:.0f} s (I15): {last}") from error
+
+    async def verify(self) -> None:
+        """Stop the load, let the cluster heal, and check every invariant."""
+        await self.load.stop()
+        await self.settle()
+        found = (await examine(self.cluster, self.load)).lines()
+        print(self.load.summary())  # noqa: T201 - pytest shows it for failures and under -rP
+        assert not found, f"{len(found)} violations:\n" + "\n".join(found)
+        self.assert_loaded()
+
+    def assert_loaded(self) -> None:
+        """Fail a run that proves nothing, because hardly anything was acknowledged."""
+        acknowledged = len(self.load.history.acked)
+        assert acknowledged >= LEAST_ACKS, f"void: {self.load.summary()}"
+
+
+@asynccontextmanager
+async def running_cluster(
+    *,
+    brokers: int = 3,
+    controllers: int = 1,
+    zookeeper_members: int = 1,
+    racks: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    data_dir: Path | None = None,
+) -> AsyncIterator[Cluster]:
+    """Run a cluster in a directory that is removed afterwards, unless the block fails."""
+    directory = data_dir or Path(tempfile.mkdtemp(prefix="leadline-e2e-"))
+    cluster = Cluster(
+        directory,
+        brokers=brokers,
+        controllers=controllers,
+        zookeeper_members=zookeeper_members,
+        racks=racks,
+        settings={**_SETTINGS, **(settings or {})},
+        policy=IMPATIENT,
+    )
+    try:
+        async with cluster:
+            yield cluster
+    except BaseException:
+        sys.stderr.write(f"the cluster's directory is kept: {directory}\n")
+        raise
+    if data_dir is None:
+        shutil.rmtree(directory)
+
+
+@asynccontextmanager
+async def loaded(cluster: Cluster, topic: NewTopic, label: str = "") -> AsyncIterator[Scenario]:
+    """Create a topic and write to it until the block is left."""
+    await cluster.client.create_topic(topic)
+    count = topic.partitions or len(topic.replica_assignment or ())
+    async with Load(cluster.bootstrap, topic.name, count, label=label) as load:
+        await load.progress()
+        yield Scenario(cluster, load)
+
+
+@asynccontextmanager
+async def scenario(
+    *,
+    controllers: int = 1,
+    zookeeper_members: int = 1,
+    partitions: int = 6,
+    settings: Mapping[str, str] | None = None,
+) -> AsyncIterator[Scenario]:
+    """Run a loaded cluster; on leaving, heal it and check every invariant."""
+    async with (
+        running_cluster(
+            controllers=controllers, zookeeper_members=zookeeper_members, settings=settings
+        ) as cluster,
+        loaded(cluster, NewTopic(TOPIC, partitions, 3)) as running,
+    ):
+        yield running
+        await running.verify()

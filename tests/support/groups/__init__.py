@@ -1,0 +1,1 @@
+"""Consumer groups of real processes, and what their logs must show."""

@@ -1,0 +1,163 @@
+"""A consumer of a group as a process of its own, which writes down all that happens to it.
+
+Run by `tests.support.groups.group`, as a script: it needs the client library alone. It
+commits after every poll, and ends cleanly at SIGTERM. Each line of its log is one
+event as `tests.support.groups.log` reads it, written whole before it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from leadline_client.client import AsyncLeadlineClient
+from leadline_client.consumer import AsyncConsumer
+from leadline_client.consumer_settings import ConsumerSettings, RebalanceListener
+from leadline_client.errors import LeadlineError
+from leadline_client.fetching import ConsumedRecord
+from leadline_client.wire import TopicPartition
+
+_POLL_S = 0.2
+_COMMIT_WITHIN_S = 1.5
+
+Row = tuple[str, int, int, int]
+
+
+class EventLog:
+    """Appends one line for each event."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+
+    def write(
+        self, kind: str, rows: Iterable[Row] = (), detail: str = "", at_s: float | None = None
+    ) -> None:
+        """Write an event down, with the present time unless it is of an earlier one."""
+        now_s = time.monotonic() if at_s is None else at_s
+        event = {"at_s": now_s, "kind": kind, "rows": list(rows), "detail": detail}
+        self._file.write(json.dumps(event).encode() + b"\n")
+
+
+class Member:
+    """One consumer and its log."""
+
+    def __init__(self, client: AsyncLeadlineClient, options: argparse.Namespace) -> None:
+        self._log = EventLog(options.log)
+        self._due: dict[TopicPartition, int] = {}
+        """Offsets to commit: what is refused is due again."""
+        self._options = options
+        self._consumer = AsyncConsumer(
+            client,
+            options.group,
+            settings=ConsumerSettings(
+                auto_commit_ms=None,
+                assignor=options.assignor,
+                protocol=options.protocol,
+                instance_id=options.instance_id,
+                client_id=options.client_id,
+            ),
+            listener=RebalanceListener(self._assigned, self._revoked, self._lost),
+        )
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Consume until `stopping`, then leave."""
+        if self._options.begin_at:
+            told = asyncio.Event()
+            number = signal.Signals[self._options.begin_at]
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+            self._log.write("waiting")
+            await told.wait()
+        topics = self._options.topics.split(",") if self._options.topics else None
+        await self._consumer.subscribe(topics, pattern=self._options.pattern)
+        self._log.write("joining")
+        while not stopping.is_set():
+            try:
+                records = await self._consumer.poll(_POLL_S)
+                given_s = time.monotonic()
+            except LeadlineError as error:
+                self._log.write("failed", detail=f"{type(error).__name__}: {error}")
+                await asyncio.sleep(_POLL_S)
+                continue
+            if records:
+                self._consumed(records, given_s)
+            await self._commit(self._due)
+        await self._consumer.aclose()
+        self._log.write("closed")
+
+    def _consumed(self, records: Sequence[ConsumedRecord], given_s: float) -> None:
+        rows: list[Row] = []
+        for one in records:
+            offset = one.record.offset
+            if rows and rows[-1][:2] == (one.topic, one.partition) and rows[-1][3] == offset:
+                rows[-1] = (*rows[-1][:3], offset + 1)
+            else:
+                rows.append((one.topic, one.partition, offset, offset + 1))
+        self._log.write("consumed", rows, at_s=given_s)
+        self._due.update({TopicPartition(topic, number): after for topic, number, _, after in rows})
+
+    async def _commit(self, partitions: Iterable[TopicPartition]) -> None:
+        offsets = {one: self._due[one] for one in partitions if one in self._due}
+        if not offsets:
+            return
+        rows = [(topic, number, 0, after) for (topic, number), after in offsets.items()]
+        try:
+            await self._consumer.commit(offsets, timeout_s=_COMMIT_WITHIN_S)
+        except LeadlineError as error:
+            self._log.write("refused", rows, f"{type(error).__name__}: {error}")
+        else:
+            self._log.write("committed", rows)
+            for one in offsets:
+                del self._due[one]
+
+    def _assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._log.write("assigned", _rows(partitions))
+
+    async def _revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        await self._commit(partitions)
+        self._forget("revoked", partitions)
+
+    def _lost(self, partitions: Sequence[TopicPartition]) -> None:
+        self._forget("lost", partitions)
+
+    def _forget(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
+        for one in partitions:
+            self._due.pop(one, None)
+        self._log.write(kind, _rows(partitions))
+
+
+def _rows(partitions: Sequence[TopicPartition]) -> list[Row]:
+    return [(topic, number, 0, 0) for topic, number in partitions]
+
+
+async def consume(options: argparse.Namespace) -> None:
+    """Be a member until SIGTERM."""
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    async with AsyncLeadlineClient(options.bootstrap) as client:
+        await Member(client, options).run(stopping)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--topics")
+    parser.add_argument("--pattern")
+    parser.add_argument("--assignor", default="sticky")
+    parser.add_argument("--protocol", default="cooperative")
+    parser.add_argument("--instance-id")
+    parser.add_argument("--client-id", default="")
+    parser.add_argument("--begin-at", metavar="SIGNAL", help="join only when this signal comes")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    asyncio.run(consume(parse(sys.argv[1:])))

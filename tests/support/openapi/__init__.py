@@ -1,0 +1,1 @@
+"""Reading OpenAPI documents, and the conventions they must follow."""

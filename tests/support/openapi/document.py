@@ -1,0 +1,213 @@
+"""Reading an OpenAPI document as a client would: what to send, and what may come back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+from openapi_schema_validator import OAS31Validator
+
+from leadline_common.http.operation import INTERNAL
+from tests.support.openapi.conventions import METHODS, resolved
+from tests.support.services.cluster import Cluster
+from tests.support.services.up import until
+
+JSON = "application/json"
+TOPIC = "orders"
+"""The topic that all examples are about."""
+
+
+FLEETING = (
+    "add_partitions",
+    "apply_plan",
+    "cancel_reassignment",
+    "cancel_task",
+    "change_task",
+    "drain",
+    "drop_staged",
+    "publish",
+    "remove_partitions",
+)
+"""What the examples of these are about depends on what is under way: a refusal may be right."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: what to fill in where the document asks for it."""
+
+    path: dict[str, str] = field(default_factory=dict)
+    query: list[tuple[str, str]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """One operation of a document."""
+
+    method: str
+    path: str
+    details: dict[str, Any] = field(repr=False)
+    document: dict[str, Any] = field(repr=False)
+
+    @property
+    def id(self) -> str:
+        return str(self.details["operationId"])
+
+    @property
+    def tag(self) -> str:
+        return str(self.details["tags"][0])
+
+    @property
+    def internal(self) -> bool:
+        """Whether only services call it."""
+        return self.tag == INTERNAL
+
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.details.get("parameters", [])
+        return found
+
+    def example(self) -> Call:
+        """Return the request that a reader sends who changes nothing of what is filled in."""
+        given = {one["name"]: _filled_in(one) for one in self.parameters}
+        places = {one["name"]: one["in"] for one in self.parameters}
+        body = self.example_body()
+        return Call(
+            path={name: value for name, value in given.items() if value and places[name] == "path"},
+            query=[
+                (name, value) for name, value in given.items() if value and places[name] == "query"
+            ],
+            headers={} if body is None else {"content-type": JSON},
+            content=None if body is None else json.dumps(body).encode(),
+        )
+
+    def example_body(self) -> Any:
+        """Return the body that the document shows, or None where it shows none."""
+        content = self.details.get("requestBody", {}).get("content", {}).get(JSON, {})
+        if "example" in content:
+            return content["example"]
+        return self._resolved(content.get("schema", {})).get("example")
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether what the example is about need not be there."""
+        return self.id in FLEETING
+
+    @property
+    def names(self) -> str | None:
+        """The parameter that names what a request made, for those that answer with an id."""
+        made = {"make_plan": "plan_id", "reassign": "task_id", "drain": "task_id"}
+        return made.get(self.id)
+
+    def send(self, client: httpx.Client, url: str, call: Call) -> httpx.Response:
+        """Send a request to a service."""
+        path = self.path
+        for name, value in call.path.items():
+            path = path.replace(f"{{{name}}}", quote(value, safe=""))
+        return client.request(
+            self.method,
+            url + path,
+            params=httpx.QueryParams(urlencode(call.query)) if call.query else None,
+            headers=call.headers,
+            content=call.content,
+        )
+
+    def problems_of(self, answer: httpx.Response) -> list[str]:
+        """Return how an answer differs from every one that is documented; [] when it does not."""
+        stated = self.details["responses"].get(str(answer.status_code))
+        if stated is None:
+            return [f"the status {answer.status_code} is not documented"]
+        contents = stated.get("content", {})
+        if not contents:
+            return [f"a body that is not documented: {answer.text}"] if answer.content else []
+        # Without blanks: a reader does not tell `text/plain; version=1` by them.
+        types = {name.replace(" ", ""): content for name, content in contents.items()}
+        stated_type = answer.headers.get("content-type", "").replace(" ", "")
+        content = types.get(stated_type) or types.get(stated_type.partition(";")[0])
+        if content is None:
+            return [f"the media type {stated_type} is not documented"]
+        return self._schema_problems(content.get("schema", {}), answer)
+
+    def _schema_problems(self, schema: dict[str, Any], answer: httpx.Response) -> list[str]:
+        if not answer.headers["content-type"].startswith(JSON):
+            return []
+        validator = OAS31Validator({**schema, "components": _strict(self.document["components"])})
+        return [
+            f"{'.'.join(map(str, problem.absolute_path)) or 'the body'}: {problem.message}"
+            for problem in validator.iter_errors(answer.json())
+        ]
+
+    def _resolved(self, schema: dict[str, Any]) -> dict[str, Any]:
+        name = schema.get("$ref", "").rpartition("/")[2]
+        found: dict[str, Any] = self.document["components"]["schemas"].get(name, schema)
+        return found
+
+
+def operations_of(document: dict[str, Any]) -> Iterator[Described]:
+    """Yield every operation of a document."""
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield Described(method, path, resolved(item[method], document), document)
+
+
+def as_a_story(operations: Iterable[Described]) -> list[Described]:
+    """Return operations in an order in which each example can work.
+
+    The topic of the examples is created first and deleted last, and records are appended
+    before they are read. What may move leaders comes after all that asks a leader, and
+    what has an id of its own is made before it is named.
+    """
+    beginning, moving = ("create_topic", "produce"), ("make_plan", "reassign", "elect")
+
+    def place(one: Described) -> tuple[int, int]:
+        if one.id in beginning:
+            return 0, beginning.index(one.id)
+        if one.id in moving:
+            return 2, moving.index(one.id)
+        if one.id == "delete_topic":
+            return 4, 0
+        is_later = one.may_be_refused or "{plan_id}" in one.path or "{task_id}" in one.path
+        return (3, 0) if is_later else (1, 0)
+
+    return sorted(operations, key=place)
+
+
+def end_tasks(client: httpx.Client, url: str) -> None:
+    """Cancel every task that examples have begun: a broker that is drained is given nothing."""
+
+    def is_over() -> bool:
+        tasks = client.get(f"{url}/v1/tasks").raise_for_status().json()["tasks"]
+        left = [task["id"] for task in tasks if task["finished_at_ms"] is None]
+        for task_id in left:
+            client.delete(f"{url}/v1/tasks/{task_id}")
+        return not left
+
+    until(is_over, "no task is under way")
+
+
+async def broker_to_ask(cluster: Cluster) -> str:
+    """Return the URL of the broker that leads the partition of the examples, once it exists."""
+    topics = (await cluster.get("broker-1", "/v1/topics")).json()["topics"]
+    exists = any(topic["name"] == TOPIC for topic in topics)
+    return cluster.url(await cluster.leader_of(TOPIC, 0) if exists else "broker-1")
+
+
+def _filled_in(parameter: dict[str, Any]) -> str | None:
+    value = parameter.get("example", parameter["schema"].get("default"))
+    return None if value is None else str(value)
+
+
+def _strict(components: dict[str, Any]) -> dict[str, Any]:
+    """Refuse members that are not documented, where a schema does not say otherwise."""
+    strict = deepcopy(components)
+    for schema in strict["schemas"].values():
+        if "properties" in schema:
+            schema.setdefault("additionalProperties", False)
+    return strict

@@ -1,0 +1,1 @@
+"""Real processes and in-process services that tests start and stop."""

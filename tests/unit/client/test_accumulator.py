@@ -1,0 +1,74 @@
+"""Batches of a partition: whole, in order, numbered without a gap."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_client.accumulator import (
+    MAX_SEQUENCE,
+    ProducerSequence,
+    RecordAccumulator,
+    estimated_size,
+    needs_new_producer_id,
+)
+from leadline_client.errors import (
+    ConnectionLost,
+    LeadlineError,
+    NotEnoughReplicas,
+    OutOfOrderSequence,
+    ProducerFenced,
+)
+from leadline_client.payloads import OutgoingRecord, ProducerIdentity
+
+
+@given(st.lists(st.integers(0, 300)), st.integers(1, 500))
+def test_batches_hold_every_record_once_in_order_and_within_their_size(
+    sizes: list[int], limit: int
+) -> None:
+    accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=limit, linger_s=1)
+    for token, size in enumerate(sizes):
+        accumulator.add(OutgoingRecord(b"x" * size), token, now_s=0)
+    tokens = []
+    while accumulator:
+        batch = accumulator.take()
+        assert len(batch.records) == 1 or batch.size <= limit
+        assert batch.size == sum(map(estimated_size, batch.records))
+        tokens += batch.tokens
+    assert tokens == list(range(len(sizes)))
+
+
+def test_a_batch_waits_until_it_has_lingered_or_is_full_or_flushed() -> None:
+    accumulator: RecordAccumulator[int] = RecordAccumulator(batch_bytes=100, linger_s=2)
+    accumulator.add(OutgoingRecord(b"a"), 0, now_s=10)
+    assert accumulator.due_in(10.5) == 1.5
+    assert accumulator.due_in(12.5) == 0
+    accumulator.flush()
+    assert accumulator.due_in(10.5) == 0
+    accumulator.take()
+    accumulator.add(OutgoingRecord(b"b"), 1, now_s=20)
+    assert accumulator.due_in(20) == 2
+    assert accumulator.add(OutgoingRecord(b"c" * 90), 2, now_s=20)
+    assert accumulator.due_in(20) == 0
+
+
+def test_sequence_numbers_wrap() -> None:
+    sequence = ProducerSequence(ProducerIdentity(1, 0), MAX_SEQUENCE)
+    sequence.advance(2)
+    assert sequence.next_sequence == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "new_id"),
+    [
+        (ConnectionLost(""), True),
+        (OutOfOrderSequence(""), True),
+        (ProducerFenced(""), True),
+        (NotEnoughReplicas(""), False),
+    ],
+)
+def test_the_next_batch_reuses_the_numbers_of_a_refused_batch(
+    error: LeadlineError, new_id: bool
+) -> None:
+    assert needs_new_producer_id(error) is new_id

@@ -1,0 +1,29 @@
+"""Keys go where Kafka's clients send them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline_client.murmur2 import murmur2, partition_for_key
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_of_the_keys_in_kafkas_own_test(key: bytes, hashed: int) -> None:
+    assert murmur2(key) == hashed & 0xFFFFFFFF
+
+
+@given(st.binary(), st.integers(1, 1000))
+def test_a_key_has_one_partition(key: bytes, count: int) -> None:
+    assert 0 <= partition_for_key(key, count) < count

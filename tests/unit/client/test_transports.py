@@ -1,0 +1,376 @@
+"""Both transports carry a request and its response, and tell apart how they fail (rule R15)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import pytest
+
+from leadline_client.errors import ConnectionLost, Unreachable
+from leadline_client.httpx_transport import AsyncHttpxTransport
+from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport, tls_context
+from leadline_client.transport import Request, Response
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Leadline-Name: Value\r\n\r\nok"
+LAST = OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\n{}"
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"
+
+Script = Callable[[bytes], bytes | None]
+"""From the head and body of a request to the response; None closes the connection."""
+
+
+class Server:
+    """Answers as `script` says, one thread for each connection."""
+
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+        self.script: Script = lambda _: OK
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self.reads_bodies = True
+        self.closes_after_each = False
+        self.delay_s = 0.0
+        self._context = context
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self._accept)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        scheme = "http" if self._context is None else "https"
+        return f"{scheme}://localhost:{self._listener.getsockname()[1]}"
+
+    def hang_up(self) -> None:
+        """Close every open connection."""
+        for connection in tuple(self._open):
+            with suppress(OSError):  # The other end was faster.
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+        self.hang_up()
+
+    def _accept(self) -> None:
+        with ThreadPoolExecutor(32) as pool:
+            while True:
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError:
+                    return self.hang_up()
+                self.connections += 1
+                pool.submit(self._serve, connection)
+
+    def _serve(self, plain: socket.socket) -> None:
+        connection = plain
+        try:
+            if self._context is not None:
+                connection = self._context.wrap_socket(plain, server_side=True)
+            self._open.add(connection)
+            with connection, connection.makefile("rb") as stream:
+                while request := self._read(stream):
+                    self.requests.append(request)
+                    time.sleep(self.delay_s)
+                    response = self.script(request)
+                    if response is None:
+                        return
+                    connection.sendall(response)
+                    if self.closes_after_each:
+                        return
+        except OSError:
+            return
+        finally:
+            self._open.discard(connection)
+            plain.close()
+
+    def _read(self, stream: BinaryIO) -> bytes:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = stream.readline()
+            if not line:
+                return b""
+            head += line
+        sizes = [
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length")
+        ]
+        return head + (stream.read(sum(sizes)) if self.reads_bodies else b"")
+
+
+class Carrier(Protocol):
+    """A transport as these tests use it."""
+
+    def send(self, request: Request) -> Response: ...
+
+    def close(self) -> None: ...
+
+
+class BlockingHttpx:
+    """The asynchronous transport, run to the end of each request."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._transport = self._runner.run(self._made())
+
+    def send(self, request: Request) -> Response:
+        return self._runner.run(self._transport.send(request))
+
+    def close(self) -> None:
+        self._runner.run(self._transport.aclose())
+        self._runner.close()
+
+    @staticmethod
+    async def _made() -> AsyncHttpxTransport:
+        return AsyncHttpxTransport()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that answers every request with 200."""
+    running = Server()
+    yield running
+    running.close()
+
+
+@pytest.fixture(params=[StdlibTransport, BlockingHttpx])
+def transport(request: pytest.FixtureRequest) -> Iterator[Carrier]:
+    """Each of the two transports."""
+    made: Carrier = request.param()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stdlib() -> Iterator[StdlibTransport]:
+    """The transport that needs only the standard library."""
+    made = StdlibTransport()
+    yield made
+    made.close()
+
+
+def unused_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_request_and_its_response_arrive_whole(transport: Carrier, server: Server) -> None:
+    server.script = lambda _: OK.replace(b"200 OK", b"421 Misdirected")
+    params = {"topics": "a b,ü", "n": "1"}
+    headers = {"content-type": "application/json", "accept": "x/y"}
+    request = Request("POST", f"{server.address}/v1/a%2Fb c", params, headers, b"{}")
+
+    response = transport.send(request)
+
+    assert (response.status, response.body) == (421, b"ok")
+    assert response.headers["x-leadline-name"] == "Value"
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    line, *lines = head.decode().split("\r\n")
+    assert body == b"{}"
+    path, _, query = line.removesuffix(" HTTP/1.1").partition("?")
+    assert path == "POST /v1/a%2Fb%20c"
+    assert query in {"topics=a%20b%2C%C3%BC&n=1", "topics=a+b%2C%C3%BC&n=1"}
+    sent = {one.partition(":")[0].lower(): one.partition(": ")[2] for one in lines}
+    assert sent.items() >= {**headers, "content-length": "2"}.items()
+
+
+def test_a_connection_is_used_again(transport: Carrier, server: Server) -> None:
+    for _ in range(5):
+        transport.send(Request("GET", server.address))
+    assert server.connections == 1
+
+
+def test_a_connection_that_the_server_ends_is_not_used_again(
+    transport: Carrier, server: Server
+) -> None:
+    server.script = lambda _: LAST
+    for method in ("GET", "POST", "DELETE"):
+        assert transport.send(Request(method, server.address)).body == b"ok"
+    assert server.connections == 3
+
+
+@pytest.mark.parametrize(
+    "address", ["http://[::1", "ftp://nonsense", "http://", "http://127.0.0.1:port", "nonsense"]
+)
+def test_an_address_that_is_none_is_unreachable(transport: Carrier, address: str) -> None:
+    with pytest.raises(Unreachable, match="nothing was sent"):
+        transport.send(Request("POST", address))
+
+
+def test_without_a_connection_nothing_was_sent(transport: Carrier) -> None:
+    address = unused_address()
+    with pytest.raises(Unreachable) as refusal:
+        transport.send(Request("POST", address))
+    assert f"POST {address}" in str(refusal.value)
+    assert refusal.value.outcome == "refused"
+
+
+@pytest.mark.parametrize("response", [None, b"", HALF, b"nonsense\r\n\r\n"])
+def test_without_a_complete_response_the_outcome_is_unknown(
+    transport: Carrier, server: Server, response: bytes | None
+) -> None:
+    server.script = lambda _: response
+    server.closes_after_each = True
+    with pytest.raises(ConnectionLost) as loss:
+        transport.send(Request("POST", server.address, body=b"x"))
+    assert loss.value.outcome == "unknown"
+    assert len(server.requests) == 1
+
+
+def test_a_response_that_is_late_is_an_unknown_outcome(transport: Carrier, server: Server) -> None:
+    server.delay_s = 0.5
+    with pytest.raises(ConnectionLost):
+        transport.send(Request("GET", server.address, timeout_s=0.1))
+    server.delay_s = 0.0
+    assert transport.send(Request("GET", server.address)).body == b"ok"
+    assert server.connections == 2
+
+
+def test_a_refusal_of_a_body_that_was_not_read_arrives(
+    stdlib: StdlibTransport, server: Server
+) -> None:
+    server.reads_bodies = False
+    server.closes_after_each = True
+    server.script = lambda _: TOO_LARGE
+
+    response = stdlib.send(Request("POST", server.address, body=bytes(32 << 20)))
+
+    assert response.status == 413
+    server.reads_bodies = True
+    server.script = lambda _: OK
+    assert stdlib.send(Request("POST", server.address)).status == 200
+
+
+def test_only_a_read_is_sent_again_when_its_kept_connection_breaks(
+    stdlib: StdlibTransport, server: Server
+) -> None:
+    for method, attempts in (("GET", 2), ("HEAD", 2), ("POST", 1), ("PUT", 1), ("DELETE", 1)):
+        server.script = lambda _: OK.replace(b"2\r", b"0\r").removesuffix(b"ok")
+        stdlib.send(Request("POST", server.address))
+        server.script = lambda _: None
+        server.requests.clear()
+        with pytest.raises(ConnectionLost):
+            stdlib.send(Request(method, server.address))
+        assert len(server.requests) == attempts, method
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_kept_connection_that_was_closed_is_not_used(
+    stdlib: StdlibTransport, server: Server, method: str
+) -> None:
+    stdlib.send(Request("POST", server.address))
+    server.hang_up()
+    time.sleep(0.05)
+    assert stdlib.send(Request(method, server.address)).body == b"ok"
+    assert server.connections == 2
+
+
+def test_a_connection_is_not_kept_longer_than_a_server_keeps_it(server: Server) -> None:
+    now_s = 0.0
+    pool = ConnectionPool(clock=lambda: now_s)
+    transport = StdlibTransport(pool=pool)
+    for now_s, connections in ((0.0, 1), (1.9, 1), (3.9, 2)):  # noqa: B007 - the clock reads it
+        transport.send(Request("GET", server.address))
+        assert server.connections == connections
+    transport.close()
+
+
+def test_transports_may_share_connections_but_not_their_tokens(server: Server) -> None:
+    pool = ConnectionPool()
+    for token in ("first", "second", None):
+        StdlibTransport(token=token, pool=pool).send(Request("GET", server.address))
+    assert server.connections == 1
+    heads = [request.lower() for request in server.requests]
+    assert b"authorization: bearer first\r\n" in heads[0]
+    assert b"authorization: bearer second\r\n" in heads[1]
+    assert b"authorization" not in heads[2]
+    pool.close()
+
+
+@pytest.mark.parametrize("token", ["", "se cret", "secret\r\nx: y", "sécret"])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ValueError, match="token") as refusal:
+        StdlibTransport(token=token)
+    assert not token or token not in str(refusal.value)
+
+
+def test_threads_share_a_transport(stdlib: StdlibTransport, server: Server) -> None:
+    server.script = lambda request: OK.replace(b"ok", request.split(b" ")[1][1:3])
+
+    def ask(number: int) -> bytes:
+        return stdlib.send(Request("GET", f"{server.address}/{number}")).body
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(ask, range(10, 90)))
+    assert answers == [b"%d" % number for number in range(10, 90)]
+
+
+def test_a_forked_process_leaves_its_parents_connections_alone(
+    stdlib: StdlibTransport, server: Server
+) -> None:
+    """Spark forks its workers: two that read from one socket would get each other's responses."""
+    stdlib.send(Request("GET", server.address))
+    assert server.connections == 1
+
+    child = os.fork()
+    if not child:
+        try:
+            stdlib.send(Request("GET", server.address))
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert server.connections == 2
+    stdlib.send(Request("GET", server.address))
+    assert server.connections == 2
+
+
+@pytest.fixture
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl.SSLContext]:
+    """A server's context; the transports trust its certificate."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    key, file = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *subject]
+    made = [*command, "-keyout", str(key), "-out", str(file)]
+    subprocess.run(made, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    tls_context.cache_clear()
+    yield context
+    tls_context.cache_clear()
+
+
+@pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttpx])
+def test_tls_is_checked_and_its_connections_are_used_again(
+    certificate: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, kind: Callable[[], Carrier]
+) -> None:
+    server = Server(certificate)
+    trusting = kind()
+    for _ in range(3):
+        assert trusting.send(Request("POST", server.address)).body == b"ok"
+    assert server.connections == 1
+    trusting.close()
+
+    monkeypatch.delenv("SSL_CERT_FILE")
+    tls_context.cache_clear()
+    distrusting = kind()
+    with pytest.raises(Unreachable, match=r"(?i)certificate"):
+        distrusting.send(Request("POST", server.address))
+    distrusting.close()
+    server.close()

@@ -1,0 +1,91 @@
+"""Leader election at the moments that a real ZooKeeper cannot be made to hit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from leadline_common.leader_election import (
+    Callback,
+    Claim,
+    ElectionState,
+    Leader,
+    LeaderElection,
+    LeadershipTerm,
+)
+
+
+class WatchedSession:
+    """A session that sees another leader, and lets a test fire the watch."""
+
+    session_id = 1
+
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+        self.watched = asyncio.Event()
+        self.watch: Callback | None = None
+
+    def is_connected(self) -> bool:
+        return True
+
+    def lease_valid(self) -> bool:
+        return True
+
+    def on_reconnected(self, callback: Callback) -> None:
+        del callback
+
+    async def close(self) -> None:
+        self.lost.set()
+
+    async def read_election(self, watch: Callback | None = None) -> ElectionState:
+        self.watch = watch
+        self.watched.set()
+        return ElectionState(Leader(2, "http://127.0.0.1:2", 1, 2), LeadershipTerm(1, 1))
+
+    async def claim(self, term: LeadershipTerm, claim: Claim) -> LeadershipTerm | None:
+        del term, claim
+        raise AssertionError("another process leads")
+
+
+class Standby:
+    """A candidate that never wins."""
+
+    def __init__(self) -> None:
+        self.session = WatchedSession()
+
+    async def open_session(self) -> WatchedSession:
+        return self.session
+
+    @asynccontextmanager
+    async def prepared(self, session: WatchedSession) -> AsyncIterator[None]:
+        del session
+        yield
+
+    def claim(self) -> Claim:
+        return Claim(1, "", b"")
+
+    async def serve(self, session: WatchedSession, term: LeadershipTerm) -> None:
+        del session, term
+        raise AssertionError("another process leads")
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_candidate_that_wakes_up_can_still_be_cancelled(steps: int) -> None:
+    """A cancellation as the watch fired was once swallowed, and the process ran on for ever."""
+    standby = Standby()
+    election = asyncio.create_task(LeaderElection(standby).run())
+    await standby.session.watched.wait()
+    await asyncio.sleep(0)
+    assert standby.session.watch is not None
+    standby.session.watch()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+
+    election.cancel()
+    await asyncio.wait([election], timeout=5)
+
+    assert election.cancelled()
+    assert standby.session.lost.is_set(), "the session is closed"
