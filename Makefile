@@ -41,11 +41,12 @@ integration: setup ## Run the tests on real processes, two files at a time
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 
-check: lint types imports drift ## Lint, formatting, types, import rules, drift of generated files
+check: lint types imports drift ## Lint, formatting, vocabulary, types, import rules, drift of generated files
 
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/typos
 
 types: setup
 	$(BIN)/python -m mypy
@@ -61,11 +62,11 @@ format: setup ## Format the code and mend what the linter can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-openapi: setup ## Write openapi/*.json and the generated pages of docs/ anew from the code
+openapi: setup ## Write openapi/*.json and the generated pages of docs/ from the code
 	$(BIN)/python scripts/openapi.py
 	$(BIN)/python scripts/generate_docs.py
 
-lock: setup ## Resolve requirements.lock anew (ARGS=--upgrade for newer versions)
+lock: setup ## Resolve requirements.lock (ARGS=--upgrade for newer versions)
 	$(BIN)/python scripts/lock.py $(ARGS)
 
 soak: setup ## Run the long fault tests

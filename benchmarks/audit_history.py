@@ -109,7 +109,7 @@ async def run(hosts: str, folder: Path, options: argparse.Namespace) -> None:
     """Set up the rig, and measure."""
     bench = Bench(hosts)
     replicator = keep_history(bench, folder)
-    async with bench.in_office():
+    async with bench.as_active_controller():
         async with contextlib.AsyncExitStack() as stack:
             for broker_id in BROKERS:
                 await stack.enter_async_context(broker_process(broker_id, hosts))

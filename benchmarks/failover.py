@@ -241,7 +241,7 @@ class CountingBrokers(BrokerRpcClient):
         self.reset()
 
     def reset(self) -> None:
-        """Start counting anew."""
+        """Start counting again."""
         self.requests: dict[str, int] = {}
         self.bytes = 0
         self.last_ack = 0.0
@@ -257,7 +257,7 @@ class CountingBrokers(BrokerRpcClient):
 
 
 class Bench:
-    """A controller in office, its brokers, and a bare socket beside them."""
+    """An active controller, its brokers, and a bare socket beside them."""
 
     def __init__(self, hosts: str) -> None:
         self.hosts = hosts
@@ -279,7 +279,7 @@ class Bench:
         return self.store
 
     @contextlib.asynccontextmanager
-    async def in_office(self) -> AsyncIterator[None]:
+    async def as_active_controller(self) -> AsyncIterator[None]:
         """Rule within the `async with` statement."""
         task = asyncio.create_task(self.leadership.run())
         try:
@@ -365,7 +365,7 @@ def ensure_bare_nodes(bench: Bench, paths: list[str], value: bytes) -> None:
 
 
 async def measure_load(bench: Bench, rounds: int) -> None:
-    """Goal b: load the image anew, beside a bare multiRead of the same states."""
+    """Goal b: load the image again, beside a bare multiRead of the same states."""
     elected = bench.leadership.active_controller
     assert elected is not None
     image = bench.service.image()
@@ -427,7 +427,7 @@ def summary(name: str, rows: list[tuple[float, float]], goal: float) -> None:
 async def bench_all(hosts: str, topics: int, partitions: int, rounds: int) -> None:
     """Run everything."""
     bench = Bench(hosts)
-    async with bench.in_office():
+    async with bench.as_active_controller():
         async with contextlib.AsyncExitStack() as stack:
             for broker_id in BROKERS:
                 await stack.enter_async_context(broker_process(broker_id, hosts))

@@ -6,7 +6,7 @@ which answer frames and do nothing else. Interleaved in one run:
 
 - the baseline: two POSTs for each member that are answered without any effect, by the same
   coordinator, 32 at a time;
-- a rebalance of the settled members: one leaves, everybody else is stopped and started anew
+- a rebalance of the settled members: one leaves, everybody else is stopped and started again
   (round robin under the eager protocol), counted until the last has been sent its Start. Goal: at
   most twice the baseline.
 

@@ -107,7 +107,7 @@ class Bench:
         return name
 
     async def _handed_on(self, count: int, began_s: float) -> float:
-        """Return the seconds until `count` partitions have been assigned anew."""
+        """Return the seconds until `count` partitions have been assigned again."""
         at_s: list[float] = []
 
         async def all_assigned() -> bool:

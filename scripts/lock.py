@@ -1,4 +1,4 @@
-"""Resolve requirements.lock anew: every dependency of every member, with its hashes.
+"""Resolve requirements.lock again: every dependency of every member, with its hashes.
 
 The lock names no package registry, because each machine brings its own; that is why it is
 requirements.lock and not uv.lock, which records addresses. Versions already in the lock are kept

@@ -149,10 +149,10 @@ async def test_the_coordinator_is_killed_amid_a_rebalance(cluster: Cluster, tmp_
         await cluster.until_ready(active)
 
 
-async def test_the_coordinator_is_frozen_and_wakes_up_deposed(
+async def test_the_coordinator_is_frozen_and_wakes_up_fenced(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    async with loaded_group(cluster, tmp_path, "deposed") as group:
+    async with loaded_group(cluster, tmp_path, "fenced") as group:
         group.start("a", "b", "c")
         parts = await group.settled("a", "b", "c")
         before, settled_s = await look(group), time.monotonic()

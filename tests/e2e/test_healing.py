@@ -1,4 +1,4 @@
-"""A broker dies for good: its replicas are made anew on the others, under load (KIP-46)."""
+"""A broker dies for good: its replicas are recreated on the others, under load (KIP-46)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tests.support.faults.faults import (
     incarnation_of,
     kill,
     moved_away,
-    registered_anew,
+    registered_again,
 )
 from tests.support.faults.scenario import SESSION_MS, rounds, scenario
 
@@ -43,7 +43,7 @@ async def test_s2_leader_killed_and_restarted_before_its_session_expires(rounds:
             await kill(running, victim)
             running.cluster.restart(victim)
             assert time.monotonic() - killed_s < session_ms / 1000 / 3, "void: restarted too late"
-            await registered_anew(running, victim, incarnation)
+            await registered_again(running, victim, incarnation)
             await running.full_isr()
             await running.load.progress(led)
             after = await running.view()

@@ -56,7 +56,7 @@ async def test_first_leaders_are_given_beside_a_state_that_cannot_be_read(
         (znodes.CONTROLLER_EPOCH, b"many"),
     ],
 )
-async def test_no_value_keeps_a_controller_from_office(
+async def test_no_value_prevents_an_election(
     rig: Rig, zk_session: ZkSession, path: str, value: bytes
 ) -> None:
     first = await rig.up(brokers=2)

@@ -180,7 +180,7 @@ async def test_preferred_election_returns_leadership(rig: Rig, zk_session: ZkSes
     assert [row["leader"] for row in answer.json()["elected"]] == [1]
 
 
-async def test_a_conflicting_isr_write_is_read_and_decided_anew(
+async def test_a_conflicting_isr_write_is_read_and_decided_again(
     rig: Rig, zk_session: ZkSession
 ) -> None:
     """R7: the controller's cached version is stale when the broker dies."""

@@ -18,7 +18,7 @@ from tests.support.services.zookeeper import until
 AR = {str(p): [1, 2] for p in range(4)}
 
 
-async def astray(rig: Rig, zk_session: ZkSession, **settings: object) -> RunningController:
+async def non_preferred(rig: Rig, zk_session: ZkSession, **settings: object) -> RunningController:
     """Start a cluster in which broker 1 has come back, is in sync, and leads nothing."""
     controller = await rig.up(brokers=2, **settings)
     await create(controller, replica_assignment=AR)
@@ -46,7 +46,7 @@ async def led_by_1(rig: Rig, *partitions: int) -> None:
 
 
 async def test_preferred_election_of_one_many_and_all(rig: Rig, zk_session: ZkSession) -> None:
-    controller = await astray(rig, zk_session, auto_leader_rebalance_enable=False)
+    controller = await non_preferred(rig, zk_session, auto_leader_rebalance_enable=False)
     one = {"type": "preferred", "partitions": [{"topic": "orders", "partition": 2}]}
     dry = await controller.http.post("/v1/elections", json=one | {"dry_run": True})
     assert [row["partition"] for row in dry.json()["elected"]] == [2]
@@ -80,7 +80,7 @@ KAFKAS = {
 async def test_an_order_for_preferred_leaders_is_carried_out_and_taken_away(
     rig: Rig, zk_session: ZkSession, order: bytes, moved: tuple[int, ...]
 ) -> None:
-    controller = await astray(rig, zk_session, auto_leader_rebalance_enable=False)
+    controller = await non_preferred(rig, zk_session, auto_leader_rebalance_enable=False)
     await zk_session.create(znodes.PREFERRED_ELECTION, order)
     async with asyncio.timeout(20):
         while await zk_session.exists(znodes.PREFERRED_ELECTION):  # noqa: ASYNC110 - a node
@@ -94,7 +94,7 @@ async def test_an_order_for_preferred_leaders_is_carried_out_and_taken_away(
 async def test_an_order_that_nobody_carried_out_is_found_by_the_next_controller(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    controller = await astray(rig, zk_session, auto_leader_rebalance_enable=False)
+    controller = await non_preferred(rig, zk_session, auto_leader_rebalance_enable=False)
     await controller.retire()
     await zk_session.create(znodes.PREFERRED_ELECTION, b"{}")
     controller.resume()
@@ -104,7 +104,7 @@ async def test_an_order_that_nobody_carried_out_is_found_by_the_next_controller(
 async def test_the_balance_puts_leaders_back_by_itself_once_it_is_enabled(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    controller = await astray(
+    controller = await non_preferred(
         rig,
         zk_session,
         auto_leader_rebalance_enable=False,

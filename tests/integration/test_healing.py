@@ -73,7 +73,7 @@ async def set_interval(controller: RunningController, interval_ms: int) -> None:
     assert answer.status_code == 200, answer.text
 
 
-async def test_the_replicas_of_a_dead_broker_are_made_anew_on_others(
+async def test_the_replicas_of_a_dead_broker_are_rebuilt_on_others(
     rig: Rig, zk_session: ZkSession
 ) -> None:
     controller = await rig.up(5, **SOON)
@@ -196,7 +196,7 @@ async def test_a_second_failure_does_not_wait_for_what_still_runs_of_the_first(
     await rig.brokers[1].register()
     await until(lambda: len(list(elected.healing.chunks())) == 1, "the others are cancelled")
     await rig.brokers[1].leave()
-    await until(lambda: len(list(elected.healing.chunks())) == 2, "the rest is queued anew")
+    await until(lambda: len(list(elected.healing.chunks())) == 2, "the rest is queued again")
     async with Followers(rig, zk_session):
         await until(lambda: is_calm(controller), "all chunks are over")
     second, first = await failures(controller)
@@ -230,7 +230,7 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
 async def test_two_dead_brokers_of_one_partition_are_replaced_one_after_the_other(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    """The one whose turn has not come is in the target of the other, and no reason to aim anew."""
+    """The one whose turn has not come is in the target of the other, and no reason to aim again."""
     controller = await rig.up(5, **LATER, failed_broker_budget_percent=50)
     await create(controller, replica_assignment={"0": [1, 2, 3], "1": [2, 3, 1], "2": [3, 1, 2]})
     await asyncio.gather(rig.brokers[1].stop(), rig.brokers[2].stop())

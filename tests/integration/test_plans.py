@@ -10,7 +10,14 @@ import pytest
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.planning import requests
 from tests.integration.test_controller_spine import audit
-from tests.support.reassigning import Followers, agenda_of, get, over, post_reassignment, read_topic
+from tests.support.reassigning import (
+    Followers,
+    get,
+    over,
+    post_reassignment,
+    read_topic,
+    reassignment_queue_of,
+)
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
 from tests.support.services.zookeeper import until
@@ -36,7 +43,7 @@ async def refused(controller: RunningController, plan: dict[str, Any], says: str
     assert answer.json()["outcome"] == "refused"
     assert says in answer.json()["message"]
     assert (await get(controller, f"/v1/plans/{plan['id']}"))["stale"]
-    assert len(agenda_of(controller)) == 0
+    assert len(reassignment_queue_of(controller)) == 0
 
 
 async def test_an_expansion_is_planned_applied_and_carried_out(
@@ -158,4 +165,4 @@ async def test_a_plan_too_large_for_one_node_becomes_several_tasks(
             assert (await over(controller, task))["state"] == "done"
     now = (await read_topic(zk_session, "orders")).partitions
     assert not any(3 in replicas for replicas in now.values())
-    await until(lambda: len(agenda_of(controller)) == 0, "nothing is left")
+    await until(lambda: len(reassignment_queue_of(controller)) == 0, "nothing is left")

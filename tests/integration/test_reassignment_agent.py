@@ -18,13 +18,13 @@ from leadline_controller.adapters.zk_store import ControllerZkStore
 from tests.support.checks.audit_records import broken_chains
 from tests.support.reassigning import (
     Followers,
-    agenda_of,
     audit_records,
     catch_up,
     get,
     over,
     post_reassignment,
     read_topic,
+    reassignment_queue_of,
 )
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import MortalStore, RunningController, read_state
@@ -125,7 +125,7 @@ async def test_the_new_leader_takes_over_before_anything_is_dropped(
 async def test_a_new_term_goes_on_after_any_write(
     rig: Rig, zk_session: ZkSession, *, after: bool
 ) -> None:
-    """R13: cut before or after its n-th write, for all n; nothing is begun anew from the start."""
+    """R13: cut before or after its n-th write, for all n; nothing is begun again from the start."""
     controller = await rig.up(brokers=6, store_type=MortalStore, **SLOWLY)
     homes, away = ((1, 2), (2, 3)), ((4, 5), (6, 4))
     await create(controller, replica_assignment={"0": homes[0], "1": homes[1]})
@@ -223,7 +223,7 @@ def knows(controller: RunningController, tasks: int) -> bool:
 def idle(controller: RunningController) -> bool:
     """Tell whether a controller knows of nothing to reassign."""
     elected = controller.leadership.active_controller
-    if elected is None or len(agenda_of(controller)):
+    if elected is None or len(reassignment_queue_of(controller)):
         return False
     return all(task.node.state.is_over for task in elected.tasks.store)
 
@@ -344,7 +344,7 @@ async def test_a_dropped_replica_is_stopped_until_its_broker_says_so(
     assert ORDERS not in rig.brokers[1].roles
 
 
-async def test_a_conflicting_write_is_decided_anew(rig: Rig, zk_session: ZkSession) -> None:
+async def test_a_conflicting_write_is_decided_again(rig: Rig, zk_session: ZkSession) -> None:
     """R7: the state is written by its leader, the topic's node by hand, between look and write."""
     controller = await rig.up(brokers=3)
     await create(controller, replica_assignment={"0": [1, 2], "1": [2, 1]})

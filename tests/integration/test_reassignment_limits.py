@@ -11,11 +11,11 @@ from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry
 from tests.support.reassigning import (
     Followers,
-    agenda_of,
     audit_records,
     get,
     post_reassignment,
     read_topic,
+    reassignment_queue_of,
 )
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RunningController
@@ -127,12 +127,14 @@ async def test_a_raised_limit_is_for_the_next_steps(rig: Rig, zk_session: ZkSess
     assert {number: after[number] for number in before} == before
     assert sorted(map(len, after.values())) == [1, 1, 2, 2, 2]
     async with Followers(rig, zk_session):
-        await until(lambda: not len(agenda_of(controller)), "all are moved")
+        await until(lambda: not len(reassignment_queue_of(controller)), "all are moved")
     assert set((await read_topic(zk_session, "orders")).partitions.values()) == {(1, 5, 6)}
 
 
 async def batch_of(controller: RunningController, size: int) -> dict[int, list[int]]:
     """Wait until so many steps are under way, and return what each adds."""
-    await until(lambda: agenda_of(controller).in_flight == size, f"{size} steps are under way")
+    await until(
+        lambda: reassignment_queue_of(controller).in_flight == size, f"{size} steps are under way"
+    )
     rows = (await get(controller, "/v1/reassignments"))["reassignments"]
     return {row["partition"]: row["adding"] for row in rows if row["adding"]}

@@ -20,11 +20,11 @@ from leadline_common.tasks import (
 from leadline_common.zk.session import ZkSession
 from tests.support.reassigning import (
     Followers,
-    agenda_of,
     get,
     over,
     post_reassignment,
     read_topic,
+    reassignment_queue_of,
 )
 from tests.support.services.controller_rig import Rig, create
 from tests.support.services.controllers import RecordingBroker, RunningController
@@ -58,12 +58,12 @@ async def test_an_intent_written_by_hand_is_carried_out(rig: Rig, zk_session: Zk
     async with Followers(rig, zk_session):
         await zk_session.create(intent_path(*ORDERS), b"[3, 2]")
         await until(lambda: ORDERS in rig.brokers[3].roles, "3 has a role")
-        await until(lambda: not len(agenda_of(controller)), "it is done")
+        await until(lambda: not len(reassignment_queue_of(controller)), "it is done")
         await zk_session.ensure_path(intents_path("orders"))
         body = b'{"version": 1, "replicas": [3, 1]}'
         await zk_session.create(intent_path("orders", 1), body)
         await until(lambda: ("orders", 1) in rig.brokers[3].roles, "3 has another role")
-        await until(lambda: not len(agenda_of(controller)), "it is done too")
+        await until(lambda: not len(reassignment_queue_of(controller)), "it is done too")
     assert [await replicas(zk_session, p) for p in (0, 1)] == [(3, 2), (3, 1)]
     assert await zk_session.get_children(znodes.PARTITIONS_REASSIGNED) == []
 
@@ -84,7 +84,7 @@ async def test_the_start_of_an_intent_by_hand_is_kept_for_cancelling(
     controller.resume()
     await rig.settled(controller)
     assert (await controller.http.delete("/v1/reassignments/orders/0")).status_code == 202
-    await until(lambda: not len(agenda_of(controller)), "it is back")
+    await until(lambda: not len(reassignment_queue_of(controller)), "it is back")
     assert await replicas(zk_session) == (1,)
 
 
@@ -96,7 +96,7 @@ async def test_an_intent_removed_by_hand_undoes_the_step(rig: Rig, zk_session: Z
     _, stat = await zk_session.get(intent_path(*ORDERS))
     await zk_session.delete(intent_path(*ORDERS), stat.version)
     await until(lambda: ORDERS not in rig.brokers[3].roles, "3 is dropped again")
-    await until(lambda: not len(agenda_of(controller)), "nothing is left to do")
+    await until(lambda: not len(reassignment_queue_of(controller)), "nothing is left to do")
     assert await replicas(zk_session) == (1,)
 
 

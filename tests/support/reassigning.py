@@ -136,7 +136,9 @@ class Followers:
             for controller in self._rig.controllers:
                 if controller.is_active:
                     names = [
-                        entry.topic_partition for entry in agenda_of(controller) if entry.is_running
+                        entry.topic_partition
+                        for entry in reassignment_queue_of(controller)
+                        if entry.is_running
                     ]
                     await catch_up(self._rig, controller, self._session, names, but=self._but)
             await asyncio.sleep(0.005)
@@ -152,7 +154,7 @@ class Followers:
             await self._task
 
 
-def agenda_of(controller: RunningController) -> ReassignmentQueue:
+def reassignment_queue_of(controller: RunningController) -> ReassignmentQueue:
     """Return the reassignments that a ruling controller knows of."""
     elected = controller.leadership.active_controller
     return elected.reassignments if elected is not None else ReassignmentQueue()

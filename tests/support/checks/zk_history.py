@@ -61,7 +61,7 @@ class ZkView:
     def changes(self, topic: str, partition: int) -> list[StateChange]:
         """Return a partition's state changes in the order in which they happened.
 
-        A topic created again begins anew: only its latest life is told.
+        A topic created again begins again: only its latest life is told.
         """
         rows = [
             row

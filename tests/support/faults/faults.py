@@ -67,15 +67,15 @@ async def moved_away(running: Scenario, broker: str, partitions: list[int]) -> N
         await running.cluster.leader_of(running.topic, partition, not_in=[broker])
 
 
-async def registered_anew(running: Scenario, broker: str, incarnation: int) -> None:
+async def registered_again(running: Scenario, broker: str, incarnation: int) -> None:
     """Wait until a broker is registered with a later incarnation than `incarnation` (R9)."""
     number = int(broker.rpartition("-")[2])
 
-    async def anew() -> bool:
+    async def registered() -> bool:
         registration = (await running.view()).brokers.get(number)
         return registration is not None and registration.incarnation > incarnation
 
-    await wait_until(anew, f"{broker} has a later incarnation than {incarnation}")
+    await wait_until(registered, f"{broker} has a later incarnation than {incarnation}")
 
 
 async def incarnation_of(running: Scenario, broker: str) -> int:

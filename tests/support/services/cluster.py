@@ -227,21 +227,21 @@ class Cluster:
             sys.stderr.write(f"--- {child.name} ({state}) {child.log_path}\n{child.tail(lines)}\n")
 
     async def _active(
-        self, office: str, services: Sequence[ServiceSpec], not_in: Sequence[str]
+        self, role: str, services: Sequence[ServiceSpec], not_in: Sequence[str]
     ) -> str:
         async def active() -> str | None:
             for service in services:
                 if service.name in not_in or not self.child(service.name).running:
                     continue
                 try:
-                    answer = await self.get(service.name, f"/v1/{office}")
+                    answer = await self.get(service.name, f"/v1/{role}")
                 except httpx.HTTPError:
                     continue
                 if answer.status_code == httpx.codes.OK and answer.json()["active"]:
                     return service.name
             return None
 
-        return await wait_until(active, f"a {office} is active")
+        return await wait_until(active, f"a {role} is active")
 
     async def _status(self, url: str) -> int | None:
         try:
