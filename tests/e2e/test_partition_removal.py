@@ -1,4 +1,4 @@
-"""A partition is removed and one of its number added again while a replica is away (cf. F25)."""
+"""A partition is removed and one of its number added again while a replica is away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S24 and the seed's example: partitions move between real brokers, whatever dies meanwhile."""
+"""S24 and KIP-435's example: partitions move between real brokers, whatever dies meanwhile."""
 
 from __future__ import annotations
 

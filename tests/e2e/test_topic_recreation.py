@@ -1,4 +1,4 @@
-"""F25: a topic is deleted and recreated under its old name while a replica is away."""
+"""A topic is deleted and recreated under its old name while a replica is away."""
 
 from __future__ import annotations
 

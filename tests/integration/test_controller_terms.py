@@ -209,7 +209,7 @@ async def test_deletion_survives_death_at_any_write(
 async def test_first_leaders_are_given_where_a_dead_controller_left_gaps(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    """F12: only partitions without a state node; a leaderless one is left alone."""
+    """Only partitions without a state node; a leaderless one is left alone."""
     await rig.add_brokers(2)
     for path in znodes.PERSISTENT_PATHS:
         await zk_session.ensure_path(path)
