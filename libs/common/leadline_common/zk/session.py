@@ -28,14 +28,6 @@ from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import KazooTransport, SessionState
 
 
-def _ignore_state(_: SessionState) -> None:
-    """Do nothing; the default of `on_state`."""
-
-
-def _ignore() -> None:
-    """Do nothing; the default of `on_reconnected`."""
-
-
 def _monotonic_ms() -> float:
     return time.monotonic() * 1000
 
@@ -49,32 +41,27 @@ class SessionLease:
     The lease counts from the moment when the last *answered* heartbeat was *sent*: the server
     renewed the session after it, and the reply may have waited in the socket buffer during a long
     pause of this process. Losing the connection does not extend the lease. Times are milliseconds
-    of one monotonic clock.
+    of one monotonic clock. `valid_until_ms` is minus infinity before the first renewal.
     """
 
-    __slots__ = ("_length_ms", "_valid_until_ms")
+    __slots__ = ("_length_ms", "valid_until_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._length_ms = session_timeout_ms * 2 / 3
-        self._valid_until_ms = float("-inf")
-
-    @property
-    def valid_until_ms(self) -> float:
-        """The time at which the lease ends; minus infinity before the first renewal."""
-        return self._valid_until_ms
+        self.valid_until_ms = float("-inf")
 
     def renew(self, sent_ms: float) -> None:
         """Renew the lease: a heartbeat sent at `sent_ms` was answered. It never gets shorter."""
-        self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._length_ms)
+        self.valid_until_ms = max(self.valid_until_ms, sent_ms + self._length_ms)
 
     def revoke(self) -> None:
         """End the lease for good, because the session is over."""
         self._length_ms = float("-inf")
-        self._valid_until_ms = float("-inf")
+        self.valid_until_ms = float("-inf")
 
     def valid(self, now_ms: float) -> bool:
         """Tell whether the process may act at `now_ms`."""
-        return now_ms < self._valid_until_ms
+        return now_ms < self.valid_until_ms
 
 
 class ZkSession(ZkClient):
@@ -87,12 +74,12 @@ class ZkSession(ZkClient):
     def __init__(
         self,
         *,
-        on_state: Callable[[SessionState], None] = _ignore_state,
-        on_reconnected: Callback = _ignore,
+        on_state: Callable[[SessionState], None] = lambda _: None,
+        on_reconnected: Callback = lambda: None,
         clock_ms: Callable[[], float] = _monotonic_ms,
     ) -> None:
         self._on_state = on_state
-        self._on_reconnected = on_reconnected
+        self.on_reconnected = on_reconnected
         self._clock_ms = clock_ms
         self._state = SessionState.SUSPENDED
         self._closing = False
@@ -124,7 +111,7 @@ class ZkSession(ZkClient):
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await self._connected.wait()
                 self._lease = SessionLease(self._transport.granted_timeout_ms)
-                await self._ensure_root()
+                await self._create_path(self._transport.root, "")
                 await self._send_heartbeat()
         except TimeoutError:
             await self.close()
@@ -199,7 +186,7 @@ class ZkSession(ZkClient):
         self._on_state(state)
         if state is SessionState.CONNECTED and before is SessionState.SUSPENDED:
             self._reconnected.set()
-            self._on_reconnected()
+            self.on_reconnected()
 
     # -- heartbeats ------------------------------------------------------------
 
