@@ -35,8 +35,7 @@ def failed_broker_path(broker_id: int) -> str:
 
 def encode_failed_broker(failed: FailedBroker) -> bytes:
     """Encode the node of a failed broker."""
-    known = msgspec.structs.asdict(failed)
-    return znodes.pack_value(known, known.pop("extra"))
+    return znodes.encode_value(failed)
 
 
 def decode_failed_broker(data: bytes) -> FailedBroker:

@@ -52,7 +52,7 @@ def intent_path(root: str, topic: str, partition: int) -> str:
 
 def encode_removal(intent: RemoveIntent) -> bytes:
     """Encode the intent to remove a partition."""
-    return znodes.pack_value(msgspec.structs.asdict(intent), None)
+    return znodes.encode_value(intent)
 
 
 def decode_addition(data: bytes) -> AddIntent:

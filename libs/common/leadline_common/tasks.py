@@ -133,7 +133,7 @@ def intent_path(topic: str, partition: int) -> str:
 
 def encode_task(task: TaskNode) -> bytes:
     """Encode a task's node."""
-    return _encode(task, task.extra)
+    return znodes.encode_value(task)
 
 
 def decode_task(data: bytes) -> TaskNode:
@@ -148,7 +148,7 @@ def decode_task(data: bytes) -> TaskNode:
 
 def encode_intent(intent: Intent) -> bytes:
     """Encode an intent."""
-    return _encode(intent, intent.extra)
+    return znodes.encode_value(intent)
 
 
 def decode_intent(data: bytes) -> Intent:
@@ -163,9 +163,3 @@ def decode_intent(data: bytes) -> Intent:
         return msgspec.convert({"target": value}, Intent)
     replicas = value.get("replicas") if isinstance(value, dict) else None
     return znodes.decode_value(data, Intent, **({} if replicas is None else {"target": replicas}))
-
-
-def _encode(value: TaskNode | Intent, extra: Mapping[str, Any] | None) -> bytes:
-    known = msgspec.to_builtins(value, str_keys=True)
-    del known["extra"]
-    return znodes.pack_value(known, extra)
