@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline_common import znodes
-
 
 class AddIntent(msgspec.Struct, frozen=True):
     """A partition to add, on these replicas (first = preferred leader).
@@ -48,11 +46,6 @@ def intents_path(root: str, topic: str) -> str:
 def intent_path(root: str, topic: str, partition: int) -> str:
     """Return the intent for one partition; `root` is one of the roots in `znodes`."""
     return f"{root}/{topic}/{partition}"
-
-
-def encode_removal(intent: RemoveIntent) -> bytes:
-    """Encode the intent to remove a partition."""
-    return znodes.encode_value(intent)
 
 
 def decode_addition(data: bytes) -> AddIntent:

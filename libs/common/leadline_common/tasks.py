@@ -131,11 +131,6 @@ def intent_path(topic: str, partition: int) -> str:
     return f"{znodes.PARTITIONS_REASSIGNED}/{topic}/{partition}"
 
 
-def encode_task(task: TaskNode) -> bytes:
-    """Encode a task's node."""
-    return znodes.encode_value(task)
-
-
 def decode_task(data: bytes) -> TaskNode:
     """Decode a task's node; Kafka's reassignment JSON is one.
 
@@ -144,11 +139,6 @@ def decode_task(data: bytes) -> TaskNode:
 
     """
     return znodes.decode_value(data, TaskNode)
-
-
-def encode_intent(intent: Intent) -> bytes:
-    """Encode an intent."""
-    return znodes.encode_value(intent)
 
 
 def decode_intent(data: bytes) -> Intent:

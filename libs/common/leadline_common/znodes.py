@@ -293,19 +293,9 @@ def decode_topic(data: bytes) -> TopicAssignment:
     return topic
 
 
-def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Encode a broker's ephemeral node."""
-    return encode_value(broker)
-
-
 def decode_broker(data: bytes) -> BrokerRegistration:
     """Decode a broker's ephemeral node."""
     return decode_value(data, BrokerRegistration)
-
-
-def encode_controller(controller: ControllerRegistration) -> bytes:
-    """Encode the controller's ephemeral node."""
-    return encode_value(controller)
 
 
 def decode_controller(data: bytes) -> ControllerRegistration:
