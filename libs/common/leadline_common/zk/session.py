@@ -68,7 +68,8 @@ class ZkSession(ZkClient):
     """A ZooKeeper session for asyncio.
 
     `on_state(state)` is called at every change after `start`, except for the end through `close`.
-    `on_reconnected()` is called after each return from SUSPENDED.
+    `on_reconnected()` is called after each return from SUSPENDED. `lease` is the lease of the
+    session (R10); read it after `start`, which replaces it.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class ZkSession(ZkClient):
         self._closing = False
         self._connected = asyncio.Event()
         self._reconnected = asyncio.Event()
-        self._lease = SessionLease(0)
+        self.lease = SessionLease(0)
         self._transport: KazooTransport | None = None
         self._heartbeat: asyncio.Task[None] | None = None
 
@@ -110,7 +111,7 @@ class ZkSession(ZkClient):
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await self._connected.wait()
-                self._lease = SessionLease(self._transport.granted_timeout_ms)
+                self.lease = SessionLease(self._transport.granted_timeout_ms)
                 await self._create_path(self._transport.root, "")
                 await self._send_heartbeat()
         except TimeoutError:
@@ -124,7 +125,7 @@ class ZkSession(ZkClient):
     async def close(self) -> None:
         """Close the session; its ephemeral nodes are deleted when this returns. Idempotent."""
         self._closing = True
-        self._lease.revoke()
+        self.lease.revoke()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
@@ -137,11 +138,6 @@ class ZkSession(ZkClient):
             except Exception:
                 self._transport = transport  # the session may live on: let the caller try again
                 raise
-
-    @property
-    def state(self) -> SessionState:
-        """The last known state."""
-        return self._state
 
     @property
     def is_connected(self) -> bool:
@@ -158,14 +154,9 @@ class ZkSession(ZkClient):
         """The session timeout that the server granted; 0 before it is connected."""
         return self._transport.granted_timeout_ms if self._transport else 0
 
-    @property
-    def lease(self) -> SessionLease:
-        """The lease of the session (R10); read it after `start`, which replaces it."""
-        return self._lease
-
     def lease_valid(self) -> bool:
         """Tell whether the lease is valid now."""
-        return self._lease.valid(self._clock_ms())
+        return self.lease.valid(self._clock_ms())
 
     # -- internal --------------------------------------------------------------
 
@@ -179,7 +170,7 @@ class ZkSession(ZkClient):
             return
         before, self._state = self._state, state
         if state is SessionState.LOST:
-            self._lease.revoke()
+            self.lease.revoke()
         if not self._connected.is_set():
             self._connected.set()
             return
@@ -201,7 +192,7 @@ class ZkSession(ZkClient):
         sent_ms = self._clock_ms()
         request = EncodedRequest(codec.encode_path(codec.SYNC, codec.absolute(transport.root, "/")))
         await transport.submit(request, no_body, "/", urgent=True)
-        self._lease.renew(sent_ms)
+        self.lease.renew(sent_ms)
 
     async def _send_heartbeats(self) -> None:
         """Send a heartbeat every quarter of the session timeout, and at once after a reconnect."""
