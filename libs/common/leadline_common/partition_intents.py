@@ -68,7 +68,7 @@ def decode_removal(data: bytes) -> RemoveIntent:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    return msgspec.json.decode(data, type=RemoveIntent) if data.strip() else RemoveIntent()
+    return msgspec.json.decode(data.strip() or b"{}", type=RemoveIntent)
 
 
 def decode_preferred(data: bytes) -> PreferredElection:
@@ -78,6 +78,4 @@ def decode_preferred(data: bytes) -> PreferredElection:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    return (
-        msgspec.json.decode(data, type=PreferredElection) if data.strip() else PreferredElection()
-    )
+    return msgspec.json.decode(data.strip() or b"{}", type=PreferredElection)
