@@ -116,7 +116,7 @@ async def be_broker(broker_id: int, hosts: str) -> None:
     registration = BrokerRegistration(
         broker_id, "127.0.0.1", listener.port, listener.url, None, stat.version + 1
     )
-    data = znodes.encode_broker(registration)
+    data = znodes.encode_value(registration)
     await session.multi(
         [
             SetOp(path, b"", stat.version),

@@ -270,7 +270,7 @@ async def test_the_controller_is_followed_by_hints(zk: ZkSession, zk_chroot: str
     told = Told()
     async with store_of(1, zk_chroot, told) as store:
         assert await store.controller() is None
-        value = znodes.encode_controller(znodes.ControllerRegistration(3, "http://c", 0))
+        value = znodes.encode_value(znodes.ControllerRegistration(3, "http://c", 0))
         await zk.create(znodes.CONTROLLER, value, ephemeral=True)
         await until(lambda: told.hints > 0, "a hint comes")
 

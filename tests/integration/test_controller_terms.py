@@ -29,7 +29,7 @@ async def take_over(session: ZkSession) -> int:
     await session.multi(
         [
             DeleteOp(znodes.CONTROLLER, ANY_VERSION),
-            CreateOp(znodes.CONTROLLER, znodes.encode_controller(successor), ephemeral=True),
+            CreateOp(znodes.CONTROLLER, znodes.encode_value(successor), ephemeral=True),
             SetOp(znodes.CONTROLLER_EPOCH, str(int(data) + 1).encode(), stat.version),
         ]
     )

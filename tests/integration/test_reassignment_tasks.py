@@ -12,7 +12,6 @@ from leadline_common.tasks import (
     TargetRow,
     TaskNode,
     decode_intent,
-    encode_task,
     intent_path,
     intents_path,
     task_path,
@@ -235,7 +234,9 @@ async def test_generated_tasks_run_one_after_another(rig: Rig, zk_session: ZkSes
     await create(controller, replica_assignment={"0": [1], "1": [1], "2": [1]})
     for number in range(3):
         chunk = TaskNode((TargetRow("orders", number, (2,)),), is_auto_generated=True)
-        await zk_session.create(f"{znodes.REASSIGN_PARTITIONS}/", encode_task(chunk), sequence=True)
+        await zk_session.create(
+            f"{znodes.REASSIGN_PARTITIONS}/", znodes.encode_value(chunk), sequence=True
+        )
     book = controller.service.active_controller().tasks.store
     await until(lambda: len(list(book)) == 3, "all are known")
     await until(lambda: ORDERS in rig.brokers[2].roles, "the first has begun")

@@ -62,21 +62,11 @@ class ExportedEntry(msgspec.Struct, frozen=True):
 
 def exported(audit_id: int, zxid: int, entry: AuditEntry) -> ExportedEntry:
     """Return an entry in its exported form."""
-    return ExportedEntry(
-        id=audit_id,
-        zxid=zxid,
-        time=entry.time,
-        cause=entry.cause,
-        actor=entry.actor,
-        kind=entry.kind,
-        outcome=entry.outcome,
-        reason=entry.reason,
-        resource=entry.resource,
-        before=entry.before,
-        after=entry.after,
-        zk=entry.zk,
-        changes=tuple(exported_change(change) for change in entry.changes),
-    )
+    members = msgspec.structs.asdict(entry) | {
+        "changes": tuple(map(exported_change, entry.changes))
+    }
+    del members["version"]
+    return ExportedEntry(audit_id, zxid, **members)
 
 
 def exported_change(change: StateChange) -> ExportedChange:
@@ -93,19 +83,11 @@ def exported_change(change: StateChange) -> ExportedChange:
 
 def imported(entry: ExportedEntry) -> AuditEntry:
     """Return the audit entry of an exported one."""
-    return AuditEntry(
-        time=entry.time,
-        cause=entry.cause,
-        actor=entry.actor,
-        kind=entry.kind,
-        outcome=entry.outcome,
-        reason=entry.reason,
-        resource=entry.resource,
-        before=entry.before,
-        after=entry.after,
-        zk=entry.zk,
-        changes=tuple(_imported_change(change) for change in entry.changes),
-    )
+    members = msgspec.structs.asdict(entry) | {
+        "changes": tuple(map(_imported_change, entry.changes))
+    }
+    del members["id"], members["zxid"]
+    return AuditEntry(**members)
 
 
 def _imported_change(change: ExportedChange) -> StateChange:

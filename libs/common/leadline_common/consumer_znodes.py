@@ -15,13 +15,12 @@ Offsets have one node per partition, so that a commit writes only the offsets th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
 
-CONSUMERS: Final = "/consumers"
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
@@ -164,7 +163,7 @@ def owners_node(owners: Mapping[int, str]) -> OwnersNode:
 
 def owners_of(node: OwnersNode) -> dict[int, str]:
     """Return the owners by partition, without the partitions that have none."""
-    members: Sequence[str] = node.members
+    members = node.members
     return {
         number: members[place]
         for number, place in enumerate(node.owners)

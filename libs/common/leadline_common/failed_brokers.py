@@ -33,12 +33,6 @@ def failed_broker_path(broker_id: int) -> str:
     return f"{znodes.FAILED_BROKERS}/{broker_id}"
 
 
-def encode_failed_broker(failed: FailedBroker) -> bytes:
-    """Encode the node of a failed broker."""
-    known = msgspec.structs.asdict(failed)
-    return znodes.pack_value(known, known.pop("extra"))
-
-
 def decode_failed_broker(data: bytes) -> FailedBroker:
     """Decode the node of a failed broker.
 

@@ -16,8 +16,8 @@ A leader node left by an earlier process is another session's, and expires with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -136,8 +136,7 @@ class ElectionStore:
     def __init__(self, nodes: ElectionNodes) -> None:
         self.lost = asyncio.Event()
         self._nodes = nodes
-        self._reconnected: Callback = _ignore
-        self._session = ZkSession(on_state=self._on_state, on_reconnected=self._on_reconnected)
+        self._session = ZkSession(on_state=self._on_state)
 
     async def start(self, hosts: str, session_timeout_ms: int) -> None:
         """Open the session.
@@ -168,7 +167,7 @@ class ElectionStore:
 
     def on_reconnected(self, callback: Callback) -> None:
         """Call `callback` after each reconnection, which may have lost watches."""
-        self._reconnected = callback
+        self._session.on_reconnected = callback
 
     def submit(self, ops: Sequence[Op]) -> asyncio.Future[MultiResults]:
         """Send a multi. Multis of one store are applied in the order of submission."""
@@ -176,10 +175,8 @@ class ElectionStore:
 
     async def create_epoch_node(self) -> None:
         """Create the epoch node if it is missing. Its parents must exist."""
-        try:
+        with suppress(NodeExists):
             await self._session.create(self._nodes.epoch, _FIRST_EPOCH)
-        except NodeExists:
-            return
 
     async def read_election(self, watch: Callback | None = None) -> ElectionState:
         """Read leader and term in one snapshot; call `watch` once when the leader node changes.
@@ -230,9 +227,6 @@ class ElectionStore:
         except (msgspec.MsgspecError, ValueError) as problem:
             logger.warning("the leader is unreadable", path=self._nodes.leader, reason=str(problem))
             return -1, ""
-
-    def _on_reconnected(self) -> None:
-        self._reconnected()
 
     def _on_state(self, state: SessionState) -> None:
         logger.info("ZooKeeper session changed", session=f"{self.session_id:x}", state=state.name)
@@ -285,31 +279,19 @@ class LeaderElection(Generic[SessionT]):
     async def run(self) -> None:
         """Take part in elections until cancelled, then close the session."""
         while True:
-            session = await self._open()
-            if session is not None:
+            with _logged("could not open a ZooKeeper session"):
+                session = await self._candidate.open_session()
                 await self._handle_new_session(session)
             await asyncio.sleep(RETRY_S)
-
-    async def _open(self) -> SessionT | None:
-        try:
-            return await self._candidate.open_session()
-        except ZkError as problem:
-            logger.warning("could not open a ZooKeeper session", reason=str(problem))
-        except Exception:
-            logger.exception("could not open a ZooKeeper session")
-        return None
 
     async def _handle_new_session(self, session: SessionT) -> None:
         """Take part with one session until it is over."""
         try:
-            self.session = session
-            session.on_reconnected(self._woken.set)
-            async with self._candidate.prepared(session):
-                await self._elect(session)
-        except (TermEnded, ZkError) as end:
-            logger.warning("leaving the election", reason=str(end))
-        except Exception:
-            logger.exception("leaving the election")
+            with _logged("leaving the election"):
+                self.session = session
+                session.on_reconnected(self._woken.set)
+                async with self._candidate.prepared(session):
+                    await self._elect(session)
         finally:
             self.session = self.leader = None
             await _close(session)
@@ -363,6 +345,17 @@ class LeaderElection(Generic[SessionT]):
             await asyncio.gather(*waits, return_exceptions=True)
 
 
+@contextmanager
+def _logged(event: str) -> Iterator[None]:
+    """Log a failure of the body, without a traceback if failures of its kind are expected."""
+    try:
+        yield
+    except (TermEnded, ZkError) as problem:
+        logger.warning(event, reason=str(problem))
+    except Exception:
+        logger.exception(event)
+
+
 async def _close(session: ElectionSession) -> None:
     """Close a session, even if this task is cancelled meanwhile or closing fails at first.
 
@@ -389,7 +382,3 @@ async def _close_with_retries(session: ElectionSession) -> None:
             await asyncio.sleep(RETRY_S)
         else:
             return
-
-
-def _ignore() -> None:
-    """Stand in for an absent callback."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass
 from typing import Literal, TextIO
 
 import structlog
@@ -81,17 +82,17 @@ def _rendering(form: Format) -> list[Processor]:
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
 
 
+@dataclass(frozen=True, slots=True)
 class _ServiceAndCause:
     """Adds the service, its id and the current cause id."""
 
-    def __init__(self, service: str, service_id: int) -> None:
-        self._service = service
-        self._service_id = service_id
+    service: str
+    service_id: int
 
     def __call__(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         del logger, method
-        event["service"] = self._service
-        event["id"] = self._service_id
+        event["service"] = self.service
+        event["id"] = self.service_id
         cause = current_cause()
         if cause:
             event.setdefault("cause", cause)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline_common import znodes
-
 
 class AddIntent(msgspec.Struct, frozen=True):
     """A partition to add, on these replicas (first = preferred leader).
@@ -50,11 +48,6 @@ def intent_path(root: str, topic: str, partition: int) -> str:
     return f"{root}/{topic}/{partition}"
 
 
-def encode_removal(intent: RemoveIntent) -> bytes:
-    """Encode the intent to remove a partition."""
-    return znodes.pack_value(msgspec.structs.asdict(intent), None)
-
-
 def decode_addition(data: bytes) -> AddIntent:
     """Decode the intent to add a partition; a bare list of brokers is one.
 
@@ -75,7 +68,7 @@ def decode_removal(data: bytes) -> RemoveIntent:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    return msgspec.json.decode(data, type=RemoveIntent) if data.strip() else RemoveIntent()
+    return msgspec.json.decode(data.strip() or b"{}", type=RemoveIntent)
 
 
 def decode_preferred(data: bytes) -> PreferredElection:
@@ -85,6 +78,4 @@ def decode_preferred(data: bytes) -> PreferredElection:
         msgspec.MsgspecError: the value is no such intent.
 
     """
-    return (
-        msgspec.json.decode(data, type=PreferredElection) if data.strip() else PreferredElection()
-    )
+    return msgspec.json.decode(data.strip() or b"{}", type=PreferredElection)

@@ -131,11 +131,6 @@ def intent_path(topic: str, partition: int) -> str:
     return f"{znodes.PARTITIONS_REASSIGNED}/{topic}/{partition}"
 
 
-def encode_task(task: TaskNode) -> bytes:
-    """Encode a task's node."""
-    return _encode(task, task.extra)
-
-
 def decode_task(data: bytes) -> TaskNode:
     """Decode a task's node; Kafka's reassignment JSON is one.
 
@@ -144,11 +139,6 @@ def decode_task(data: bytes) -> TaskNode:
 
     """
     return znodes.decode_value(data, TaskNode)
-
-
-def encode_intent(intent: Intent) -> bytes:
-    """Encode an intent."""
-    return _encode(intent, intent.extra)
 
 
 def decode_intent(data: bytes) -> Intent:
@@ -163,9 +153,3 @@ def decode_intent(data: bytes) -> Intent:
         return msgspec.convert({"target": value}, Intent)
     replicas = value.get("replicas") if isinstance(value, dict) else None
     return znodes.decode_value(data, Intent, **({} if replicas is None else {"target": replicas}))
-
-
-def _encode(value: TaskNode | Intent, extra: Mapping[str, Any] | None) -> bytes:
-    known = msgspec.to_builtins(value, str_keys=True)
-    del known["extra"]
-    return znodes.pack_value(known, extra)

@@ -220,6 +220,12 @@ def pack_value(known: dict[str, Any], extra: Mapping[str, Any] | None) -> bytes:
     return msgspec.json.encode({**extra, **members} if extra else members)
 
 
+def encode_value(value: msgspec.Struct) -> bytes:
+    """Encode a value with the fields in its `extra`; the inverse of `decode_value`."""
+    known = msgspec.to_builtins(value, str_keys=True)
+    return pack_value(known, known.pop("extra", None))
+
+
 def unpack_value(data: bytes) -> dict[str, Any]:
     """Decode the fields of a value; raises msgspec.MsgspecError if it is not an object."""
     members = msgspec.json.decode(data)
@@ -264,21 +270,12 @@ def decode_state(data: bytes) -> PartitionState:
     return decode_value(data, PartitionState)
 
 
-def _replicas_to_json(replicas: Mapping[int, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    return {str(partition): brokers for partition, brokers in replicas.items()}
-
-
 def encode_topic(topic: TopicAssignment) -> bytes:
     """Encode a topic node."""
-    known: dict[str, Any] = {
-        "topic_id": topic.topic_id,
-        "partitions": _replicas_to_json(topic.partitions),
-        "adding": _replicas_to_json(topic.adding),
-        "removing": _replicas_to_json(topic.removing),
-    }
-    if topic.first_epochs:
-        known["first_epochs"] = {str(p): epoch for p, epoch in topic.first_epochs.items()}
-    return pack_value(known, topic.extra)
+    known = msgspec.to_builtins(topic, str_keys=True)
+    if not topic.first_epochs:
+        del known["first_epochs"]
+    return pack_value(known, known.pop("extra"))
 
 
 def decode_topic(data: bytes) -> TopicAssignment:
@@ -296,21 +293,9 @@ def decode_topic(data: bytes) -> TopicAssignment:
     return topic
 
 
-def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Encode a broker's ephemeral node."""
-    known = msgspec.structs.asdict(broker)
-    return pack_value(known, known.pop("extra"))
-
-
 def decode_broker(data: bytes) -> BrokerRegistration:
     """Decode a broker's ephemeral node."""
     return decode_value(data, BrokerRegistration)
-
-
-def encode_controller(controller: ControllerRegistration) -> bytes:
-    """Encode the controller's ephemeral node."""
-    known = msgspec.structs.asdict(controller)
-    return pack_value(known, known.pop("extra"))
 
 
 def decode_controller(data: bytes) -> ControllerRegistration:

@@ -116,7 +116,7 @@ class RecordingBroker:
                 SetOp(epoch_path, b"", stat.version),
                 CreateOp(
                     znodes.broker_id_path(self.id),
-                    znodes.encode_broker(registration),
+                    znodes.encode_value(registration),
                     ephemeral=True,
                 ),
             ]

@@ -14,10 +14,10 @@ from leadline_common.settings import (
     CoordinatorSettings,
     SettingsError,
     TopicConfigs,
+    check_configs,
     load_settings,
     parse_topic_configs,
     settings_table,
-    validate_topic_configs,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -179,15 +179,16 @@ def test_every_setting_says_what_it_means_and_numbers_of_time_and_size_their_uni
 
 
 def test_topic_configs_are_stored_as_strings_in_one_spelling() -> None:
-    stored = validate_topic_configs(
-        {"retention.ms": 1000, "unclean.leader.election.enable": "TRUE", "segment.bytes": "65536"}
+    stored = check_configs(
+        "topic",
+        {"retention.ms": 1000, "unclean.leader.election.enable": "TRUE", "segment.bytes": "65536"},
     )
     assert stored == {
         "retention.ms": "1000",
         "unclean.leader.election.enable": "true",
         "segment.bytes": "65536",
     }
-    assert validate_topic_configs(stored) == stored
+    assert check_configs("topic", stored) == stored
 
 
 def test_topic_configs_have_types_and_leave_the_rest_to_the_service() -> None:
@@ -210,7 +211,7 @@ def test_a_wrong_topic_config_is_a_policy_violation_that_names_it(
     configs: dict[str, object], named: str, says: str
 ) -> None:
     with pytest.raises(PolicyViolation) as refusal:
-        validate_topic_configs(configs)
+        check_configs("topic", configs)
     assert refusal.value.details == {"config": named}
     assert says in refusal.value.message
 

@@ -17,7 +17,7 @@ def test_members_that_are_not_known_are_kept() -> None:
     state = PartitionState(1, 5, (1, 2), 7, (3,), extra={"extra": [1], "note": "kept"})
     assert znodes.decode_state(znodes.encode_state(state)) == state
     broker = BrokerRegistration(1, "host", 9092, "http://host:9092", None, 4)
-    assert znodes.decode_broker(znodes.encode_broker(broker)) == broker
+    assert znodes.decode_broker(znodes.encode_value(broker)) == broker
 
 
 def test_a_topic_by_hand_needs_no_more_than_its_partitions() -> None:

@@ -27,7 +27,6 @@ from leadline_common.settings.levels import (
     check_configs,
     may_be_set,
     parse_topic_configs,
-    validate_topic_configs,
 )
 from leadline_common.settings.load import SettingsError, load_settings
 from leadline_common.settings.resolution import (
@@ -68,5 +67,4 @@ __all__ = [
     "resolve",
     "settings_table",
     "stated",
-    "validate_topic_configs",
 ]

@@ -25,45 +25,39 @@ class BrokerSettings(ServiceSettings):
     log_segment_bytes: int = setting(
         64 * MIB,
         "Size at which a log segment is closed.",
-        unit="bytes",
         scope="cluster-wide",
         ge=KIB,
     )
     log_retention_ms: int = setting(
         7 * 24 * 3_600_000,
         "Age at which closed segments are deleted; -1 keeps them.",
-        unit="ms",
         scope="cluster-wide",
         ge=-1,
     )
     log_retention_bytes: int = setting(
         -1,
         "Size of a partition's log beyond which closed segments are deleted; -1 is no limit.",
-        unit="bytes",
         scope="cluster-wide",
         ge=-1,
     )
     log_retention_check_interval_ms: int = setting(
-        300_000, "How often to check for segments past their retention.", unit="ms", ge=100
+        300_000, "How often to check for segments past their retention.", ge=100
     )
     replica_lag_time_max_ms: int = setting(
         30_000,
         "A follower that has not been caught up for this long leaves the ISR.",
-        unit="ms",
         scope="cluster-wide",
         ge=100,
     )
     replica_fetch_wait_max_ms: int = setting(
-        500, "How long a follower's fetch waits at the leader for data.", unit="ms", ge=1
+        500, "How long a follower's fetch waits at the leader for data.", ge=1
     )
-    replica_fetch_min_bytes: int = setting(
-        1, "Bytes that end a follower's wait early.", unit="bytes", ge=1
-    )
+    replica_fetch_min_bytes: int = setting(1, "Bytes that end a follower's wait early.", ge=1)
     replica_fetch_max_bytes: int = setting(
-        10 * MIB, "Largest response to a follower's fetch.", unit="bytes", ge=KIB
+        10 * MIB, "Largest response to a follower's fetch.", ge=KIB
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        5_000, "How often high watermarks are written to disk.", unit="ms", ge=100
+        5_000, "How often high watermarks are written to disk.", ge=100
     )
     num_replica_fetchers: int = setting(
         1,
@@ -72,49 +66,43 @@ class BrokerSettings(ServiceSettings):
         le=16,
     )
     message_max_bytes: int = setting(
-        MIB, "Largest accepted record batch.", unit="bytes", scope="cluster-wide", ge=KIB
+        MIB, "Largest accepted record batch.", scope="cluster-wide", ge=KIB
     )
     stray_grace_ms: int = setting(
         24 * 3_600_000,
         "How long a stray replica, unknown to the controller, is kept before it is deleted.",
-        unit="ms",
         ge=0,
     )
     producer_id_expiration_ms: int = setting(
         24 * 3_600_000,
         "How long the sequence numbers of an inactive idempotent producer are kept.",
-        unit="ms",
         ge=1_000,
     )
     publish_app_retention_ms: int = setting(
         7 * 24 * 3_600_000,
         "How long the latest batch of an inactive publishing application is kept.",
-        unit="ms",
         ge=1_000,
     )
     staging_ttl_ms: int = setting(
         3_600_000,
         "How long staged batches are kept without being published.",
-        unit="ms",
         scope="cluster-wide",
         ge=1_000,
     )
     staging_max_bytes: int = setting(
         3_072 * MIB,
         "Most bytes staged on a broker at a time, copies for other leaders included.",
-        unit="bytes",
         scope="cluster-wide",
         ge=KIB,
     )
     load_window_ms: int = setting(
         60_000,
         "The time over which the load of partitions is measured.",
-        unit="ms",
         scope="cluster-wide",
         ge=100,
     )
     heartbeat_interval_ms: int = setting(
-        500, "How often this broker reports its applied state to the controller.", unit="ms", ge=10
+        500, "How often this broker reports its applied state to the controller.", ge=10
     )
     controlled_shutdown_enable: bool = setting(
         True,
@@ -125,7 +113,6 @@ class BrokerSettings(ServiceSettings):
         10_000,
         "How long a stopping broker waits until others lead its partitions; a second signal ends "
         "the wait.",
-        unit="ms",
         scope="cluster-wide",
         ge=0,
     )
@@ -142,9 +129,9 @@ class TopicConfigs(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    retention_ms: int | None = topic_setting("log.retention.ms", unit="ms", ge=-1)
-    retention_bytes: int | None = topic_setting("log.retention.bytes", unit="bytes", ge=-1)
-    segment_bytes: int | None = topic_setting("log.segment.bytes", unit="bytes", ge=KIB)
+    retention_ms: int | None = topic_setting("log.retention.ms", ge=-1)
+    retention_bytes: int | None = topic_setting("log.retention.bytes", ge=-1)
+    segment_bytes: int | None = topic_setting("log.segment.bytes", ge=KIB)
     min_insync_replicas: int | None = topic_setting("min.insync.replicas", ge=1)
     unclean_leader_election_enable: bool | None = topic_setting("unclean.leader.election.enable")
-    max_message_bytes: int | None = topic_setting("message.max.bytes", unit="bytes", ge=KIB)
+    max_message_bytes: int | None = topic_setting("message.max.bytes", ge=KIB)

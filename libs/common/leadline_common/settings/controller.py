@@ -40,7 +40,6 @@ class ControllerSettings(ServiceSettings):
         10,
         "Share of the partitions with a broker as preferred leader that others may lead before "
         "preferred leaders are elected.",
-        unit="%",
         scope="cluster-wide",
         ge=0,
         le=100,
@@ -48,18 +47,16 @@ class ControllerSettings(ServiceSettings):
     leader_imbalance_check_interval_ms: int = setting(
         300_000,
         "How often to check the balance of leaders.",
-        unit="ms",
         scope="cluster-wide",
         ge=100,
         le=INT32_MAX,
     )
     command_ack_timeout_ms: int = setting(
-        10_000, "How long to wait for a broker's response before resending.", unit="ms", ge=1
+        10_000, "How long to wait for a broker's response before resending.", ge=1
     )
     reconcile_interval_ms: int = setting(
         5_000,
         "How often to compare the cluster with ZooKeeper, independently of watches.",
-        unit="ms",
         scope="cluster-wide",
         ge=100,
         le=3_600_000,
@@ -67,7 +64,6 @@ class ControllerSettings(ServiceSettings):
     create_topic_timeout_ms: int = setting(
         30_000,
         "How long the creation of a topic may wait until the brokers know it.",
-        unit="ms",
         scope="cluster-wide",
         ge=1,
         le=3_600_000,
@@ -82,7 +78,6 @@ class ControllerSettings(ServiceSettings):
         90 * 24 * 3_600_000,
         "Age at which audit entries are deleted from the history, while their totals are kept; -1 "
         "keeps the entries.",
-        unit="ms",
         ge=-1,
     )
     audit_outbox_keep_entries: int = setting(
@@ -99,7 +94,6 @@ class ControllerSettings(ServiceSettings):
     idempotency_retention_ms: int = setting(
         24 * 3_600_000,
         "How long the response to a request with an Idempotency-Key is kept for repetitions.",
-        unit="ms",
         scope="cluster-wide",
         ge=1_000,
     )
@@ -137,7 +131,6 @@ class ControllerSettings(ServiceSettings):
     reassignment_agent_interval_ms: int = setting(
         30_000,
         "How often the reassignment agent checks every reassignment, independently of events.",
-        unit="ms",
         scope="cluster-wide",
         ge=100,
         le=3_600_000,
@@ -146,7 +139,6 @@ class ControllerSettings(ServiceSettings):
         600_000,
         "How long a broker may be down before self-healing recreates its replicas on others "
         "(KIP-46); -1 disables it. A restart within this time moves nothing.",
-        unit="ms",
         scope="cluster-wide",
         ge=-1,
     )
@@ -161,7 +153,6 @@ class ControllerSettings(ServiceSettings):
         34,
         "Share of the brokers that may be down before healing stops, because more failures suggest "
         "a failure of the infrastructure.",
-        unit="%",
         scope="cluster-wide",
         ge=0,
         le=100,
@@ -169,7 +160,6 @@ class ControllerSettings(ServiceSettings):
     failed_broker_throttle_bytes_per_s: int = setting(
         -1,
         "Throttle of healing per broker, for sending and for receiving; -1 is none.",
-        unit="bytes/s",
         scope="cluster-wide",
         ge=-1,
     )

@@ -18,20 +18,16 @@ class CoordinatorSettings(ServiceSettings):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     coordinator_id: int = required("The id of this coordinator, unique among coordinators.", ge=0)
-    group_ping_interval_ms: int = setting(
-        1_000, "How often each consumer is pinged.", unit="ms", ge=10
-    )
+    group_ping_interval_ms: int = setting(1_000, "How often each consumer is pinged.", ge=10)
     group_stop_limit_ms: int = setting(
         3_000,
         "How long a consumer continues without an acknowledged response before it stops itself.",
-        unit="ms",
         ge=20,
     )
     group_evict_limit_ms: int = setting(
         4_000,
         "How long a consumer may leave a ping or a Stop unanswered before it is evicted from its "
         "group. Longer than `group.stop.limit.ms` by a margin for clocks that differ in speed.",
-        unit="ms",
         ge=30,
     )
     group_reconnect_grace_ms: int = setting(
@@ -39,20 +35,17 @@ class CoordinatorSettings(ServiceSettings):
         "How long a consumer may take to reconnect before its partitions are assigned to others. "
         "Both sides are assumed to detect the end of a connection within this time; if a proxy "
         "between them may hide it, set it to `group.evict.limit.ms`.",
-        unit="ms",
         ge=0,
     )
     group_static_grace_ms: int = setting(
         30_000,
         "How long a disconnected consumer with an instance id remains a member.",
-        unit="ms",
         ge=0,
     )
     group_initial_rebalance_delay_ms: int = setting(
         200,
         "How long an empty group waits for more consumers before its first rebalance. It waits "
         "again while more join, at most ten times.",
-        unit="ms",
         ge=0,
     )
     group_max_size: int = setting(5_000, "Most consumers in one group.", ge=1)
@@ -62,31 +55,28 @@ class CoordinatorSettings(ServiceSettings):
         ge=0,
     )
     rebalance_answer_timeout_ms: int = setting(
-        2_000, "How long to wait for the answers to Start before the next try.", unit="ms", ge=10
+        2_000, "How long to wait for the answers to Start before the next try.", ge=10
     )
     offsets_commit_interval_ms: int = setting(
         10,
         "The minimum time between two writes of one group's committed offsets to ZooKeeper; "
         "commits that arrive meanwhile are written together.",
-        unit="ms",
         ge=0,
     )
     offsets_retention_ms: int = setting(
         7 * 24 * _HOUR_MS,
         "How long the committed offsets of an empty group are kept; -1 keeps them forever.",
-        unit="ms",
         ge=-1,
     )
     offsets_retention_check_interval_ms: int = setting(
-        600_000, "How often to check for groups past `offsets.retention.ms`.", unit="ms", ge=100
+        600_000, "How often to check for groups past `offsets.retention.ms`.", ge=100
     )
     group_lag_interval_ms: int = setting(
-        10_000, "How often to measure the lag for the metrics; 0 disables it.", unit="ms", ge=0
+        10_000, "How often to measure the lag for the metrics; 0 disables it.", ge=0
     )
     group_topics_interval_ms: int = setting(
         3_000,
         "How often to compare topics with ZooKeeper, independently of watches.",
-        unit="ms",
         ge=100,
     )
 

@@ -25,7 +25,6 @@ def setting(
     default: Any,
     meaning: str,
     *,
-    unit: str = "",
     scope: Scope = "read-only",
     aliases: tuple[str, ...] = (),
     sensitive: bool = False,
@@ -34,27 +33,24 @@ def setting(
 ) -> Any:
     """Declare a setting of a service; `ge` and `le` are its minimum and maximum.
 
-    `aliases` are other accepted names. The value of a `sensitive` setting is never shown.
+    The name ends with the unit, as in `_ms`. `aliases` are other accepted names. The value of a
+    `sensitive` setting is never shown.
     """
-    schema = _schema(unit, scope) | {"aliases": list(aliases), "sensitive": sensitive}
+    schema: JsonDict = {"scope": scope, "aliases": list(aliases), "sensitive": sensitive}
     return Field(default, description=meaning, ge=ge, le=_bound(ge, le), json_schema_extra=schema)
 
 
 def required(meaning: str, *, ge: int | None = None) -> Any:
     """Declare a required setting of a service."""
-    schema = _schema("", "read-only")
+    schema: JsonDict = {"scope": "read-only"}
     return Field(description=meaning, ge=ge, le=_bound(ge, None), json_schema_extra=schema)
 
 
-def topic_setting(follows: str, *, unit: str = "", ge: int | None = None) -> Any:
+def topic_setting(follows: str, *, ge: int | None = None) -> Any:
     """Declare a topic's own setting; by default it has the value of the setting `follows`."""
-    schema = _schema(unit, "topic") | {"follows": follows}
+    schema: JsonDict = {"scope": "topic", "follows": follows}
     meaning = f"As `{follows}`, for one topic."
     return Field(None, description=meaning, ge=ge, le=_bound(ge, None), json_schema_extra=schema)
-
-
-def _schema(unit: str, scope: Scope) -> JsonDict:
-    return {"unit": unit, "scope": scope}
 
 
 def _bound(ge: int | None, le: int | None) -> int | None:
@@ -74,7 +70,6 @@ class ServiceSettings(BaseModel):
         6_000,
         "How long ZooKeeper keeps the session of a silent service, and thus how long the failure "
         "of a leader can remain undetected.",
-        unit="ms",
         ge=500,
     )
     listen_host: str = setting(
@@ -96,7 +91,6 @@ class ServiceSettings(BaseModel):
     request_max_bytes: int = setting(
         16 * MIB,
         "Largest accepted request body; a larger one gets status 413.",
-        unit="bytes",
         ge=KIB,
     )
     log_level: Literal["debug", "info", "warning", "error"] = setting(

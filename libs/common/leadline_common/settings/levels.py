@@ -169,11 +169,3 @@ def parse_topic_configs(configs: Mapping[str, Any]) -> TopicConfigs:
     """
     checked = check_configs("topic", configs)
     return TopicConfigs.model_validate({attribute_of(name): v for name, v in checked.items()})
-
-
-def validate_topic_configs(configs: Mapping[str, Any]) -> dict[str, str]:
-    """Return a topic's configs in their stored form: canonical strings.
-
-    Raises PolicyViolation, with the config's name, for an unknown name or an invalid value.
-    """
-    return check_configs("topic", configs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import NoneType
@@ -27,6 +27,14 @@ _MODELS: Final[dict[Owner, type[BaseModel]]] = {
     "coordinator": CoordinatorSettings,
     "topic": TopicConfigs,
 }
+_UNITS: Final = {
+    "_ms": "ms",
+    "_bytes": "bytes",
+    "_bytes_per_s": "bytes/s",
+    "_percent": "%",
+    "_percentage": "%",
+}
+"""The units of settings by the end of their names."""
 _TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
 
 
@@ -63,18 +71,13 @@ class Setting:
 @cache
 def settings_table() -> tuple[Setting, ...]:
     """Return every setting: of all services, of each one, and of topics."""
-    shared = ServiceSettings.model_fields.keys()
+    shared = ServiceSettings.model_fields
     return tuple(
-        row
+        _row(attribute, field, owner)
         for owner, model in _MODELS.items()
-        for row in _rows(model, owner)
-        if owner == "every service" or row.owner == "topic" or attribute_of(row.name) not in shared
+        for attribute, field in model.model_fields.items()
+        if owner in ("every service", "topic") or attribute not in shared
     )
-
-
-def _rows(model: type[BaseModel], owner: Owner) -> Iterator[Setting]:
-    for attribute, field in model.model_fields.items():
-        yield _row(attribute, field, owner)
 
 
 def _row(attribute: str, field: FieldInfo, owner: Owner) -> Setting:
@@ -85,7 +88,7 @@ def _row(attribute: str, field: FieldInfo, owner: Owner) -> Setting:
         type=_type_name(field.annotation),
         default="" if field.is_required() or field.default is None else text_of(field.default),
         required=field.is_required(),
-        unit=schema["unit"],
+        unit=next((unit for end, unit in _UNITS.items() if attribute.endswith(end)), ""),
         owner=owner,
         scope=schema["scope"],
         meaning=field.description or "",

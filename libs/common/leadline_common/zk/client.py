@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from contextlib import suppress
+from itertools import accumulate
 from typing import Final, TypeVar
 
 from leadline_common.zk import codec
@@ -95,11 +96,7 @@ class ZkClient(ABC):
 
     async def ensure_path(self, path: str) -> None:
         """Create `path` and its parents without data, unless they exist."""
-        parts = path.strip("/").split("/")
-        for depth in range(1, len(parts) + 1):
-            await self._create_if_missing(
-                "/" + "/".join(parts[:depth]), self._open_transport().root
-            )
+        await self._create_path(path, self._open_transport().root)
 
     async def set(self, path: str, data: bytes, version: int) -> Stat:
         """Replace the data if its version is `version` (or `ANY_VERSION`), and return the Stat.
@@ -142,11 +139,8 @@ class ZkClient(ABC):
             empty.set_result(MultiResults((), 0))
             return empty
         request = EncodedRequest(_checked(codec.encode_multi(ops, transport.root)))
-        return self._submit(
-            request,
-            _decoder(partial(codec.decode_multi, ops=ops, root=transport.root)),
-            ops[0].path,
-        )
+        decode = _decoder(codec.decode_multi, ops, transport.root)
+        return self._submit(request, decode, ops[0].path)
 
     async def multi(self, ops: Sequence[Op]) -> MultiResults:
         """Apply all operations or none, and return one result per operation.
@@ -220,43 +214,28 @@ class ZkClient(ABC):
         for start in range(0, len(paths), batch_size):
             batch = paths[start : start + batch_size]
             request = EncodedRequest(_checked(codec.encode_multi_read(opcode, batch, root)))
-            pending.append(self._submit(request, _batch_decoder(decode, batch), batch[0]))
+            pending.append(self._submit(request, _decoder(decode, batch), batch[0]))
         results: list[_T] = []
         for answer in await asyncio.gather(*pending):
             results += answer
         return results
 
-    async def _ensure_root(self) -> None:
-        root = self._open_transport().root
-        parts = root.split("/")
-        for depth in range(2, len(parts) + 1):
-            await self._create_if_missing("/".join(parts[:depth]), "")
-
-    async def _create_if_missing(self, path: str, root: str) -> None:
-        request = EncodedRequest(codec.encode_op(CreateOp(path), root))
-        try:
-            await self._submit(request, no_body, path)
-        except NodeExists:
-            return
+    async def _create_path(self, path: str, root: str) -> None:
+        for node in accumulate(f"/{name}" for name in path.split("/") if name):
+            request = EncodedRequest(codec.encode_op(CreateOp(node), root))
+            with suppress(NodeExists):
+                await self._submit(request, no_body, node)
 
 
-def _decoder(
-    decode: Callable[[bytes, int], _T],
-) -> Callable[[Reply | None], _T]:
+def _decoder(decode: Callable[..., _T], *arguments: object) -> Callable[[Reply | None], _T]:
     """Adapt a decoder of the codec to the replies of the transport."""
 
     def decode_reply(reply: Reply | None) -> _T:
         if reply is None:
             raise ValueError("a reply without a body")
-        return decode(*reply)
+        return decode(*reply, *arguments)
 
     return decode_reply
-
-
-def _batch_decoder(
-    decode: Callable[[bytes, int, Sequence[str]], list[_T]], paths: Sequence[str]
-) -> Callable[[Reply | None], list[_T]]:
-    return _decoder(lambda buffer, offset: decode(buffer, offset, paths))
 
 
 def _optional_stat(reply: Reply | None) -> Stat | None:

@@ -60,11 +60,6 @@ _EPHEMERAL: Final = 1
 _SEQUENCE: Final = 2
 
 
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return _pack_int(len(encoded)) + encoded
-
-
 def absolute(root: str, path: str) -> str:
     """Return the server's path for a caller's `path` below `root` (empty without a chroot)."""
     return root + path if path != "/" else root or "/"
@@ -115,7 +110,8 @@ def encode_multi(ops: Iterable[Op], root: str) -> bytes:
 
 def encode_path(opcode: int, path: str) -> bytes:
     """Encode a request whose body is only a path (sync)."""
-    return _pack_int(opcode) + _string(path)
+    encoded = path.encode()
+    return _pack_int(opcode) + _pack_int(len(encoded)) + encoded
 
 
 def encode_read(opcode: int, path: str) -> bytes:

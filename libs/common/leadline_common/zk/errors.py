@@ -48,7 +48,7 @@ class NotEmpty(NodeError):
 
 
 class OtherNodeError(NodeError):
-    """Any other refusal; `code` is ZooKeeper's (KeeperException.Code)."""
+    """Any other refusal; `code` is ZooKeeper's error code."""
 
     def __init__(self, path: str, code: int) -> None:
         super().__init__(path)

@@ -8,18 +8,26 @@ kazoo registers watchers by class.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 from kazoo.protocol.serialization import Exists, GetChildren, GetData
-from kazoo.protocol.states import WatchedEvent
 
 Reply: TypeAlias = tuple[bytes, int]
 """The whole reply, and the offset after its header."""
-Watcher: TypeAlias = Callable[[WatchedEvent], None]
 
 
-class EncodedRequest:
+class _Undecoded:
+    """Leaves the reply to a request undecoded."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def deserialize(buffer: bytes, offset: int) -> Reply:
+        """Return the reply as it is."""
+        return buffer, offset
+
+
+class EncodedRequest(_Undecoded):
     """A request that is encoded already."""
 
     __slots__ = ("_encoded",)
@@ -34,36 +42,17 @@ class EncodedRequest:
         """Return opcode and body."""
         return self._encoded
 
-    def deserialize(self, buffer: bytes, offset: int) -> Reply:
-        """Return the reply undecoded."""
-        return buffer, offset
 
-
-class ExistsWatch(Exists):
+class ExistsWatch(_Undecoded, Exists):
     """exists with a watch; kazoo returns None for a missing node."""
 
-    @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Reply:
-        """Return the reply undecoded."""
-        return buffer, offset
 
-
-class GetDataWatch(GetData):
+class GetDataWatch(_Undecoded, GetData):
     """get with a watch."""
 
-    @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Reply:
-        """Return the reply undecoded."""
-        return buffer, offset
 
-
-class GetChildrenWatch(GetChildren):
+class GetChildrenWatch(_Undecoded, GetChildren):
     """get children with a watch."""
-
-    @classmethod
-    def deserialize(cls, buffer: bytes, offset: int) -> Reply:
-        """Return the reply undecoded."""
-        return buffer, offset
 
 
 Request: TypeAlias = EncodedRequest | ExistsWatch | GetDataWatch | GetChildrenWatch

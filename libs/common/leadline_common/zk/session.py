@@ -28,14 +28,6 @@ from leadline_common.zk.requests import EncodedRequest
 from leadline_common.zk.transport import KazooTransport, SessionState
 
 
-def _ignore_state(_: SessionState) -> None:
-    """Do nothing; the default of `on_state`."""
-
-
-def _ignore() -> None:
-    """Do nothing; the default of `on_reconnected`."""
-
-
 def _monotonic_ms() -> float:
     return time.monotonic() * 1000
 
@@ -49,56 +41,52 @@ class SessionLease:
     The lease counts from the moment when the last *answered* heartbeat was *sent*: the server
     renewed the session after it, and the reply may have waited in the socket buffer during a long
     pause of this process. Losing the connection does not extend the lease. Times are milliseconds
-    of one monotonic clock.
+    of one monotonic clock. `valid_until_ms` is minus infinity before the first renewal.
     """
 
-    __slots__ = ("_length_ms", "_valid_until_ms")
+    __slots__ = ("_length_ms", "valid_until_ms")
 
     def __init__(self, session_timeout_ms: int) -> None:
         self._length_ms = session_timeout_ms * 2 / 3
-        self._valid_until_ms = float("-inf")
-
-    @property
-    def valid_until_ms(self) -> float:
-        """The time at which the lease ends; minus infinity before the first renewal."""
-        return self._valid_until_ms
+        self.valid_until_ms = float("-inf")
 
     def renew(self, sent_ms: float) -> None:
         """Renew the lease: a heartbeat sent at `sent_ms` was answered. It never gets shorter."""
-        self._valid_until_ms = max(self._valid_until_ms, sent_ms + self._length_ms)
+        self.valid_until_ms = max(self.valid_until_ms, sent_ms + self._length_ms)
 
     def revoke(self) -> None:
         """End the lease for good, because the session is over."""
         self._length_ms = float("-inf")
-        self._valid_until_ms = float("-inf")
+        self.valid_until_ms = float("-inf")
 
     def valid(self, now_ms: float) -> bool:
         """Tell whether the process may act at `now_ms`."""
-        return now_ms < self._valid_until_ms
+        return now_ms < self.valid_until_ms
 
 
 class ZkSession(ZkClient):
     """A ZooKeeper session for asyncio.
 
     `on_state(state)` is called at every change after `start`, except for the end through `close`.
-    `on_reconnected()` is called after each return from SUSPENDED.
+    `on_reconnected()` is called after each return from SUSPENDED. `lease` is the lease of the
+    session (R10); read it after `start`, which replaces it.
     """
 
     def __init__(
         self,
         *,
-        on_state: Callable[[SessionState], None] = _ignore_state,
-        on_reconnected: Callback = _ignore,
+        on_state: Callable[[SessionState], None] = lambda _: None,
+        on_reconnected: Callback = lambda: None,
         clock_ms: Callable[[], float] = _monotonic_ms,
     ) -> None:
         self._on_state = on_state
-        self._on_reconnected = on_reconnected
+        self.on_reconnected = on_reconnected
         self._clock_ms = clock_ms
         self._state = SessionState.SUSPENDED
         self._closing = False
         self._connected = asyncio.Event()
         self._reconnected = asyncio.Event()
-        self._lease = SessionLease(0)
+        self.lease = SessionLease(0)
         self._transport: KazooTransport | None = None
         self._heartbeat: asyncio.Task[None] | None = None
 
@@ -123,8 +111,8 @@ class ZkSession(ZkClient):
         try:
             async with asyncio.timeout(connect_timeout_ms / 1000):
                 await self._connected.wait()
-                self._lease = SessionLease(self._transport.granted_timeout_ms)
-                await self._ensure_root()
+                self.lease = SessionLease(self._transport.granted_timeout_ms)
+                await self._create_path(self._transport.root, "")
                 await self._send_heartbeat()
         except TimeoutError:
             await self.close()
@@ -137,7 +125,7 @@ class ZkSession(ZkClient):
     async def close(self) -> None:
         """Close the session; its ephemeral nodes are deleted when this returns. Idempotent."""
         self._closing = True
-        self._lease.revoke()
+        self.lease.revoke()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
             await asyncio.gather(self._heartbeat, return_exceptions=True)
@@ -150,11 +138,6 @@ class ZkSession(ZkClient):
             except Exception:
                 self._transport = transport  # the session may live on: let the caller try again
                 raise
-
-    @property
-    def state(self) -> SessionState:
-        """The last known state."""
-        return self._state
 
     @property
     def is_connected(self) -> bool:
@@ -171,14 +154,9 @@ class ZkSession(ZkClient):
         """The session timeout that the server granted; 0 before it is connected."""
         return self._transport.granted_timeout_ms if self._transport else 0
 
-    @property
-    def lease(self) -> SessionLease:
-        """The lease of the session (R10); read it after `start`, which replaces it."""
-        return self._lease
-
     def lease_valid(self) -> bool:
         """Tell whether the lease is valid now."""
-        return self._lease.valid(self._clock_ms())
+        return self.lease.valid(self._clock_ms())
 
     # -- internal --------------------------------------------------------------
 
@@ -192,14 +170,14 @@ class ZkSession(ZkClient):
             return
         before, self._state = self._state, state
         if state is SessionState.LOST:
-            self._lease.revoke()
+            self.lease.revoke()
         if not self._connected.is_set():
             self._connected.set()
             return
         self._on_state(state)
         if state is SessionState.CONNECTED and before is SessionState.SUSPENDED:
             self._reconnected.set()
-            self._on_reconnected()
+            self.on_reconnected()
 
     # -- heartbeats ------------------------------------------------------------
 
@@ -214,7 +192,7 @@ class ZkSession(ZkClient):
         sent_ms = self._clock_ms()
         request = EncodedRequest(codec.encode_path(codec.SYNC, codec.absolute(transport.root, "/")))
         await transport.submit(request, no_body, "/", urgent=True)
-        self._lease.renew(sent_ms)
+        self.lease.renew(sent_ms)
 
     async def _send_heartbeats(self) -> None:
         """Send a heartbeat every quarter of the session timeout, and at once after a reconnect."""

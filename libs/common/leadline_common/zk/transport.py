@@ -16,6 +16,7 @@ import asyncio
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from select import POLLIN, POLLOUT, poll
 from socket import socket
@@ -51,16 +52,9 @@ Event: TypeAlias = Callable[[], None]
 class SessionState(enum.Enum):
     """The state of the session: connected, disconnected for now, or over for good."""
 
-    CONNECTED = "connected"
-    SUSPENDED = "suspended"
-    LOST = "lost"
-
-
-_STATES: Final = {
-    KazooState.CONNECTED: SessionState.CONNECTED,
-    KazooState.SUSPENDED: SessionState.SUSPENDED,
-    KazooState.LOST: SessionState.LOST,
-}
+    CONNECTED = KazooState.CONNECTED
+    SUSPENDED = KazooState.SUSPENDED
+    LOST = KazooState.LOST
 
 
 class _Handler(SequentialThreadingHandler):
@@ -143,22 +137,14 @@ class _Client(KazooClient):
             logger.warning("the connection thread did not end in time")
 
 
+@dataclass(eq=False, slots=True)
 class _Completion(Generic[_T]):
     """Takes the place of kazoo's future, and passes the outcome to the loop."""
 
-    __slots__ = ("decode", "future", "path", "transport")
-
-    def __init__(
-        self,
-        transport: KazooTransport,
-        decode: Callable[[Reply | None], _T],
-        future: asyncio.Future[_T],
-        path: str,
-    ) -> None:
-        self.transport = transport
-        self.decode = decode
-        self.future = future
-        self.path = path
+    transport: KazooTransport
+    decode: Callable[[Reply | None], _T]
+    future: asyncio.Future[_T]
+    path: str
 
     def set(self, reply: Reply | None) -> None:
         """Take the reply (kazoo's thread); None for the exists of a missing node."""
@@ -282,7 +268,7 @@ class KazooTransport:
 
     def _state_changed(self, state: str) -> bool:
         """Pass a state on (kazoo's thread); returning False keeps the listener registered."""
-        new_state = _STATES[state]
+        new_state = SessionState(state)
         if new_state is SessionState.CONNECTED:
             self._session_id = self._client.session_id
         if new_state is SessionState.LOST:
@@ -295,22 +281,14 @@ class KazooTransport:
         return _Watcher(self, callback)
 
 
+@dataclass(frozen=True, slots=True)
 class _Watcher:
     """A watcher that posts its callback. Watchers of equal callbacks are equal: kazoo keeps one."""
 
-    __slots__ = ("_callback", "_transport")
-
-    def __init__(self, transport: KazooTransport, callback: Event) -> None:
-        self._transport = transport
-        self._callback = callback
+    transport: KazooTransport = field(compare=False)
+    callback: Event
 
     def __call__(self, event: WatchedEvent) -> None:
         """Post the callback, except for changes of the connection, which are states."""
         if event.type != EventType.NONE:
-            self._transport.post(self._callback)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Watcher) and other._callback == self._callback
-
-    def __hash__(self) -> int:
-        return hash(self._callback)
+            self.transport.post(self.callback)

@@ -167,7 +167,7 @@ class ZkBrokerStore:
         ops: list[Op] = [SetOp(znodes.broker_epoch_path(self._broker_id), b"", version)]
         if old is not None:
             ops.append(DeleteOp(path, old.version))
-        ops.append(CreateOp(path, znodes.encode_broker(registration), ephemeral=True))
+        ops.append(CreateOp(path, znodes.encode_value(registration), ephemeral=True))
         return ops
 
     async def registration(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.leader_election import ElectionNodes, ElectionStore
 from leadline_common.settings import Accepted, accept_node
+from leadline_common.zk.client import READ_BATCH
 from leadline_common.zk.errors import NodeExists, NoNode
 from leadline_common.zk.ops import MultiResults, Op, Stat
 from leadline_common.znodes import PartitionState
@@ -29,9 +31,6 @@ from leadline_controller.domain.state import LiveBrokers, ReadNode, Tombstone
 logger = structlog.get_logger(__name__)
 _Value = TypeVar("_Value")
 _Wake = Callable[[], None]
-
-READ_BATCH = 1000
-"""The number of nodes in one multiRead."""
 
 
 def _identity(data: bytes) -> tuple[int, str]:
@@ -82,7 +81,7 @@ class ControllerZkStore(ElectionStore):
     async def watch_broker(self, broker_id: int, wake: _Wake) -> bool:
         """Call `wake` when a registration is deleted; return False if it is already gone."""
         self.reads += 1
-        watch = self._broker_watches.setdefault(broker_id, _BrokerWatch())
+        watch = self._broker_watches.setdefault(broker_id, _BrokerWatch(wake))
         watch.wake = wake
         path = znodes.broker_id_path(broker_id)
         return await self._session.exists(path, watch=watch) is not None
@@ -216,7 +215,7 @@ class ControllerZkStore(ElectionStore):
     async def children(self, paths: Sequence[str]) -> list[list[str] | None]:
         """List the children of nodes; the result has None for a node that does not exist."""
         self.reads += _batches(paths)
-        return await self._session.get_children_many(paths, batch_size=READ_BATCH)
+        return await self._session.get_children_many(paths)
 
     @property
     def outbox(self) -> ZkOutbox:
@@ -230,21 +229,17 @@ class ControllerZkStore(ElectionStore):
 
     async def _get_many(self, paths: Sequence[str]) -> list[tuple[bytes, Stat] | None]:
         self.reads += _batches(paths)
-        return await self._session.get_many(paths, batch_size=READ_BATCH)
+        return await self._session.get_many(paths)
 
 
+@dataclass(eq=False, slots=True)
 class _BrokerWatch:
     """The watch callback of one broker: reusing one object keeps a single watch per broker."""
 
-    def __init__(self) -> None:
-        self.wake: _Wake = _ignore
+    wake: _Wake
 
     def __call__(self) -> None:
         self.wake()
-
-
-def _ignore() -> None:
-    """Do nothing."""
 
 
 def _batches(paths: Sequence[str]) -> int:

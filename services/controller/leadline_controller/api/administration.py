@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common.api import models
 from leadline_common.api.partitions import (
@@ -10,6 +12,7 @@ from leadline_common.api.partitions import (
     RemovalBody,
     RemovedPartitions,
 )
+from leadline_common.settings.table import text_of
 from leadline_controller.api import views
 from leadline_controller.api.audit import AuditEndpoints
 from leadline_controller.api.brokers import BrokerEndpoints
@@ -105,14 +108,11 @@ class ControllerAdministration(
 
     async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
         """Add partitions, or with `dry_run` only plan their replicas."""
-        given = wanted.replica_assignment
         asked = self._controller.ask(
             AddPartitions(
                 topic=topic,
                 total=wanted.partitions,
-                replica_assignment=None
-                if given is None
-                else {int(number): tuple(replicas) for number, replicas in given.items()},
+                replica_assignment=_replicas(wanted.replica_assignment),
                 dry_run=wanted.dry_run,
             )
         )
@@ -169,17 +169,14 @@ class ControllerAdministration(
 
 
 def _new_topic(body: models.NewTopicBody) -> NewTopic:
-    assignment = body.replica_assignment
     return NewTopic(
         name=body.name,
         partitions=body.partitions,
         replication_factor=body.replication_factor,
-        replica_assignment=None
-        if assignment is None
-        else {int(number): tuple(replicas) for number, replicas in assignment.items()},
-        configs={name: _text(value) for name, value in body.configs.items()},
+        replica_assignment=_replicas(body.replica_assignment),
+        configs={name: text_of(value) for name, value in body.configs.items()},
     )
 
 
-def _text(value: str | int | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _replicas(given: Mapping[str, Sequence[int]] | None) -> dict[int, tuple[int, ...]] | None:
+    return None if given is None else {int(n): tuple(brokers) for n, brokers in given.items()}

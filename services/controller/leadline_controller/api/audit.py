@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 
 import msgspec
 
 from leadline_client.errors import NotFound
 from leadline_common.api import audit as models
 from leadline_common.api import past as past_models
-from leadline_common.audit_export import encode_lines, exported
-from leadline_common.znodes import StateChange
+from leadline_common.audit_export import encode_lines, exported, exported_change
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
@@ -113,72 +113,22 @@ def _task(record: TaskRecord) -> past_models.PastTask:
 
 
 def _query(wanted: models.AuditFilter) -> AuditQuery:
-    return AuditQuery(
-        actor=wanted.actor,
-        kind=wanted.kind,
-        cause=wanted.cause,
-        outcome=wanted.outcome,
-        topic=wanted.topic,
-        partition=wanted.partition,
-        broker=wanted.broker,
-        group=wanted.group,
-        config=wanted.config,
-        since_ms=wanted.since,
-        until_ms=wanted.until,
-    )
+    members = asdict(wanted)
+    return AuditQuery(since_ms=members.pop("since"), until_ms=members.pop("until"), **members)
 
 
 def _entry(record: AuditRecord, changes_shown: int) -> models.AuditEntryBody:
     entry = record.entry
-    return models.AuditEntryBody(
-        id=record.id,
-        zxid=record.zxid,
-        time=entry.time,
-        cause=entry.cause,
-        actor=entry.actor,
-        kind=entry.kind,
-        outcome=entry.outcome,
-        reason=entry.reason,
-        resource=dict(entry.resource),
-        before=entry.before,
-        after=entry.after,
-        zk=dict(entry.zk),
-        changes=[_change(change) for change in entry.changes[:changes_shown]],
-        changes_total=len(entry.changes),
-    )
-
-
-def _change(change: StateChange) -> models.AuditChange:
-    return models.AuditChange(
-        topic=change.topic,
-        partition=change.partition,
-        reason=change.reason,
-        before=None if change.before is None else _roles(change.before),
-        after=_roles(change.after),
-        state_version=change.state_version,
-    )
+    shown = msgspec.structs.replace(entry, changes=entry.changes[:changes_shown])
+    members = msgspec.to_builtins(exported(record.id, record.zxid, shown))
+    return models.AuditEntryBody(**members, changes_total=len(entry.changes))
 
 
 def _event(found: PartitionChange) -> models.PartitionEvent:
-    change = found.change
-    return models.PartitionEvent(
-        audit_id=found.audit_id,
-        zxid=found.zxid,
-        time=found.time,
-        cause=found.cause,
-        actor=found.actor,
-        kind=found.kind,
-        reason=change.reason,
-        why=found.entry_reason,
-        before=None if change.before is None else _roles(change.before),
-        after=_roles(change.after),
-        state_version=change.state_version,
-    )
-
-
-def _roles(roles: tuple[int, int, tuple[int, ...]]) -> models.Roles:
-    leader, leader_epoch, isr = roles
-    return models.Roles(leader=leader, leader_epoch=leader_epoch, isr=list(isr))
+    entry = msgspec.structs.asdict(found)
+    change = msgspec.to_builtins(exported_change(entry.pop("change")))
+    why = entry.pop("entry_reason")
+    return models.PartitionEvent.model_validate(entry | change | {"why": why})
 
 
 def _past(past: PastCluster) -> past_models.PastClusterBody:

@@ -17,8 +17,6 @@ from leadline_controller.domain.feed import (
 from leadline_controller.runtime.channel.metadata_snapshot import partition_row
 from leadline_controller.runtime.service import ControllerService
 
-_Rows = list[tuple[int, int, int, list[int], list[int]]]
-
 
 class FeedReader:
     """The position of one reader in the feed; the feed ends with the leadership term."""
@@ -86,7 +84,9 @@ def _event(event: FeedEvent) -> EventBody:
             )
 
 
-def _rows(partitions: dict[int, PartitionImage]) -> _Rows:
+def _rows(
+    partitions: dict[int, PartitionImage],
+) -> list[tuple[int, int, int, list[int], list[int]]]:
     rows = (partition_row(number, partition) for number, partition in partitions.items())
     return [
         (number, leader, epoch, list(isr), list(replicas))

@@ -27,10 +27,7 @@ from leadline_common.api.guards import (
     changes_something,
     resource_of,
 )
-from leadline_controller.domain.idempotency import (
-    MAX_RESPONSE_BYTES,
-    StoredResponse,
-)
+from leadline_controller.domain.idempotency import MAX_RESPONSE_BYTES, StoredResponse
 from leadline_controller.runtime.engine.guard import Condition, Guard, ResourceName, guard_scope
 from leadline_controller.runtime.idempotency import DropKey, KeepAnswer, TakeKey
 from leadline_controller.runtime.service import ControllerService
@@ -135,9 +132,8 @@ def _replayed(stored: StoredResponse) -> Response:
 async def _digest(request: Request) -> str:
     """Return a digest of a request that does not depend on the order of members in its body."""
     body = await request.body()
-    with contextlib.suppress(
-        msgspec.MsgspecError, RecursionError
-    ):  # not JSON: use the body as it is
+    # A body that is not JSON is used as it is.
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
         body = msgspec.json.encode(msgspec.json.decode(body), order="sorted")
     head = f"{request.method} {request.url.path}?{request.url.query}\n"
     return hashlib.sha256(head.encode() + body).hexdigest()

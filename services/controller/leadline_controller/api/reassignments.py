@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from leadline_client.wire import TopicPartition
 from leadline_common.api.reassignments import (
     BatchRow,
@@ -12,6 +14,7 @@ from leadline_common.api.reassignments import (
     Reassignments,
 )
 from leadline_common.api.tasks import TaskBody, TaskPartitions
+from leadline_common.reassignments import WaitReason
 from leadline_common.tasks import TargetRow, TaskState
 from leadline_controller.api.tasks import find_task
 from leadline_controller.domain.reassignment.machine import ReassignmentState, Wait
@@ -20,9 +23,6 @@ from leadline_controller.domain.reassignment.requests import Submission
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelReassignment, SubmitReassignment
 from leadline_controller.runtime.service import ControllerService
-
-_QUEUED = "queued"
-_LEADER_LIMIT = "leader_limit"
 
 
 class ReassignmentEndpoints:
@@ -53,8 +53,7 @@ class ReassignmentEndpoints:
 
     async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
         """Cancel the reassignment of one partition and return it to its start replicas."""
-        name = TopicPartition(topic, partition)
-        start = await self._controller.ask(CancelReassignment(topic_partition=name))
+        start = await self._controller.ask(CancelReassignment(TopicPartition(topic, partition)))
         return CancelledReassignment(topic=topic, partition=partition, start=list(start))
 
 
@@ -81,11 +80,7 @@ def reassignments_view(active: ActiveController, topic: str | None) -> Reassignm
             for entry in entries
             if entry.state is not None and entry.is_running
         ],
-        limits=LimitsBody(
-            replica_movements=limits.replica_movements,
-            partition_movements=limits.partition_movements,
-            leader_movements=limits.leader_movements,
-        ),
+        limits=LimitsBody(**msgspec.structs.asdict(limits)),
     )
 
 
@@ -96,9 +91,9 @@ def _row(entry: QueuedReassignment, bytes_left: int, *, is_blocked: bool) -> Rea
     if isinstance(action, Wait):
         reason = action.reason.value
     elif is_blocked:
-        reason = _LEADER_LIMIT
+        reason = WaitReason.LEADER_LIMIT.value
     elif not entry.is_running:
-        reason = _QUEUED
+        reason = "queued"
     return Reassignment(
         topic=entry.topic_partition.topic,
         partition=entry.topic_partition.partition,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from leadline_common.api.tasks import TaskBody, TaskChange, TaskPartitions, TasksBody
 from leadline_controller.runtime.active_controller import ActiveController
 from leadline_controller.runtime.reassignment.events import CancelTask, ThrottleTask
@@ -58,13 +60,7 @@ def task_view(active: ActiveController, task: ReassignmentTask) -> TaskBody:
         state=node.state,
         algorithm=node.algorithm,
         throttle_bytes_per_s=node.throttle_bytes_per_s,
-        partitions=TaskPartitions(
-            total=counts.total,
-            done=counts.done,
-            failed=counts.failed,
-            moving=counts.moving,
-            waiting=counts.waiting,
-        ),
+        partitions=TaskPartitions(**msgspec.structs.asdict(counts)),
         bytes_left=remaining.left,
         bytes_total=remaining.total,
         rate_bytes_per_s=active.progress.rate(task.id, now_ms),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from leadline_client.errors import InvalidRequest
 from leadline_client.wire import NO_LEADER, TopicPartition
@@ -13,7 +15,6 @@ from leadline_controller.domain.placement import assign_replicas
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.machine import ReassignmentState
 from leadline_controller.domain.reassignment.simulation import (
-    SimulatedStep,
     simulate,
     simulate_batches,
 )
@@ -73,7 +74,7 @@ class WhatIfEndpoints:
         state = _state("body", question.start, question.target, limits, question, question)
         simulation = simulate(state)
         return what_if.WhatIfReassigned(
-            steps=[what_if.WhatIfStep(**_step(step)) for step in simulation.steps],
+            steps=[what_if.WhatIfStep(**msgspec.to_builtins(step)) for step in simulation.steps],
             waiting_for=list(simulation.waiting_for),
         )
 
@@ -99,7 +100,9 @@ def _simulate_batch(
     return what_if.WhatIfReassigned(
         batches=[
             [
-                what_if.WhatIfBatchStep(topic=topic, partition=partition, **_step(step))
+                what_if.WhatIfBatchStep(
+                    topic=topic, partition=partition, **msgspec.to_builtins(step)
+                )
                 for (topic, partition), step in steps
             ]
             for steps in simulation.batches
@@ -142,15 +145,6 @@ def _first(own: _Value | None, general: _Value | None, default: _Value) -> _Valu
     if own is not None:
         return own
     return default if general is None else general
-
-
-def _step(step: SimulatedStep) -> dict[str, Any]:
-    return {
-        "assignment": list(step.assignment),
-        "added": list(step.added),
-        "dropped": list(step.dropped),
-        "leader": step.leader,
-    }
 
 
 def _check_distinct(name: str, brokers: list[int]) -> None:

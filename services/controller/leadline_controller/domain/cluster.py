@@ -85,7 +85,7 @@ class PartitionImage(msgspec.Struct, frozen=True, gc=False):
     zxid: int = 0
 
 
-class TopicImage:
+class TopicImage(msgspec.Struct, eq=False):
     """One topic.
 
     `deleting` is true once the topic has a tombstone. `changed_at` is the image version of
@@ -95,32 +95,17 @@ class TopicImage:
     invalid configs to the reasons.
     """
 
-    __slots__ = (
-        "assignment",
-        "changed_at",
-        "config_problems",
-        "configs",
-        "configs_version",
-        "deleting",
-        "name",
-        "partitions",
-        "pending_removal",
-        "version",
-        "zxid",
-    )
-
-    def __init__(self, name: str, assignment: TopicAssignment, version: int) -> None:
-        self.name = name
-        self.assignment = assignment
-        self.version = version
-        self.zxid = 0
-        self.configs: dict[str, str] = {}
-        self.configs_version = NO_NODE
-        self.config_problems: Mapping[str, str] = {}
-        self.partitions: dict[int, PartitionImage] = {}
-        self.deleting = False
-        self.pending_removal: frozenset[int] = frozenset()
-        self.changed_at = 0
+    name: str
+    assignment: TopicAssignment
+    version: int = NO_NODE
+    zxid: int = 0
+    configs: dict[str, str] = {}
+    configs_version: int = NO_NODE
+    config_problems: Mapping[str, str] = {}
+    partitions: dict[int, PartitionImage] = {}
+    deleting: bool = False
+    pending_removal: frozenset[int] = frozenset()
+    changed_at: int = 0
 
     @property
     def topic_id(self) -> str:
@@ -305,7 +290,7 @@ class ClusterImage:
             self._forget_topic(TopicGone(change.topic))  # recreated under the same name
             topic = None
         if topic is None:
-            topic = TopicImage(change.topic, change.assignment, NO_NODE)
+            topic = TopicImage(change.topic, change.assignment)
             self.topics[change.topic] = topic
             self.deleted_at.pop(change.topic, None)
         topic.zxid = change.zxid

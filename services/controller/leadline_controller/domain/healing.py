@@ -22,7 +22,8 @@ import msgspec
 from leadline_client.wire import TopicPartition
 from leadline_common.failed_brokers import FailedBroker
 from leadline_common.tasks import TargetRow
-from leadline_controller.domain.cluster import ClusterImage, PartitionsByTopic
+from leadline_controller.domain.cluster import ClusterImage
+from leadline_controller.domain.controlled_shutdown import partitions_hosted_by
 from leadline_controller.domain.planning.replacements import replace_failed
 from leadline_controller.domain.reassignment.requests import current_replicas
 
@@ -72,7 +73,7 @@ def replicas_on(image: ClusterImage, broker: int) -> list[TopicPartition]:
     """Return the partitions that have a replica on a broker, without those still being added."""
     return [
         t
-        for t in _flatten(image.hosted_by(broker))
+        for t in partitions_hosted_by(image, broker)
         if not image.topics[t.topic].deleting and broker in (current_replicas(image, t) or ())
     ]
 
@@ -123,9 +124,3 @@ def targets_for(
     excluded = image.live - image.placement_candidates
     targets = replace_failed(assignments, {broker}, racks, load, excluded=excluded)
     return tuple(TargetRow(*t, replicas) for t, replicas in targets.items())
-
-
-def _flatten(by_topic: PartitionsByTopic) -> Iterator[TopicPartition]:
-    for topic, numbers in by_topic.items():
-        for number in numbers:
-            yield TopicPartition(topic, number)

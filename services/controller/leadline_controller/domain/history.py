@@ -212,9 +212,8 @@ class PastCluster(msgspec.Struct):
         """Apply the next record."""
         entry = record.entry
         self.audit_id = record.id
-        if (
-            entry.kind == HISTORY_GAP
-        ):  # no transaction wrote it, and its time is that of its detection
+        if entry.kind == HISTORY_GAP:
+            # No transaction wrote it, and its time is that of its detection.
             self.complete = False
             return
         self.zxid, self.time = record.zxid, entry.time

@@ -54,11 +54,6 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 1
 
 
-def encode_record(record: KeyRecord) -> bytes:
-    """Encode a record as its node's value."""
-    return msgspec.json.encode(record)
-
-
 def decode_record(data: bytes) -> KeyRecord:
     """Decode the value of a record's node.
 

@@ -23,7 +23,6 @@ from leadline_controller.domain.idempotency import (
     KeyRecord,
     StoredResponse,
     decode_record,
-    encode_record,
     resolve,
 )
 from leadline_controller.domain.state import ReadNode
@@ -120,7 +119,7 @@ class IdempotencyManager(EventHandler):
                 epoch=self.epoch,
                 time=self.clock.wall_ms(),
             )
-            data = encode_record(record)
+            data = msgspec.json.encode(record)
             op: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.version)
             await self.writer.commit_all([op])
         except ConnectionLoss:
@@ -129,7 +128,7 @@ class IdempotencyManager(EventHandler):
             await self.writer.commit_all([DeleteOp(path, ANY_VERSION)])
             return
         self._in_progress[event.key] = record
-        mark = encode_record(msgspec.structs.replace(record, state="changed"))
+        mark = msgspec.json.encode(msgspec.structs.replace(record, state="changed"))
         reply.settle(Mark(SetOp(path, mark, ANY_VERSION), self.epoch))
 
     def _judge(self, event: TakeKey, node: ReadNode | None) -> StoredResponse | None:
@@ -147,7 +146,7 @@ class IdempotencyManager(EventHandler):
         record = self._in_progress.pop(event.key)
         done = msgspec.structs.replace(record, state="done", answer=event.answer)
         await self.writer.commit_all(
-            [SetOp(record_path(event.key), encode_record(done), ANY_VERSION)]
+            [SetOp(record_path(event.key), msgspec.json.encode(done), ANY_VERSION)]
         )
         reply.settle(None)
 

@@ -125,7 +125,7 @@ class ControllerLeadership:
             after=msgspec.structs.asdict(me) | {"extra": None},
         )
         audit = CreateOp(znodes.AUDIT_ENTRY_PREFIX, znodes.encode_audit(entry), sequence=True)
-        return Claim(me.id, me.url, znodes.encode_controller(me), (audit,))
+        return Claim(me.id, me.url, znodes.encode_value(me), (audit,))
 
     async def serve(self, store: ControllerStore, term: LeadershipTerm) -> None:
         """Load the cluster and run the active controller.

@@ -106,16 +106,8 @@ def change_of(row: RowMapping) -> StateChange:
 
 def partition_change_of(row: RowMapping) -> PartitionChange:
     """Return a change with members of its entry, from a row of both tables joined."""
-    return PartitionChange(
-        audit_id=row["audit_id"],
-        zxid=row["zxid"],
-        time=row["time"],
-        cause=row["cause"],
-        actor=row["actor"],
-        kind=row["kind"],
-        entry_reason=row["entry_reason"],
-        change=change_of(row),
-    )
+    entry = {name: row[name] for name in PartitionChange.__struct_fields__ if name != "change"}
+    return PartitionChange(**entry, change=change_of(row))
 
 
 def task_record_of(row: RowMapping) -> TaskRecord:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import wraps
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from sqlalchemy import (
@@ -53,6 +54,7 @@ NOTHING = -1
 """The id before the first record."""
 _PAGE = 1_000
 _READERS = 2
+_Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _CLUSTER_ID = "cluster_id"
 _EQUAL = {
@@ -282,6 +284,25 @@ def _about(topic: str, partition: int | None) -> ColumnElement[bool]:
     return or_(and_(*named), exists().where(*changed))
 
 
+_Method = Callable[Concatenate[HistoryStore, _Arguments], _Result]
+_AsyncMethod = Callable[Concatenate["SqlHistory", _Arguments], Coroutine[Any, Any, _Result]]
+
+
+def _in_thread(
+    method: _Method[_Arguments, _Result], *, writes: bool = False
+) -> _AsyncMethod[_Arguments, _Result]:
+    """Return a method of `HistoryStore` as a coroutine function that does not block the loop."""
+
+    @wraps(method)
+    async def call(
+        history: SqlHistory, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs
+    ) -> _Result:
+        executor = history.writer if writes else history.readers
+        return await history.run(executor, lambda store: method(store, *args, **kwargs))
+
+    return call
+
+
 class SqlHistory:
     """Implements `runtime.ports.History` with one writer thread and reader threads.
 
@@ -294,11 +315,11 @@ class SqlHistory:
         self._url = url or IN_MEMORY
         self._store: HistoryStore | None = None
         self._cluster_id = ""
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
         # The single connection of a database in memory must not be used concurrently.
         in_memory = self._url == IN_MEMORY
-        self._readers: Executor = (
-            self._writer if in_memory else ThreadPoolExecutor(_READERS, "history-reader")
+        self.readers: Executor = (
+            self.writer if in_memory else ThreadPoolExecutor(_READERS, "history-reader")
         )
 
     async def open(self, cluster_id: str) -> None:
@@ -310,7 +331,7 @@ class SqlHistory:
         """
         if self._store is None or self._cluster_id != cluster_id:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._writer, self._open, cluster_id)
+            await loop.run_in_executor(self.writer, self._open, cluster_id)
 
     def _open(self, cluster_id: str) -> None:
         if self._store is not None:
@@ -332,58 +353,22 @@ class SqlHistory:
     async def close(self) -> None:
         """Finish pending writes and close the database."""
         if self._store is not None:
-            await self._write(HistoryStore.close)
+            await self.run(self.writer, HistoryStore.close)
             self._store = None
-        self._writer.shutdown(wait=False)
-        self._readers.shutdown(wait=False)
+        self.writer.shutdown(wait=False)
+        self.readers.shutdown(wait=False)
 
-    async def append(self, records: Sequence[AuditRecord]) -> None:
-        """Store records, which are in order of their ids, in one transaction."""
-        await self._write(lambda store: store.append(records))
+    append = _in_thread(HistoryStore.append, writes=True)
+    forget_before = _in_thread(HistoryStore.forget_before, writes=True)
+    ids = _in_thread(HistoryStore.ids)
+    find = _in_thread(HistoryStore.find)
+    partition_history = _in_thread(HistoryStore.partition_history)
+    failures = _in_thread(HistoryStore.failures)
+    tasks = _in_thread(HistoryStore.tasks)
+    past = _in_thread(HistoryStore.past)
 
-    async def forget_before(self, time_ms: int) -> int:
-        """Delete entries older than a Unix time in ms; return how many."""
-        return await self._write(lambda store: store.forget_before(time_ms))
-
-    async def ids(self) -> tuple[int, int]:
-        """Return the oldest and the newest stored id; both are -1 if there are none."""
-        return await self._read(HistoryStore.ids)
-
-    async def find(
-        self, query: AuditQuery, *, cursor: int | None, newest_first: bool, limit: int
-    ) -> list[AuditRecord]:
-        """Return up to `limit` records that match, beyond the id `cursor` in the chosen order."""
-        return await self._read(
-            lambda store: store.find(query, cursor=cursor, newest_first=newest_first, limit=limit)
-        )
-
-    async def partition_history(
-        self, topic: str, partition: int, *, after_id: int, limit: int
-    ) -> list[PartitionChange]:
-        """Return the changes of a partition beyond an id, oldest first."""
-        return await self._read(
-            lambda store: store.partition_history(topic, partition, after_id=after_id, limit=limit)
-        )
-
-    async def failures(self, broker: int | None, limit: int) -> list[FailureRecord]:
-        """Return the failures of a broker, or of all, newest first."""
-        return await self._read(lambda store: store.failures(broker, limit))
-
-    async def tasks(self, limit: int) -> list[TaskRecord]:
-        """Return the tasks, newest first."""
-        return await self._read(lambda store: store.tasks(limit))
-
-    async def past(self, *, time_ms: int | None, zxid: int | None) -> PastCluster:
-        """Rebuild the cluster at a time or after a transaction; None means now."""
-        return await self._read(lambda store: store.past(time_ms=time_ms, zxid=zxid))
-
-    async def _read(self, work: Callable[[HistoryStore], _Result]) -> _Result:
-        return await self._run(self._readers, work)
-
-    async def _write(self, work: Callable[[HistoryStore], _Result]) -> _Result:
-        return await self._run(self._writer, work)
-
-    async def _run(self, executor: Executor, work: Callable[[HistoryStore], _Result]) -> _Result:
+    async def run(self, executor: Executor, work: Callable[[HistoryStore], _Result]) -> _Result:
+        """Call `work` with the open store in a thread."""
         if self._store is None:
             raise RuntimeError("the history is not open")
         return await asyncio.get_running_loop().run_in_executor(executor, work, self._store)

@@ -8,6 +8,7 @@ it is two. If a broker has no rack, or all have the same rack, there is no const
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import count
@@ -89,15 +90,10 @@ def even_quotas(
             for rack, brokers in racks.items()
         }
 
-    low, high = 0, total + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if sum(filled(middle).values()) <= total:
-            low = middle
-        else:
-            high = middle
-    shares = filled(low)
-    above = filled(low + 1)
+    levels = range(1, total + 1)
+    level = bisect_right(levels, total, key=lambda level: sum(filled(level).values()))
+    shares = filled(level)
+    above = filled(level + 1)
     rest = total - sum(shares.values())
     for rack in sorted(racks, key=lambda rack: -have[racks[rack][0]]):
         raised = min(rest, above[rack] - shares[rack])

@@ -43,7 +43,7 @@ class DueAction(msgspec.Struct, frozen=True):
     action: Action
 
 
-class QueuedReassignment:
+class QueuedReassignment(msgspec.Struct, eq=False):
     """One reassignment: its intent, and the next action.
 
     `version` is the version of the intent's node, `request` the position of the request.
@@ -52,26 +52,13 @@ class QueuedReassignment:
     without one, to the next step.
     """
 
-    __slots__ = (
-        "action",
-        "intent",
-        "moves_leader",
-        "request",
-        "state",
-        "topic_partition",
-        "version",
-    )
-
-    def __init__(
-        self, topic_partition: TopicPartition, intent: Intent, version: int, request: int
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.intent = intent
-        self.version = version
-        self.request = request
-        self.state: ReassignmentState | None = None
-        self.action: Action = Wait(WaitReason.PARTITION_OFFLINE)
-        self.moves_leader = False
+    topic_partition: TopicPartition
+    intent: Intent
+    version: int
+    request: int
+    state: ReassignmentState | None = None
+    action: Action = Wait(WaitReason.PARTITION_OFFLINE)
+    moves_leader: bool = False
 
     @property
     def is_running(self) -> bool:

@@ -26,18 +26,13 @@ import structlog
 from leadline_client.wire import TopicPartition
 from leadline_common.cause import current_cause
 from leadline_common.clock import Clock
-from leadline_common.failed_brokers import (
-    FailedBroker,
-    decode_failed_broker,
-    encode_failed_broker,
-    failed_broker_path,
-)
+from leadline_common.failed_brokers import FailedBroker, decode_failed_broker, failed_broker_path
 from leadline_common.reassignments import ReassignmentPhase
 from leadline_common.settings import ControllerSettings
 from leadline_common.tasks import TaskState
 from leadline_common.zk.errors import MultiFailed
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
-from leadline_common.znodes import FAILED_BROKERS
+from leadline_common.znodes import FAILED_BROKERS, encode_value
 from leadline_controller.domain.cluster import BrokerDown, BrokerUp, Change, ClusterImage
 from leadline_controller.domain.healing import (
     NEVER,
@@ -203,7 +198,7 @@ class HealingManager(EventHandler):
             incarnation=incarnation,
             controller_epoch=self.epoch,
         )
-        path, data = failed_broker_path(broker), encode_failed_broker(failed)
+        path, data = failed_broker_path(broker), encode_value(failed)
         op = SetOp(path, data, ANY_VERSION) if broker in self._invalid else CreateOp(path, data)
         await self._commit([op], "broker_failed", broker, failed)
         self._invalid.discard(broker)

@@ -15,13 +15,7 @@ import structlog
 
 from leadline_client.wire import TopicPartition
 from leadline_common import znodes
-from leadline_common.tasks import (
-    Intent,
-    decode_intent,
-    encode_intent,
-    intent_path,
-    intents_path,
-)
+from leadline_common.tasks import Intent, decode_intent, intent_path, intents_path
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_controller.domain.cluster import NO_NODE
 from leadline_controller.runtime.ports import ControllerStore
@@ -125,7 +119,7 @@ class IntentNodes:
             if topic_partition.topic not in parents:
                 parents.add(topic_partition.topic)
                 ops.append(CreateOp(intents_path(topic_partition.topic)))
-            path, data = intent_path(*topic_partition), encode_intent(intent)
+            path, data = intent_path(*topic_partition), znodes.encode_value(intent)
             version = self._versions.get(topic_partition, NO_NODE)
             ops.append(CreateOp(path, data) if version == NO_NODE else SetOp(path, data, version))
         return ops

@@ -22,7 +22,6 @@ from leadline_common.tasks import (
     TaskNode,
     TaskState,
     decode_task,
-    encode_task,
     task_path,
 )
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
@@ -156,7 +155,7 @@ class TaskStore:
             RequestTooLarge: it names too many partitions for one node.
 
         """
-        op = CreateOp(TASK_PREFIX, encode_task(node), sequence=True)
+        op = CreateOp(TASK_PREFIX, znodes.encode_value(node), sequence=True)
         entry = self._entry("task_accepted", "", node, partitions=_by_topic(node))
         (created,) = await self.writer.commit([op], entry)
         task = ReassignmentTask(str(created).rpartition("/")[2], node, 0)
@@ -176,7 +175,7 @@ class TaskStore:
         """Replace a task's node; if the write fails, the node is read again."""
         entry = self._entry(kind, task.id, node, actor=actor)
         self._invalidated.add(task.id)
-        set_node = SetOp(task_path(task.id), encode_task(node), task.version)
+        set_node = SetOp(task_path(task.id), znodes.encode_value(node), task.version)
         results = await self.writer.commit([set_node, *self._trim(node)], entry)
         self._invalidated.discard(task.id)
         if isinstance(results[0], Stat):

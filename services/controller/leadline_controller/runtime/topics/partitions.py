@@ -28,7 +28,6 @@ from leadline_common.partition_intents import (
     RemoveIntent,
     decode_addition,
     decode_removal,
-    encode_removal,
 )
 from leadline_common.zk.errors import BadVersion, MultiFailed, RequestTooLarge
 from leadline_common.zk.ops import ANY_VERSION, DeleteOp, Op, SetOp, Stat
@@ -224,7 +223,7 @@ class PartitionManager(EventHandler):
         topic = find_topic(self.image, event.topic)
         numbers = check_removal(topic, event.partitions)
         if not event.dry_run:
-            value = encode_removal(RemoveIntent(topic.topic_id))
+            value = znodes.encode_value(RemoveIntent(topic.topic_id))
             intents = await self._removals.creations(topic.name, numbers, value)
             members = {"actor": "operator", "after": {"partitions": sorted(numbers)}}
             entry = self._entry("partitions_removal_ordered", topic, **members)

@@ -20,7 +20,7 @@ from leadline_client.errors import PolicyViolation, TopicDeletionPending
 from leadline_client.wire import NewTopic, TopicPartition
 from leadline_common import znodes
 from leadline_common.cause import current_cause
-from leadline_common.settings import validate_topic_configs
+from leadline_common.settings import check_configs
 from leadline_common.zk.errors import MultiFailed, NodeExists, RequestTooLarge
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.znodes import AuditEntry, TopicAssignment
@@ -136,7 +136,7 @@ class TopicManager(EventHandler):
         new = event.new
         check_topic_name(new.name)
         check_may_create(self.image, new.name)
-        configs = validate_topic_configs(new.configs)
+        configs = check_configs("topic", new.configs)
         assignment = await self._plan(new)
         if not event.dry_run:
             await self._create(new.name, assignment, configs)
