@@ -28,7 +28,6 @@ from leadline_common.api import (
     configs,
     events,
     exports,
-    failed_brokers,
     models,
     partitions,
     plans,
@@ -42,8 +41,10 @@ from leadline_common.api.past import PastClusterBody
 from leadline_common.api.routes import (
     BrokerId,
     TopicName,
+    add_declared_routes,
     get_administration,
     read_errors,
+    route,
     success_response,
     write_errors,
 )
@@ -63,17 +64,12 @@ TAGS = (
     *tasks.TAGS,
     *configs.TAGS,
     *events.TAGS,
-    *failed_brokers.TAGS,
+    *brokers.TAGS,
     *audit.TAGS,
     *exports.TAGS,
 )
-_DRY_RUN = models.CreatedTopic(
-    name="orders",
-    topic_id=None,
-    partitions=2,
-    replication_factor=2,
-    replica_assignment={"0": [1, 2], "1": [2, 3]},
-    dry_run=True,
+_DRY_RUN = models.CreatedTopic.model_validate(
+    example_of(models.CreatedTopic) | {"topic_id": None, "dry_run": True}
 )
 _RUNNING = models.DeletedTopic(
     name="orders", topic_id="b1946ac92492d2347c6235b4d2611184", complete=False
@@ -96,13 +92,94 @@ _DELETE_WAIT = Query(
 )
 
 
+class ClusterAdministration(Protocol):
+    """What a controller answers about controllers and live brokers."""
+
+    @route("GET /controller", "Get the active controller", name="read_controller")
+    def this_controller(self) -> models.ThisController:
+        """Return the controller that answers, and the active one.
+
+        Every controller answers this itself, active or standby. A broker forwards it to
+        the active controller.
+        """
+
+    def cluster(self) -> models.ClusterBody:
+        """Return a summary of the cluster."""
+
+    @route("GET /brokers", "List the live brokers", name="list_brokers")
+    def brokers(self) -> models.BrokersBody:
+        """List the live brokers by id, with their numbers of leaders and replicas."""
+
+    @route("GET /brokers/{broker_id}", "Get a live broker", NotFound, name="read_broker")
+    def broker(self, broker_id: BrokerId) -> models.BrokerBody:
+        """Return a live broker with its numbers of leaders and replicas."""
+
+
+class TopicAdministration(Protocol):
+    """What a controller answers about topics."""
+
+    @route("GET /topics", "List topics", name="list_topics")
+    def topics(self) -> models.TopicsBody:
+        """List all topics by name, with a summary of each."""
+
+    @route("GET /topics/{topic}", "Get a topic", UnknownTopic, name="read_topic")
+    def topic(self, topic: TopicName) -> models.TopicBody:
+        """Return a topic's id, settings and partitions."""
+
+    @route(
+        "GET /topics/{topic}/partitions",
+        "List the partitions of a topic",
+        UnknownTopic,
+        name="list_partitions",
+    )
+    def partitions(self, topic: TopicName) -> models.PartitionsBody:
+        """List the partitions of a topic with their leaders, ISRs and replicas."""
+
+    @route(
+        "POST /topics",
+        "Create a topic",
+        PolicyViolation,
+        TopicDeletionPending,
+        RequestTimedOut,
+        status_code=201,
+        response_description="The topic exists, and every live broker has its metadata",
+        dry_run=_DRY_RUN,
+    )
+    async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
+        """Create a topic, and answer when all live brokers have its metadata.
+
+        Replicas are placed on live brokers in a rack-aware round robin, or as assigned in
+        the request. A dry run answers 200 with the placement, and creates nothing.
+        """
+
+    async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
+        """Start a topic's deletion, and wait at most `wait_ms` for it to complete."""
+
+
+class ElectionAdministration(Protocol):
+    """What a controller answers about leader elections."""
+
+    @route("POST /elections", "Elect leaders", UnknownTopic, UnknownPartition)
+    async def elect(self, wanted: models.ElectionBody) -> models.Elections:
+        """Elect preferred leaders, or leaders of partitions that have none.
+
+        `preferred` moves leadership to the preferred replica where it is in the ISR.
+        `unclean` lets any live replica lead a partition without a leader: committed
+        records that only members of the old ISR hold may be lost. The answer, also of a
+        dry run, and the audit entry name those members for each partition.
+        """
+
+
 class Administration(
+    ClusterAdministration,
+    TopicAdministration,
+    ElectionAdministration,
     audit.AuditAdministration,
     brokers.BrokerAdministration,
     configs.ConfigAdministration,
     events.EventAdministration,
     exports.ExportAdministration,
-    failed_brokers.HealingAdministration,
+    brokers.HealingAdministration,
     partitions.PartitionAdministration,
     plans.PlanAdministration,
     reassignments.ReassignmentAdministration,
@@ -112,36 +189,6 @@ class Administration(
 ):
     """What a controller implements: one method for each route, which raises its errors."""
 
-    def this_controller(self) -> models.ThisController:
-        """Return this controller and the active one."""
-
-    def cluster(self) -> models.ClusterBody:
-        """Return a summary of the cluster."""
-
-    def brokers(self) -> models.BrokersBody:
-        """Return the live brokers."""
-
-    def broker(self, broker_id: int) -> models.BrokerBody:
-        """Return one live broker."""
-
-    def topics(self) -> models.TopicsBody:
-        """Return all topics."""
-
-    def topic(self, name: str) -> models.TopicBody:
-        """Return one topic."""
-
-    def partitions(self, name: str) -> models.PartitionsBody:
-        """Return the partitions of a topic."""
-
-    async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
-        """Create a topic; with `dry_run` only return its placement."""
-
-    async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
-        """Start a topic's deletion, and wait at most `wait_ms` for it to complete."""
-
-    async def elect(self, wanted: models.ElectionBody) -> models.Elections:
-        """Elect leaders."""
-
 
 def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     """Return the routes; `app.state.administration` handles the requests.
@@ -150,21 +197,21 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     documentation stays the same.
     """
     router = APIRouter(prefix="/v1", route_class=kind)
+    add_declared_routes(router, ClusterAdministration, CLUSTER_TAG)
     _add_cluster(router)
-    brokers.add_routes(router, CLUSTER_TAG)
-    _add_topics(router)
-    _add_topic_changes(router)
+    add_declared_routes(router, TopicAdministration, TOPICS_TAG)
+    _add_topic_deletion(router)
+    add_declared_routes(router, ElectionAdministration, ELECTIONS_TAG)
     partitions.add_routes(router, TOPICS_TAG)
-    _add_elections(router)
-    plans.add_routes(router)
+    brokers.add_routes(router, CLUSTER_TAG)
+    add_declared_routes(router, plans.PlanAdministration, plans.TAG)
     reassignments.add_routes(router)
     audit.add_routes(router)
     exports.add_routes(router)
-    tasks.add_routes(router)
-    what_if.add_routes(router)
+    add_declared_routes(router, tasks.TaskAdministration, tasks.TAG)
+    add_declared_routes(router, what_if.WhatIfAdministration, what_if.TAG)
     configs.add_routes(router)
     events.add_routes(router)
-    failed_brokers.add_routes(router)
     document_guards(router)
     return router
 
@@ -173,20 +220,6 @@ Controller = Annotated[Administration, Depends(get_administration)]
 
 
 def _add_cluster(router: APIRouter) -> None:
-    @router.get(
-        "/controller",
-        tags=[CLUSTER_TAG],
-        summary="Get the active controller",
-        responses=read_errors(),
-    )
-    async def read_controller(controller: Controller) -> models.ThisController:
-        """Return the controller that answers, and the active one.
-
-        Every controller answers this itself, active or standby. A broker forwards it to
-        the active controller.
-        """
-        return controller.this_controller()
-
     @router.get(
         "/cluster",
         tags=[CLUSTER_TAG],
@@ -211,77 +244,8 @@ def _add_cluster(router: APIRouter) -> None:
             return controller.cluster()
         return await controller.past_cluster(at, version)
 
-    @router.get(
-        "/brokers",
-        tags=[CLUSTER_TAG],
-        summary="List the live brokers",
-        responses=read_errors(),
-    )
-    async def list_brokers(controller: Controller) -> models.BrokersBody:
-        """List the live brokers by id, with their numbers of leaders and replicas."""
-        return controller.brokers()
 
-    @router.get(
-        "/brokers/{broker_id}",
-        tags=[CLUSTER_TAG],
-        summary="Get a live broker",
-        responses=read_errors(NotFound),
-    )
-    async def read_broker(controller: Controller, broker_id: BrokerId) -> models.BrokerBody:
-        """Return a live broker with its numbers of leaders and replicas."""
-        return controller.broker(broker_id)
-
-
-def _add_topics(router: APIRouter) -> None:
-    @router.get("/topics", tags=[TOPICS_TAG], summary="List topics", responses=read_errors())
-    async def list_topics(controller: Controller) -> models.TopicsBody:
-        """List all topics by name, with a summary of each."""
-        return controller.topics()
-
-    @router.get(
-        "/topics/{topic}",
-        tags=[TOPICS_TAG],
-        summary="Get a topic",
-        responses=read_errors(UnknownTopic),
-    )
-    async def read_topic(controller: Controller, topic: TopicName) -> models.TopicBody:
-        """Return a topic's id, settings and partitions."""
-        return controller.topic(topic)
-
-    @router.get(
-        "/topics/{topic}/partitions",
-        tags=[TOPICS_TAG],
-        summary="List the partitions of a topic",
-        responses=read_errors(UnknownTopic),
-    )
-    async def list_partitions(controller: Controller, topic: TopicName) -> models.PartitionsBody:
-        """List the partitions of a topic with their leaders, ISRs and replicas."""
-        return controller.partitions(topic)
-
-
-def _add_topic_changes(router: APIRouter) -> None:
-    @router.post(
-        "/topics",
-        tags=[TOPICS_TAG],
-        summary="Create a topic",
-        status_code=201,
-        response_description="The topic exists, and every live broker has its metadata",
-        responses=success_response(200, models.CreatedTopic, "The result of a dry run", _DRY_RUN)
-        | write_errors(PolicyViolation, TopicDeletionPending, RequestTimedOut),
-    )
-    async def create_topic(
-        controller: Controller, body: models.NewTopicBody, response: Response
-    ) -> models.CreatedTopic:
-        """Create a topic, and answer when all live brokers have its metadata.
-
-        Replicas are placed on live brokers in a rack-aware round robin, or as assigned in
-        the request. A dry run answers 200 with the placement, and creates nothing.
-        """
-        created = await controller.create_topic(body)
-        if created.dry_run:
-            response.status_code = 200
-        return created
-
+def _add_topic_deletion(router: APIRouter) -> None:
     @router.delete(
         "/topics/{topic}",
         tags=[TOPICS_TAG],
@@ -308,21 +272,3 @@ def _add_topic_changes(router: APIRouter) -> None:
         if not deleted.complete:
             response.status_code = 202
         return deleted
-
-
-def _add_elections(router: APIRouter) -> None:
-    @router.post(
-        "/elections",
-        tags=[ELECTIONS_TAG],
-        summary="Elect leaders",
-        responses=write_errors(UnknownTopic, UnknownPartition),
-    )
-    async def elect(controller: Controller, body: models.ElectionBody) -> models.Elections:
-        """Elect preferred leaders, or leaders of partitions that have none.
-
-        `preferred` moves leadership to the preferred replica where it is in the ISR.
-        `unclean` lets any live replica lead a partition without a leader: committed
-        records that only members of the old ISR hold may be lost. The answer, also of a
-        dry run, and the audit entry name those members for each partition.
-        """
-        return await controller.elect(body)

@@ -14,7 +14,13 @@ from starlette.responses import Response, StreamingResponse
 from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
 from leadline_common.api.models import example
 from leadline_common.api.past import PastClusterBody, PastTasks
-from leadline_common.api.routes import TopicName, get_administration, read_errors
+from leadline_common.api.routes import (
+    TopicName,
+    add_declared_routes,
+    get_administration,
+    read_errors,
+    route,
+)
 from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
@@ -200,6 +206,9 @@ class Export:
     oldest: int
 
 
+AuditId = Annotated[int, Path(ge=0, le=INT32_MAX, description="The entry's id", examples=[0])]
+
+
 class AuditAdministration(Protocol):
     """What a controller answers about the audit and the past."""
 
@@ -211,8 +220,15 @@ class AuditAdministration(Protocol):
     ) -> AuditPage:
         """Return a page of audit entries."""
 
-    async def audit_entry(self, audit_id: int) -> AuditEntryBody:
-        """Return one audit entry with all its changes."""
+    @route(
+        "GET /audit/{audit_id}",
+        "Get an audit entry",
+        HistoryUnavailable,
+        NotFound,
+        name="read_audit_entry",
+    )
+    async def audit_entry(self, audit_id: AuditId) -> AuditEntryBody:
+        """Return an audit entry with all its changes."""
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
@@ -263,6 +279,7 @@ def export_answer(request: Request, export: Export) -> Response:
 def add_routes(router: APIRouter) -> None:
     """Add the routes of the audit."""
     _add_entries(router)
+    add_declared_routes(router, AuditAdministration, TAG)
     _add_past(router)
 
 
@@ -300,21 +317,6 @@ def _add_entries(router: APIRouter) -> None:
         To resume an interrupted export, set `after` to the last id received.
         """
         return export_answer(request, await controller.export_audit(after))
-
-    @router.get(
-        "/audit/{audit_id}",
-        tags=[TAG],
-        summary="Get an audit entry",
-        responses=read_errors(HistoryUnavailable, NotFound),
-    )
-    async def read_audit_entry(
-        controller: Controller,
-        audit_id: Annotated[
-            int, Path(ge=0, le=INT32_MAX, description="The entry's id", examples=[0])
-        ],
-    ) -> AuditEntryBody:
-        """Return an audit entry with all its changes."""
-        return await controller.audit_entry(audit_id)
 
 
 def _add_past(router: APIRouter) -> None:

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from leadline_client.errors import HistoryUnavailable
 from leadline_common.api.audit import EXPORTED, AfterId, Export, export_answer
 from leadline_common.api.models import example
-from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.api.routes import add_declared_routes, get_administration, read_errors, route
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT64_MAX
@@ -40,11 +40,25 @@ class TableExport:
     version: int
 
 
+_ERRORS = read_errors(HistoryUnavailable)
+
+
 class ExportAdministration(Protocol):
     """What a controller exports."""
 
+    @route(
+        "GET /export/audit/head",
+        "Get the range of the audit",
+        HistoryUnavailable,
+        name="read_audit_head",
+    )
     async def audit_head(self) -> AuditHead:
-        """Return the range of stored audit entries."""
+        """Return the oldest and the newest id, including everything written before the request.
+
+        Entries are appended, and deleted from the oldest. So the ids from `oldest` to
+        `head` are a snapshot, of which ranges can be read in parallel. A reader whose
+        position is before `oldest` has missed entries.
+        """
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
@@ -75,31 +89,18 @@ _TABLE = ndjson_documentation(_PARTITION_LINE, "One row on each line", _VERSION)
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of the exports."""
+    add_declared_routes(router, ExportAdministration, TAG)
     _add_audit(router)
     _add_state(router)
 
 
 def _add_audit(router: APIRouter) -> None:
-    errors = read_errors(HistoryUnavailable)
-
-    @router.get(
-        "/export/audit/head", tags=[TAG], summary="Get the range of the audit", responses=errors
-    )
-    async def read_audit_head(controller: Controller) -> AuditHead:
-        """Return the oldest and the newest id, including everything written before the request.
-
-        Entries are appended, and deleted from the oldest. So the ids from `oldest` to
-        `head` are a snapshot, of which ranges can be read in parallel. A reader whose
-        position is before `oldest` has missed entries.
-        """
-        return await controller.audit_head()
-
     @router.get(
         "/export/audit",
         tags=[TAG],
         summary="Export a range of the audit",
         response_class=StreamingResponse,
-        responses=EXPORTED | errors,
+        responses=EXPORTED | _ERRORS,
     )
     async def export_audit_range(
         request: Request,

@@ -17,7 +17,14 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api.models import Count, PartitionKey, Replicas, example
-from leadline_common.api.routes import TopicName, get_administration, success_response, write_errors
+from leadline_common.api.routes import (
+    TopicName,
+    add_declared_routes,
+    get_administration,
+    route,
+    success_response,
+    write_errors,
+)
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
 _ADDED = {
@@ -85,11 +92,32 @@ class RemovedPartitions(BaseModel):
     dry_run: bool
 
 
+_DRY_ADDED = AddedPartitions.model_validate(_ADDED | {"dry_run": True})
+_RUNNING = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
+
+
 class PartitionAdministration(Protocol):
     """What a controller answers about adding and removing partitions."""
 
-    async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
-        """Add partitions; with `dry_run` only return their placement."""
+    @route(
+        "POST /topics/{topic}/partitions",
+        "Add partitions to a topic",
+        UnknownTopic,
+        PolicyViolation,
+        PartitionRemovalPending,
+        StaleVersion,
+        RequestTimedOut,
+        status_code=201,
+        response_description="The partitions exist, and every live broker has their metadata",
+        dry_run=_DRY_ADDED,
+    )
+    async def add_partitions(self, topic: TopicName, wanted: MorePartitionsBody) -> AddedPartitions:
+        """Increase the number of partitions of a topic.
+
+        Placement continues the topic's rack-aware round robin over the live brokers, unless
+        the request assigns replicas. Existing records stay in their partitions, but keys
+        may map to other partitions afterwards. A repeated request is refused.
+        """
 
     async def remove_partitions(
         self, topic: str, going: RemovalBody, wait_ms: int
@@ -99,42 +127,10 @@ class PartitionAdministration(Protocol):
 
 Controller = Annotated[PartitionAdministration, Depends(get_administration)]
 
-_DRY_ADDED = AddedPartitions.model_validate(_ADDED | {"dry_run": True})
-_RUNNING = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
-_WAIT = Query(ge=0, le=60_000, description="How long to wait for the removal to complete, in ms")
-_ADD_ERRORS = write_errors(
-    UnknownTopic, PolicyViolation, PartitionRemovalPending, StaleVersion, RequestTimedOut
-)
-_REMOVE_ERRORS = write_errors(
-    UnknownTopic, UnknownPartition, PolicyViolation, PartitionRemovalPending
-)
-
 
 def add_routes(router: APIRouter, tag: str) -> None:
     """Add the routes under `tag`."""
-
-    @router.post(
-        "/topics/{topic}/partitions",
-        tags=[tag],
-        summary="Add partitions to a topic",
-        status_code=201,
-        response_description="The partitions exist, and every live broker has their metadata",
-        responses=success_response(200, AddedPartitions, "The result of a dry run", _DRY_ADDED)
-        | _ADD_ERRORS,
-    )
-    async def add_partitions(
-        controller: Controller, topic: TopicName, body: MorePartitionsBody, response: Response
-    ) -> AddedPartitions:
-        """Increase the number of partitions of a topic.
-
-        Placement continues the topic's rack-aware round robin over the live brokers, unless
-        the request assigns replicas. Existing records stay in their partitions, but keys
-        may map to other partitions afterwards. A repeated request is refused.
-        """
-        added = await controller.add_partitions(topic, body)
-        if added.dry_run:
-            response.status_code = 200
-        return added
+    add_declared_routes(router, PartitionAdministration, tag)
 
     @router.delete(
         "/topics/{topic}/partitions",
@@ -144,14 +140,19 @@ def add_routes(router: APIRouter, tag: str) -> None:
         responses=success_response(
             202, RemovedPartitions, "The removal is accepted, and still running", _RUNNING
         )
-        | _REMOVE_ERRORS,
+        | write_errors(UnknownTopic, UnknownPartition, PolicyViolation, PartitionRemovalPending),
     )
     async def remove_partitions(
         controller: Controller,
         topic: TopicName,
         body: RemovalBody,
         response: Response,
-        wait_ms: Annotated[int, _WAIT] = 10_000,
+        wait_ms: Annotated[
+            int,
+            Query(
+                ge=0, le=60_000, description="How long to wait for the removal to complete, in ms"
+            ),
+        ] = 10_000,
     ) -> RemovedPartitions:
         """Remove the highest partitions of a topic with all their records; at least one stays.
 

@@ -6,7 +6,6 @@ from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
 
 from leadline_client.errors import (
     NotFound,
@@ -18,11 +17,12 @@ from leadline_client.errors import (
 from leadline_common.api import tasks
 from leadline_common.api.models import Replicas, example
 from leadline_common.api.routes import (
+    CONTINUES,
     TopicName,
+    add_declared_routes,
     get_administration,
     read_errors,
-    success_response,
-    write_errors,
+    route,
 )
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase
 
@@ -162,53 +162,30 @@ class CancelledReassignment(BaseModel):
     start: list[int]
 
 
+Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
+_DRY_RUN = tasks.TaskBody.model_validate(
+    tasks.EXAMPLE | {"id": None, "state": "accepted", "dry_run": True}
+)
+
+
 class ReassignmentAdministration(Protocol):
     """What a controller answers about reassignments."""
 
     def reassignments(self, topic: str | None) -> Reassignments:
         """Return the reassignments of one topic, or of all."""
 
-    async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
-        """Start a reassignment; with `dry_run` only validate it."""
-
-    async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
-        """Cancel the reassignment of one partition."""
-
-
-Controller = Annotated[ReassignmentAdministration, Depends(get_administration)]
-Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
-OneTopic = Annotated[str | None, Query(description="Only reassignments of this topic")]
-
-_DRY_RUN = tasks.TaskBody.model_validate(
-    tasks.EXAMPLE | {"id": None, "state": "accepted", "dry_run": True}
-)
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of reassignments."""
-
-    @router.get(
-        "/reassignments",
-        tags=[TAG],
-        summary="List reassignments",
-        responses=read_errors(),
-    )
-    async def list_reassignments(controller: Controller, topic: OneTopic = None) -> Reassignments:
-        """List the running reassignments of partitions, and the steps of the current batch."""
-        return controller.reassignments(topic)
-
-    @router.post(
-        "/reassignments",
-        tags=[TAG],
-        summary="Start a reassignment",
+    @route(
+        "POST /reassignments",
+        "Start a reassignment",
+        PolicyViolation,
+        UnknownTopic,
+        UnknownPartition,
+        ReassignmentInProgress,
         status_code=202,
-        response_description="Accepted, and durable: it continues even if this controller fails",
-        responses=success_response(200, tasks.TaskBody, "The result of a dry run", _DRY_RUN)
-        | write_errors(PolicyViolation, UnknownTopic, UnknownPartition, ReassignmentInProgress),
+        response_description=CONTINUES,
+        dry_run=_DRY_RUN,
     )
-    async def reassign(
-        controller: Controller, body: ReassignmentBody, response: Response
-    ) -> tasks.TaskBody:
+    async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
         """Change the replicas of partitions in steps, without interrupting their clients.
 
         The request is accepted or refused as a whole. `incremental` adds and removes a few
@@ -216,25 +193,36 @@ def add_routes(router: APIRouter) -> None:
         that time; `legacy` adds all of them, then removes all. A partition that already has
         its target replicas is done at once.
         """
-        accepted = await controller.reassign(body)
-        if accepted.dry_run:
-            response.status_code = 200
-        return accepted
 
-    @router.delete(
-        "/reassignments/{topic}/{partition}",
-        tags=[TAG],
-        summary="Cancel the reassignment of a partition",
+    @route(
+        "DELETE /reassignments/{topic}/{partition}",
+        "Cancel the reassignment of a partition",
+        NotFound,
         status_code=202,
         response_description="Accepted, and durable: the partition reverts to its start replicas",
-        responses=write_errors(NotFound),
     )
     async def cancel_reassignment(
-        controller: Controller, topic: TopicName, partition: Partition
+        self, topic: TopicName, partition: Partition
     ) -> CancelledReassignment:
         """Revert a partition to its replicas before the reassignment.
 
         Replicas that are being added are removed at once; removed replicas are added again
         in steps. The task continues with its other partitions.
         """
-        return await controller.cancel_reassignment(topic, partition)
+
+
+Controller = Annotated[ReassignmentAdministration, Depends(get_administration)]
+
+
+def add_routes(router: APIRouter) -> None:
+    """Add the routes of reassignments."""
+
+    @router.get("/reassignments", tags=[TAG], summary="List reassignments", responses=read_errors())
+    async def list_reassignments(
+        controller: Controller,
+        topic: Annotated[str | None, Query(description="Only reassignments of this topic")] = None,
+    ) -> Reassignments:
+        """List the running reassignments of partitions, and the steps of the current batch."""
+        return controller.reassignments(topic)
+
+    add_declared_routes(router, ReassignmentAdministration, TAG)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
 
 from leadline_client.errors import ConnectionLost, PolicyViolation
 from leadline_common.api.models import BrokerId, Replicas, example
-from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.api.routes import route
 from leadline_common.elections import ElectionKind, ElectionReason
 from leadline_common.http.errors import read_only
 from leadline_common.reassignments import ReassignmentAlgorithm
@@ -234,58 +233,26 @@ class WhatIfReassigned(BaseModel):
 class WhatIfAdministration(Protocol):
     """What a controller decides from the request alone, without reading or changing anything."""
 
+    @route("POST /what-if/election", "Simulate an election", ConnectionLost)
+    @read_only
     def what_if_election(self, question: WhatIfElection) -> WhatIfElected:
-        """Simulate an election."""
-
-    def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
-        """Simulate a placement of replicas."""
-
-    def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
-        """Simulate the steps of a reassignment, or the batches of several."""
-
-
-Controller = Annotated[WhatIfAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of the simulations."""
-
-    @router.post(
-        "/what-if/election",
-        tags=[TAG],
-        summary="Simulate an election",
-        responses=read_errors(ConnectionLost),
-    )
-    @read_only
-    async def what_if_election(controller: Controller, body: WhatIfElection) -> WhatIfElected:
         """Simulate an election from the request alone, without reading or changing anything."""
-        return controller.what_if_election(body)
 
-    @router.post(
-        "/what-if/placement",
-        tags=[TAG],
-        summary="Simulate a placement",
-        responses=read_errors(PolicyViolation, ConnectionLost),
-    )
+    @route("POST /what-if/placement", "Simulate a placement", PolicyViolation, ConnectionLost)
     @read_only
-    async def what_if_placement(controller: Controller, body: WhatIfPlacement) -> WhatIfPlaced:
+    def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
         """Simulate Kafka's rack-aware round robin placement, from the request alone."""
-        return controller.what_if_placement(body)
 
-    @router.post(
-        "/what-if/reassignment",
-        tags=[TAG],
-        summary="Simulate a reassignment",
-        responses=read_errors(ConnectionLost),
+    @route(
+        "POST /what-if/reassignment",
+        "Simulate a reassignment",
+        ConnectionLost,
         response_model_exclude_none=True,
     )
     @read_only
-    async def what_if_reassignment(
-        controller: Controller, body: WhatIfReassignment
-    ) -> WhatIfReassigned:
+    def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
         """Simulate the steps of one partition, or the batches of several.
 
         Added replicas join the ISR if their brokers are online. If a target cannot be
         reached, the response names the brokers for which the reassignment would wait.
         """
-        return controller.what_if_reassignment(body)
