@@ -11,7 +11,6 @@ from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.routing import APIRoute
-from starlette.responses import Response
 
 from leadline_client.errors import (
     HistoryUnavailable,
@@ -40,13 +39,13 @@ from leadline_common.api.models import example_of
 from leadline_common.api.past import PastClusterBody
 from leadline_common.api.routes import (
     BrokerId,
+    OtherSuccess,
     TopicName,
     add_declared_routes,
+    dry_run,
     get_administration,
     read_errors,
     route,
-    success_response,
-    write_errors,
 )
 from leadline_common.http.errors import Responses
 from leadline_common.settings.fields import INT64_MAX
@@ -87,9 +86,9 @@ _CLUSTERS: Responses = {
         }
     }
 }
-_DELETE_WAIT = Query(
-    ge=0, le=60_000, description="How long to wait for the deletion to complete, in ms"
-)
+DeletionWait = Annotated[
+    int, Query(ge=0, le=60_000, description="How long to wait for the deletion to complete, in ms")
+]
 
 
 class ClusterAdministration(Protocol):
@@ -143,7 +142,7 @@ class TopicAdministration(Protocol):
         RequestTimedOut,
         status_code=201,
         response_description="The topic exists, and every live broker has its metadata",
-        dry_run=_DRY_RUN,
+        other=dry_run(_DRY_RUN),
     )
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
         """Create a topic, and answer when all live brokers have its metadata.
@@ -152,8 +151,27 @@ class TopicAdministration(Protocol):
         the request. A dry run answers 200 with the placement, and creates nothing.
         """
 
-    async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
-        """Start a topic's deletion, and wait at most `wait_ms` for it to complete."""
+    @route(
+        "DELETE /topics/{topic}",
+        "Delete a topic",
+        UnknownTopic,
+        TopicDeletionPending,
+        response_description="The topic is deleted",
+        other=OtherSuccess(
+            202,
+            "The deletion is accepted, and still running",
+            _RUNNING,
+            lambda deleted: not deleted.complete,
+        ),
+        defaults={"wait_ms": 10_000},
+    )
+    async def delete_topic(self, topic: TopicName, wait_ms: DeletionWait) -> models.DeletedTopic:
+        """Delete a topic with all its records.
+
+        The deletion is durable once accepted: it completes even if this controller fails.
+        200 means that live brokers and ZooKeeper hold nothing of the topic any more, and
+        202 that the deletion is still running.
+        """
 
 
 class ElectionAdministration(Protocol):
@@ -200,12 +218,12 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     add_declared_routes(router, ClusterAdministration, CLUSTER_TAG)
     _add_cluster(router)
     add_declared_routes(router, TopicAdministration, TOPICS_TAG)
-    _add_topic_deletion(router)
     add_declared_routes(router, ElectionAdministration, ELECTIONS_TAG)
-    partitions.add_routes(router, TOPICS_TAG)
-    brokers.add_routes(router, CLUSTER_TAG)
+    add_declared_routes(router, partitions.PartitionAdministration, TOPICS_TAG)
+    add_declared_routes(router, brokers.BrokerAdministration, CLUSTER_TAG)
+    add_declared_routes(router, brokers.HealingAdministration, brokers.HEALING_TAG)
     add_declared_routes(router, plans.PlanAdministration, plans.TAG)
-    reassignments.add_routes(router)
+    add_declared_routes(router, reassignments.ReassignmentAdministration, reassignments.TAG)
     audit.add_routes(router)
     exports.add_routes(router)
     add_declared_routes(router, tasks.TaskAdministration, tasks.TAG)
@@ -243,32 +261,3 @@ def _add_cluster(router: APIRouter) -> None:
         if at is None and version is None:
             return controller.cluster()
         return await controller.past_cluster(at, version)
-
-
-def _add_topic_deletion(router: APIRouter) -> None:
-    @router.delete(
-        "/topics/{topic}",
-        tags=[TOPICS_TAG],
-        summary="Delete a topic",
-        response_description="The topic is deleted",
-        responses=success_response(
-            202, models.DeletedTopic, "The deletion is accepted, and still running", _RUNNING
-        )
-        | write_errors(UnknownTopic, TopicDeletionPending),
-    )
-    async def delete_topic(
-        controller: Controller,
-        topic: TopicName,
-        response: Response,
-        wait_ms: Annotated[int, _DELETE_WAIT] = 10_000,
-    ) -> models.DeletedTopic:
-        """Delete a topic with all its records.
-
-        The deletion is durable once accepted: it completes even if this controller fails.
-        200 means that live brokers and ZooKeeper hold nothing of the topic any more, and
-        202 that the deletion is still running.
-        """
-        deleted = await controller.delete_topic(topic, wait_ms)
-        if not deleted.complete:
-            response.status_code = 202
-        return deleted

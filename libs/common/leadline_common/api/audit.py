@@ -15,6 +15,7 @@ from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
 from leadline_common.api.models import example
 from leadline_common.api.past import PastClusterBody, PastTasks
 from leadline_common.api.routes import (
+    Limit,
     TopicName,
     add_declared_routes,
     get_administration,
@@ -212,8 +213,15 @@ AuditId = Annotated[int, Path(ge=0, le=INT32_MAX, description="The entry's id", 
 class AuditAdministration(Protocol):
     """What a controller answers about the audit and the past."""
 
-    async def past_tasks(self, limit: int) -> PastTasks:
-        """Return the latest tasks, including finished ones."""
+    @route(
+        "GET /tasks/history",
+        "List past tasks",
+        HistoryUnavailable,
+        name="read_past_tasks",
+        defaults={"limit": 100},
+    )
+    async def past_tasks(self, limit: Limit) -> PastTasks:
+        """List tasks from the audit, newest first, including those no longer in ZooKeeper."""
 
     async def audit(
         self, wanted: AuditFilter, cursor: int | None, order: str, page_size: int
@@ -320,14 +328,6 @@ def _add_entries(router: APIRouter) -> None:
 
 
 def _add_past(router: APIRouter) -> None:
-    @router.get("/tasks/history", tags=[TAG], summary="List past tasks", responses=_ERRORS)
-    async def read_past_tasks(
-        controller: Controller,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="How many of the newest")] = 100,
-    ) -> PastTasks:
-        """List tasks from the audit, newest first, including those no longer in ZooKeeper."""
-        return await controller.past_tasks(limit)
-
     @router.get(
         "/topics/{topic}/partitions/{partition}/history",
         tags=[TAG],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
@@ -21,9 +21,8 @@ from leadline_common.api.models import TopicPartitionBody, example
 from leadline_common.api.routes import (
     CONTINUES,
     BrokerId,
-    add_declared_routes,
-    get_administration,
-    read_errors,
+    Limit,
+    dry_run,
     route,
 )
 from leadline_common.api.tasks import EXAMPLE, Rate, TaskBody
@@ -155,7 +154,7 @@ class BrokerAdministration(Protocol):
         ReassignmentInProgress,
         status_code=202,
         response_description=CONTINUES,
-        dry_run=_PLANNED,
+        other=dry_run(_PLANNED),
     )
     async def drain(self, broker_id: BrokerId, wanted: DrainBody) -> TaskBody:
         """Start a task that moves all leaders, then all replicas, off a broker.
@@ -243,30 +242,18 @@ class HealingAdministration(Protocol):
     def failed_brokers(self) -> FailedBrokersBody:
         """List the failed brokers and those being healed, with their unfinished chunks."""
 
-    async def broker_failures(self, broker: int | None, limit: int) -> BrokerFailures:
-        """Return the failures of a broker, or of all."""
-
-
-Controller = Annotated[HealingAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter, tag: str) -> None:
-    """Add the routes of failed brokers, and under `tag` those that take brokers out of service."""
-    add_declared_routes(router, BrokerAdministration, tag)
-    add_declared_routes(router, HealingAdministration, HEALING_TAG)
-
-    @router.get(
-        "/failed-brokers/history",
-        tags=[HEALING_TAG],
-        summary="List broker failures",
-        responses=read_errors(HistoryUnavailable),
+    @route(
+        "GET /failed-brokers/history",
+        "List broker failures",
+        HistoryUnavailable,
+        name="list_broker_failures",
+        defaults={"broker": None, "limit": 100},
     )
-    async def list_broker_failures(
-        controller: Controller,
+    async def broker_failures(
+        self,
         broker: Annotated[
             int | None, Query(ge=0, le=INT32_MAX, description="Only failures of this broker")
-        ] = None,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="How many of the newest")] = 100,
+        ],
+        limit: Limit,
     ) -> BrokerFailures:
         """List failures, newest first, each with its detection, healing and outcome."""
-        return await controller.broker_failures(broker, limit)

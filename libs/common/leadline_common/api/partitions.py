@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
-from starlette.responses import Response
 
 from leadline_client.errors import (
     PartitionRemovalPending,
@@ -18,12 +17,10 @@ from leadline_client.errors import (
 )
 from leadline_common.api.models import Count, PartitionKey, Replicas, example
 from leadline_common.api.routes import (
+    OtherSuccess,
     TopicName,
-    add_declared_routes,
-    get_administration,
+    dry_run,
     route,
-    success_response,
-    write_errors,
 )
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
@@ -92,6 +89,9 @@ class RemovedPartitions(BaseModel):
     dry_run: bool
 
 
+RemovalWait = Annotated[
+    int, Query(ge=0, le=60_000, description="How long to wait for the removal to complete, in ms")
+]
 _DRY_ADDED = AddedPartitions.model_validate(_ADDED | {"dry_run": True})
 _RUNNING = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
 
@@ -109,7 +109,7 @@ class PartitionAdministration(Protocol):
         RequestTimedOut,
         status_code=201,
         response_description="The partitions exist, and every live broker has their metadata",
-        dry_run=_DRY_ADDED,
+        other=dry_run(_DRY_ADDED),
     )
     async def add_partitions(self, topic: TopicName, wanted: MorePartitionsBody) -> AddedPartitions:
         """Increase the number of partitions of a topic.
@@ -119,40 +119,24 @@ class PartitionAdministration(Protocol):
         may map to other partitions afterwards. A repeated request is refused.
         """
 
-    async def remove_partitions(
-        self, topic: str, going: RemovalBody, wait_ms: int
-    ) -> RemovedPartitions:
-        """Start the removal of partitions, and wait at most `wait_ms` for it to complete."""
-
-
-Controller = Annotated[PartitionAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter, tag: str) -> None:
-    """Add the routes under `tag`."""
-    add_declared_routes(router, PartitionAdministration, tag)
-
-    @router.delete(
-        "/topics/{topic}/partitions",
-        tags=[tag],
-        summary="Remove partitions from a topic",
+    @route(
+        "DELETE /topics/{topic}/partitions",
+        "Remove partitions from a topic",
+        UnknownTopic,
+        UnknownPartition,
+        PolicyViolation,
+        PartitionRemovalPending,
         response_description="The partitions are removed, or were only checked (`dry_run`)",
-        responses=success_response(
-            202, RemovedPartitions, "The removal is accepted, and still running", _RUNNING
-        )
-        | write_errors(UnknownTopic, UnknownPartition, PolicyViolation, PartitionRemovalPending),
+        other=OtherSuccess(
+            202,
+            "The removal is accepted, and still running",
+            _RUNNING,
+            lambda removed: not (removed.complete or removed.dry_run),
+        ),
+        defaults={"wait_ms": 10_000},
     )
     async def remove_partitions(
-        controller: Controller,
-        topic: TopicName,
-        body: RemovalBody,
-        response: Response,
-        wait_ms: Annotated[
-            int,
-            Query(
-                ge=0, le=60_000, description="How long to wait for the removal to complete, in ms"
-            ),
-        ] = 10_000,
+        self, topic: TopicName, going: RemovalBody, wait_ms: RemovalWait
     ) -> RemovedPartitions:
         """Remove the highest partitions of a topic with all their records; at least one stays.
 
@@ -161,7 +145,3 @@ def add_routes(router: APIRouter, tag: str) -> None:
         and 202 that the removal is still running. A partition that is added later under the
         same number is a new one: it starts empty, with higher leader epochs.
         """
-        removed = await controller.remove_partitions(topic, body, wait_ms)
-        if not (removed.complete or removed.dry_run):
-            response.status_code = 202
-        return removed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from leadline_client.errors import (
@@ -19,9 +19,7 @@ from leadline_common.api.models import Replicas, example
 from leadline_common.api.routes import (
     CONTINUES,
     TopicName,
-    add_declared_routes,
-    get_administration,
-    read_errors,
+    dry_run,
     route,
 )
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase
@@ -163,6 +161,7 @@ class CancelledReassignment(BaseModel):
 
 
 Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
+OneTopic = Annotated[str | None, Query(description="Only reassignments of this topic")]
 _DRY_RUN = tasks.TaskBody.model_validate(
     tasks.EXAMPLE | {"id": None, "state": "accepted", "dry_run": True}
 )
@@ -171,8 +170,14 @@ _DRY_RUN = tasks.TaskBody.model_validate(
 class ReassignmentAdministration(Protocol):
     """What a controller answers about reassignments."""
 
-    def reassignments(self, topic: str | None) -> Reassignments:
-        """Return the reassignments of one topic, or of all."""
+    @route(
+        "GET /reassignments",
+        "List reassignments",
+        name="list_reassignments",
+        defaults={"topic": None},
+    )
+    def reassignments(self, topic: OneTopic) -> Reassignments:
+        """List the running reassignments of partitions, and the steps of the current batch."""
 
     @route(
         "POST /reassignments",
@@ -183,7 +188,7 @@ class ReassignmentAdministration(Protocol):
         ReassignmentInProgress,
         status_code=202,
         response_description=CONTINUES,
-        dry_run=_DRY_RUN,
+        other=dry_run(_DRY_RUN),
     )
     async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
         """Change the replicas of partitions in steps, without interrupting their clients.
@@ -209,20 +214,3 @@ class ReassignmentAdministration(Protocol):
         Replicas that are being added are removed at once; removed replicas are added again
         in steps. The task continues with its other partitions.
         """
-
-
-Controller = Annotated[ReassignmentAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of reassignments."""
-
-    @router.get("/reassignments", tags=[TAG], summary="List reassignments", responses=read_errors())
-    async def list_reassignments(
-        controller: Controller,
-        topic: Annotated[str | None, Query(description="Only reassignments of this topic")] = None,
-    ) -> Reassignments:
-        """List the running reassignments of partitions, and the steps of the current batch."""
-        return controller.reassignments(topic)
-
-    add_declared_routes(router, ReassignmentAdministration, TAG)
