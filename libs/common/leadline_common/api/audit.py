@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
-from leadline_common.api.models import example
+from leadline_common.api.models import PartitionRow, example
 from leadline_common.api.past import PastClusterBody, PastTasks
 from leadline_common.api.routes import (
     Limit,
@@ -67,11 +67,9 @@ class Roles(BaseModel):
     isr: list[int]
 
 
-class AuditChange(BaseModel):
+class AuditChange(PartitionRow):
     """The change of one partition; `before` is null if the partition was created."""
 
-    topic: str
-    partition: int
     reason: str
     before: Roles | None
     after: Roles
@@ -124,7 +122,7 @@ class PartitionEvent(BaseModel):
     state_version: int
 
 
-class PartitionHistory(BaseModel):
+class PartitionHistory(PartitionRow):
     """Every change of a partition, oldest first."""
 
     model_config = example(
@@ -150,8 +148,6 @@ class PartitionHistory(BaseModel):
         }
     )
 
-    topic: str
-    partition: int
     changes: list[PartitionEvent]
     next_cursor: str | None
 
@@ -266,14 +262,8 @@ EXPORTED = ndjson_documentation(
     '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n',
     "One audit entry on each line, in order of ids",
     {
-        HEAD_HEADER: {
-            "description": "The newest stored id; -1 if there is none",
-            "schema": {"type": "integer"},
-        },
-        OLDEST_HEADER: {
-            "description": "The oldest id that is still stored",
-            "schema": {"type": "integer"},
-        },
+        HEAD_HEADER: "The newest stored id; -1 if there is none",
+        OLDEST_HEADER: "The oldest id that is still stored",
     },
 )
 

@@ -78,13 +78,11 @@ _PARTITION_LINE = (
 )
 
 
-_VERSION = {
-    VERSION_HEADER: {
-        "description": "The metadata version of the rows",
-        "schema": {"type": "integer"},
-    }
-}
-_TABLE = ndjson_documentation(_PARTITION_LINE, "One row on each line", _VERSION)
+_TABLE = ndjson_documentation(
+    _PARTITION_LINE,
+    "One row on each line",
+    {VERSION_HEADER: "The metadata version of the rows"},
+)
 
 
 def add_routes(router: APIRouter) -> None:

@@ -262,11 +262,16 @@ class ElectionBody(BaseModel):
     dry_run: bool = Field(default=False, description="Return the elections, but change nothing")
 
 
-class ElectedPartition(BaseModel):
-    """The election of one partition's leader."""
+class PartitionRow(BaseModel):
+    """What all rows about one partition have."""
 
     topic: str
     partition: int
+
+
+class ElectedPartition(PartitionRow):
+    """The election of one partition's leader."""
+
     leader: int
     leader_epoch: int
     isr: list[int]

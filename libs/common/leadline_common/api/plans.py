@@ -16,7 +16,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.models import BrokerId, example
+from leadline_common.api.models import BrokerId, PartitionRow, example
 from leadline_common.api.routes import CONTINUES, route
 from leadline_common.http.errors import read_only
 from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
@@ -111,11 +111,9 @@ class PlannedBroker(BaseModel):
     leaders_after: int
 
 
-class PlannedPartition(BaseModel):
+class PlannedPartition(PartitionRow):
     """A partition's current and planned replicas, preferred leader first."""
 
-    topic: str
-    partition: int
     current: list[int]
     replicas: list[int]
 
@@ -145,11 +143,7 @@ class PlanApplication(BaseModel):
     model_config = example({"algorithm": "incremental", "throttle_bytes_per_s": 50_000_000})
 
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
-    throttle_bytes_per_s: tasks.Rate | None = Field(
-        default=None,
-        description="The rate at which each broker may send, and receive, moving replicas; null "
-        "for no limit",
-    )
+    throttle_bytes_per_s: tasks.Throttle = None
 
 
 class PlanAdministration(Protocol):

@@ -15,7 +15,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.models import Replicas, example
+from leadline_common.api.models import PartitionRow, Replicas, example
 from leadline_common.api.routes import (
     CONTINUES,
     TopicName,
@@ -80,11 +80,7 @@ class ReassignmentBody(BaseModel):
     version: Literal[1] = 1
     partitions: list[TargetBody] = Field(min_length=1, max_length=100_000)
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
-    throttle_bytes_per_s: tasks.Rate | None = Field(
-        default=None,
-        description="The rate at which each broker may send, and receive, moving replicas; null "
-        "for no limit",
-    )
+    throttle_bytes_per_s: tasks.Throttle = None
     retarget: bool = Field(
         default=False,
         description="Replace the targets of running reassignments, which are refused otherwise. "
@@ -96,13 +92,11 @@ class ReassignmentBody(BaseModel):
     dry_run: bool = Field(default=False, description="Validate, but move nothing")
 
 
-class Reassignment(BaseModel):
+class Reassignment(PartitionRow):
     """The reassignment of one partition."""
 
     model_config = example(_ROW)
 
-    topic: str
-    partition: int
     task: str | None = Field(description="null if the intent was written directly into ZooKeeper")
     algorithm: ReassignmentAlgorithm
     start: list[int] = Field(
@@ -123,11 +117,9 @@ class Reassignment(BaseModel):
     cancelled: bool = Field(description="True if it is reverting to `start`")
 
 
-class BatchRow(BaseModel):
+class BatchRow(PartitionRow):
     """A running step of one partition."""
 
-    topic: str
-    partition: int
     current: list[int]
     target: list[int] = Field(description="The replicas at the end of the step")
 
@@ -150,13 +142,11 @@ class Reassignments(BaseModel):
     limits: LimitsBody
 
 
-class CancelledReassignment(BaseModel):
+class CancelledReassignment(PartitionRow):
     """A partition that reverts to its replicas before the reassignment."""
 
     model_config = example(_CANCELLED)
 
-    topic: str
-    partition: int
     start: list[int]
 
 

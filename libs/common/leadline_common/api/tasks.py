@@ -41,6 +41,13 @@ TaskId = Annotated[
     str, Path(description="The task's id", examples=["0000000007"], min_length=1, max_length=255)
 ]
 Rate = Annotated[int, Field(ge=1, le=2**53, strict=True)]
+Throttle = Annotated[
+    Rate | None,
+    Field(
+        description="The rate at which each broker may send, and receive, moving replicas; null "
+        "for no limit"
+    ),
+]
 
 
 class TaskPartitions(BaseModel):

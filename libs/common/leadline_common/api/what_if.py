@@ -7,7 +7,7 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from leadline_client.errors import ConnectionLost, PolicyViolation
-from leadline_common.api.models import BrokerId, Replicas, example
+from leadline_common.api.models import BrokerId, PartitionRow, Replicas, example
 from leadline_common.api.routes import route
 from leadline_common.elections import ElectionKind, ElectionReason
 from leadline_common.http.errors import read_only
@@ -189,11 +189,9 @@ class WhatIfBatchStep(WhatIfStep):
     partition: int
 
 
-class WhatIfWaiting(BaseModel):
+class WhatIfWaiting(PartitionRow):
     """A partition that cannot reach its target, and the brokers for which it waits."""
 
-    topic: str
-    partition: int
     waiting_for: list[int]
 
 
