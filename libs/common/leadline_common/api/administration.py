@@ -35,7 +35,7 @@ from leadline_common.api import (
     what_if,
 )
 from leadline_common.api.guards import document_guards
-from leadline_common.api.models import example_of
+from leadline_common.api.models import changed_example, example_of
 from leadline_common.api.past import PastClusterBody
 from leadline_common.api.routes import (
     BrokerId,
@@ -57,23 +57,25 @@ TAGS = (
     {"name": CLUSTER_TAG, "description": "Controllers, brokers and metadata."},
     {"name": TOPICS_TAG, "description": "Topics and their partitions."},
     {"name": ELECTIONS_TAG, "description": "Preferred and unclean leader elections."},
-    *what_if.TAGS,
-    *plans.TAGS,
-    *reassignments.TAGS,
-    *tasks.TAGS,
-    *configs.TAGS,
-    *events.TAGS,
-    *brokers.TAGS,
-    *audit.TAGS,
+    {
+        "name": what_if.TAG,
+        "description": "Simulations of the controller's decisions, which change nothing.",
+    },
+    {"name": plans.TAG, "description": "Plans to balance, expand or drain the cluster."},
+    {
+        "name": reassignments.TAG,
+        "description": "Changing replicas of partitions while they are in use.",
+    },
+    {"name": tasks.TAG, "description": "Long operations, which survive controller failures."},
+    {"name": configs.TAG, "description": "Settings of the cluster, brokers and topics."},
+    {"name": events.TAG, "description": "Changes of the cluster, as a stream."},
+    {
+        "name": brokers.HEALING_TAG,
+        "description": "Failed brokers, and the replacement of their replicas.",
+    },
+    {"name": audit.TAG, "description": "The audit of all changes, and the cluster's past."},
     *exports.TAGS,
 )
-_DRY_RUN = models.CreatedTopic.model_validate(
-    example_of(models.CreatedTopic) | {"topic_id": None, "dry_run": True}
-)
-_RUNNING = models.DeletedTopic(
-    name="orders", topic_id="b1946ac92492d2347c6235b4d2611184", complete=False
-)
-
 _CLUSTERS: Responses = {
     200: {
         "content": {
@@ -142,7 +144,7 @@ class TopicAdministration(Protocol):
         RequestTimedOut,
         status_code=201,
         response_description="The topic exists, and every live broker has its metadata",
-        other=dry_run(_DRY_RUN),
+        other=dry_run(models.CreatedTopic, topic_id=None),
     )
     async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
         """Create a topic, and answer when all live brokers have its metadata.
@@ -160,7 +162,7 @@ class TopicAdministration(Protocol):
         other=OtherSuccess(
             202,
             "The deletion is accepted, and still running",
-            _RUNNING,
+            changed_example(models.DeletedTopic, complete=False),
             lambda deleted: not deleted.complete,
         ),
         defaults={"wait_ms": 10_000},
@@ -192,7 +194,6 @@ class Administration(
     ClusterAdministration,
     TopicAdministration,
     ElectionAdministration,
-    audit.AuditAdministration,
     brokers.BrokerAdministration,
     configs.ConfigAdministration,
     events.EventAdministration,

@@ -27,7 +27,6 @@ from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
 
 TAG = "audit"
-TAGS = ({"name": TAG, "description": "The audit of all changes, and the cluster's past."},)
 
 _ROLES = {"leader": 2, "leader_epoch": 6, "isr": [2, 3]}
 _BEFORE = {"leader": 1, "leader_epoch": 5, "isr": [1, 2, 3]}

@@ -25,31 +25,12 @@ from leadline_common.api.routes import (
     dry_run,
     route,
 )
-from leadline_common.api.tasks import EXAMPLE, Rate, TaskBody
+from leadline_common.api.tasks import Rate, TaskBody
 from leadline_common.elections import StopRisk
 from leadline_common.settings.fields import INT32_MAX
 
 HEALING_TAG = "self-healing"
-TAGS = (
-    {"name": HEALING_TAG, "description": "Failed brokers, and the replacement of their replicas."},
-)
 
-_DRAIN = EXAMPLE | {
-    "kind": "drain",
-    "reason": "drain of broker 1",
-    "details": {"broker": 1, "leaders_only": False},
-}
-_DRY_RUN = _DRAIN | {
-    "id": None,
-    "state": "accepted",
-    "partitions": {"total": 12, "done": 0, "failed": 0, "moving": 0, "waiting": 12},
-    "bytes_left": 0,
-    "bytes_total": 0,
-    "rate_bytes_per_s": 0,
-    "eta_ms": None,
-    "details": {"broker": 1, "leaders_only": False, "leaders": 4, "leaders_that_stay": 0},
-    "dry_run": True,
-}
 _FAILED = {
     "id": 3,
     "failed_at": 1767225600000,
@@ -129,7 +110,19 @@ class DrainBody(BaseModel):
     dry_run: bool = Field(default=False, description="Plan, but start nothing")
 
 
-_PLANNED = TaskBody.model_validate(_DRY_RUN)
+_PLANNED = dry_run(
+    TaskBody,
+    id=None,
+    kind="drain",
+    state="accepted",
+    partitions={"total": 12, "done": 0, "failed": 0, "moving": 0, "waiting": 12},
+    bytes_left=0,
+    bytes_total=0,
+    rate_bytes_per_s=0,
+    eta_ms=None,
+    reason="drain of broker 1",
+    details={"broker": 1, "leaders_only": False, "leaders": 4, "leaders_that_stay": 0},
+)
 
 
 class BrokerAdministration(Protocol):
@@ -154,7 +147,7 @@ class BrokerAdministration(Protocol):
         ReassignmentInProgress,
         status_code=202,
         response_description=CONTINUES,
-        other=dry_run(_PLANNED),
+        other=_PLANNED,
     )
     async def drain(self, broker_id: BrokerId, wanted: DrainBody) -> TaskBody:
         """Start a task that moves all leaders, then all replicas, off a broker.

@@ -19,7 +19,6 @@ from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
 
 TAG = "events"
-TAGS = ({"name": TAG, "description": "Changes of the cluster, as a stream."},)
 PING_MS = 15_000
 """The interval of keep-alive comments on an idle stream."""
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable
-from leadline_common.api.audit import EXPORTED, AfterId, Export, export_answer
+from leadline_common.api.audit import EXPORTED, AfterId, AuditAdministration, export_answer
 from leadline_common.api.models import example
 from leadline_common.api.routes import add_declared_routes, get_administration, read_errors, route
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
@@ -43,8 +43,8 @@ class TableExport:
 _ERRORS = read_errors(HistoryUnavailable)
 
 
-class ExportAdministration(Protocol):
-    """What a controller exports."""
+class ExportAdministration(AuditAdministration, Protocol):
+    """What a controller exports, besides the audit."""
 
     @route(
         "GET /export/audit/head",
@@ -59,11 +59,6 @@ class ExportAdministration(Protocol):
         `head` are a snapshot, of which ranges can be read in parallel. A reader whose
         position is before `oldest` has missed entries.
         """
-
-    async def export_audit(
-        self, after: int, before: int | None = None, limit: int | None = None
-    ) -> Export:
-        """Return at most `limit` entries between two ids, both exclusive, as lines."""
 
     def export_table(self, table: StateTable) -> TableExport:
         """Return a table of the current state."""

@@ -15,7 +15,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api.models import Count, PartitionKey, Replicas, example
+from leadline_common.api.models import Count, PartitionKey, Replicas, changed_example, example
 from leadline_common.api.routes import (
     OtherSuccess,
     TopicName,
@@ -24,20 +24,6 @@ from leadline_common.api.routes import (
 )
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
-_ADDED = {
-    "topic": "orders",
-    "topic_id": _ID,
-    "partitions": 8,
-    "added": {"6": [1, 2], "7": [2, 3]},
-    "dry_run": False,
-}
-_REMOVED = {
-    "topic": "orders",
-    "topic_id": _ID,
-    "partitions": [7, 6],
-    "complete": True,
-    "dry_run": False,
-}
 
 
 class MorePartitionsBody(BaseModel):
@@ -57,7 +43,15 @@ class MorePartitionsBody(BaseModel):
 class AddedPartitions(BaseModel):
     """The partitions that were added, or that a dry run has placed."""
 
-    model_config = example(_ADDED)
+    model_config = example(
+        {
+            "topic": "orders",
+            "topic_id": _ID,
+            "partitions": 8,
+            "added": {"6": [1, 2], "7": [2, 3]},
+            "dry_run": False,
+        }
+    )
 
     topic: str
     topic_id: str
@@ -80,7 +74,15 @@ class RemovalBody(BaseModel):
 class RemovedPartitions(BaseModel):
     """The removal of partitions; `complete` once the cluster holds nothing of them any more."""
 
-    model_config = example(_REMOVED)
+    model_config = example(
+        {
+            "topic": "orders",
+            "topic_id": _ID,
+            "partitions": [7, 6],
+            "complete": True,
+            "dry_run": False,
+        }
+    )
 
     topic: str
     topic_id: str
@@ -92,8 +94,6 @@ class RemovedPartitions(BaseModel):
 RemovalWait = Annotated[
     int, Query(ge=0, le=60_000, description="How long to wait for the removal to complete, in ms")
 ]
-_DRY_ADDED = AddedPartitions.model_validate(_ADDED | {"dry_run": True})
-_RUNNING = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
 
 
 class PartitionAdministration(Protocol):
@@ -109,7 +109,7 @@ class PartitionAdministration(Protocol):
         RequestTimedOut,
         status_code=201,
         response_description="The partitions exist, and every live broker has their metadata",
-        other=dry_run(_DRY_ADDED),
+        other=dry_run(AddedPartitions),
     )
     async def add_partitions(self, topic: TopicName, wanted: MorePartitionsBody) -> AddedPartitions:
         """Increase the number of partitions of a topic.
@@ -130,7 +130,7 @@ class PartitionAdministration(Protocol):
         other=OtherSuccess(
             202,
             "The removal is accepted, and still running",
-            _RUNNING,
+            changed_example(RemovedPartitions, complete=False),
             lambda removed: not (removed.complete or removed.dry_run),
         ),
         defaults={"wait_ms": 10_000},

@@ -22,7 +22,6 @@ from leadline_common.http.errors import read_only
 from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
 
 TAG = "plans"
-TAGS = ({"name": TAG, "description": "Plans to balance, expand or drain the cluster."},)
 
 _ID = "5b1f0c3a9f0e4d0e8f5a2f6f3c1d7e90"
 _FIGURES = {

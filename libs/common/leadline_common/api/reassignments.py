@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Protocol
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
     NotFound,
@@ -25,7 +25,6 @@ from leadline_common.api.routes import (
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase
 
 TAG = "reassignments"
-TAGS = ({"name": TAG, "description": "Changing replicas of partitions while they are in use."},)
 
 _ROW = {
     "topic": "orders",
@@ -51,18 +50,10 @@ _BATCH = {
     "target": [5, 6, 2, 3, 4],
 }
 _LIMITS = {"replica_movements": 2, "partition_movements": 50, "leader_movements": 10}
-_REQUEST = {
-    "version": 1,
-    "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}],
-    "throttle_bytes_per_s": 50_000_000,
-}
-_CANCELLED = {"topic": "orders", "partition": 0, "start": [0, 1, 2, 3, 4]}
 
 
-class TargetBody(BaseModel):
+class TargetBody(BaseModel, extra="forbid"):
     """The target replicas of a partition, as in Kafka's reassignment JSON."""
-
-    model_config = ConfigDict(extra="forbid")
 
     topic: str
     partition: Annotated[int, Field(ge=0, le=200_000, strict=True)]
@@ -75,7 +66,13 @@ class TargetBody(BaseModel):
 class ReassignmentBody(BaseModel):
     """A reassignment in Kafka's JSON format, with options."""
 
-    model_config = example(_REQUEST)
+    model_config = example(
+        {
+            "version": 1,
+            "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}],
+            "throttle_bytes_per_s": 50_000_000,
+        }
+    )
 
     version: Literal[1] = 1
     partitions: list[TargetBody] = Field(min_length=1, max_length=100_000)
@@ -145,16 +142,13 @@ class Reassignments(BaseModel):
 class CancelledReassignment(PartitionRow):
     """A partition that reverts to its replicas before the reassignment."""
 
-    model_config = example(_CANCELLED)
+    model_config = example({"topic": "orders", "partition": 0, "start": [0, 1, 2, 3, 4]})
 
     start: list[int]
 
 
 Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
 OneTopic = Annotated[str | None, Query(description="Only reassignments of this topic")]
-_DRY_RUN = tasks.TaskBody.model_validate(
-    tasks.EXAMPLE | {"id": None, "state": "accepted", "dry_run": True}
-)
 
 
 class ReassignmentAdministration(Protocol):
@@ -178,7 +172,7 @@ class ReassignmentAdministration(Protocol):
         ReassignmentInProgress,
         status_code=202,
         response_description=CONTINUES,
-        other=dry_run(_DRY_RUN),
+        other=dry_run(tasks.TaskBody, id=None, state="accepted"),
     )
     async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
         """Change the replicas of partitions in steps, without interrupting their clients.

@@ -22,6 +22,7 @@ from leadline_client.errors import (
     NoController,
     StoreOutcomeUnknown,
 )
+from leadline_common.api.models import changed_example
 from leadline_common.http.errors import Responses, error_responses, is_read_only
 
 TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
@@ -62,8 +63,9 @@ class OtherSuccess(NamedTuple):
         return {self.status: {"model": model, "description": self.description, "content": content}}
 
 
-def dry_run(example: BaseModel) -> OtherSuccess:
-    """Return the success status of a dry run."""
+def dry_run(model: type[BaseModel], **changes: Any) -> OtherSuccess:
+    """Return the success status of a dry run; `changes` are what differs in its example."""
+    example = changed_example(model, dry_run=True, **changes)
     return OtherSuccess(200, "The result of a dry run", example, lambda answer: answer.dry_run)
 
 

@@ -14,7 +14,6 @@ from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_common.tasks import TaskState
 
 TAG = "tasks"
-TAGS = ({"name": TAG, "description": "Long operations, which survive controller failures."},)
 
 EXAMPLE: dict[str, Any] = {
     "id": "0000000007",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from leadline_client.errors import ConnectionLost, PolicyViolation
 from leadline_common.api.models import BrokerId, PartitionRow, Replicas, example
@@ -14,12 +14,6 @@ from leadline_common.http.errors import read_only
 from leadline_common.reassignments import ReassignmentAlgorithm
 
 TAG = "what-if"
-TAGS = (
-    {
-        "name": TAG,
-        "description": "Simulations of the controller's decisions, which change nothing.",
-    },
-)
 MAX_BATCH = 500
 """Maximum partitions of one request, because it is answered within the event loop."""
 MAX_REPLICAS = 50
@@ -68,10 +62,8 @@ class WhatIfElected(BaseModel):
     reason: ElectionReason
 
 
-class WhatIfBroker(BaseModel):
+class WhatIfBroker(BaseModel, extra="forbid"):
     """A broker on which replicas can be placed."""
-
-    model_config = ConfigDict(extra="forbid")
 
     id: BrokerId
     rack: str | None = None
@@ -108,10 +100,8 @@ class WhatIfPlaced(BaseModel):
     assignment: dict[str, list[int]]
 
 
-class MovementLimits(BaseModel):
+class MovementLimits(BaseModel, extra="forbid"):
     """`reassignment.max.concurrent.….movements`; null for no limit."""
-
-    model_config = ConfigDict(extra="forbid")
 
     replica_movements: Movements | None = Field(
         default=None, description="Maximum moving replicas per partition and step"
@@ -124,10 +114,8 @@ class MovementLimits(BaseModel):
     )
 
 
-class PartitionCircumstances(BaseModel):
+class PartitionCircumstances(BaseModel, extra="forbid"):
     """The state on which a reassignment depends besides its start and target."""
-
-    model_config = ConfigDict(extra="forbid")
 
     min_insync_replicas: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="1 by default"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import aiohttp
@@ -53,20 +53,16 @@ _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
 
 
+@dataclass(eq=False, slots=True)
 class Forwarder:
     """Forwards requests over one HTTP session, which opens at the first use.
 
     `target` names the service in error messages; `unavailable` is raised if it cannot answer.
     """
 
-    def __init__(
-        self,
-        target: str = "the active controller",
-        unavailable: type[LeadlineError] = NoController,
-    ) -> None:
-        self._target = target
-        self._unavailable = unavailable
-        self._session: aiohttp.ClientSession | None = None
+    target: str = "the active controller"
+    unavailable: type[LeadlineError] = NoController
+    _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def forward(self, request: Request, target_url: str, *, timeout_s: float) -> Response:
         """Send a request to `target_url` (scheme, host and port), and return its response.
@@ -76,7 +72,7 @@ class Forwarder:
         a write was sent and got no response.
         """
         if FORWARDED in request.headers:
-            raise self._unavailable(f"{self._target} is changing")
+            raise self.unavailable(f"{self.target} is changing")
         body = await request.body()
         try:
             answer = await self._started().request(
@@ -93,12 +89,12 @@ class Forwarder:
             async with answer:
                 content = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise self._unavailable(f"{self._target} cannot be reached") from problem
+            raise self.unavailable(f"{self.target} cannot be reached") from problem
         except (aiohttp.ClientError, TimeoutError) as problem:
             if request.method in ("GET", "HEAD"):
-                raise self._unavailable(f"{self._target} did not answer") from problem
+                raise self.unavailable(f"{self.target} did not answer") from problem
             raise ConnectionLost(
-                f"{self._target} did not answer; the request may have taken effect"
+                f"{self.target} did not answer; the request may have taken effect"
             ) from problem
         return Response(content, answer.status, _response_headers(answer))
 
