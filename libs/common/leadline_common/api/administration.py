@@ -34,9 +34,9 @@ from leadline_common.api import (
     tasks,
     what_if,
 )
+from leadline_common.api.audit import PastClusterBody
 from leadline_common.api.guards import document_guards
 from leadline_common.api.models import changed_example, example_of
-from leadline_common.api.past import PastClusterBody
 from leadline_common.api.routes import (
     BrokerId,
     OtherSuccess,
@@ -235,9 +235,6 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     return router
 
 
-Controller = Annotated[Administration, Depends(get_administration)]
-
-
 def _add_cluster(router: APIRouter) -> None:
     @router.get(
         "/cluster",
@@ -246,7 +243,7 @@ def _add_cluster(router: APIRouter) -> None:
         responses=_CLUSTERS | read_errors(NotFound, HistoryUnavailable),
     )
     async def read_cluster(
-        controller: Controller,
+        controller: Annotated[Administration, Depends(get_administration)],
         at: Annotated[
             int | None, Query(ge=0, le=INT64_MAX, description="A time in the past, in Unix ms")
         ] = None,

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
+from leadline_common.api.metadata import MetadataTopic
 from leadline_common.api.models import PartitionRow, example
-from leadline_common.api.past import PastClusterBody, PastTasks
 from leadline_common.api.routes import (
     Limit,
     TopicName,
@@ -22,6 +22,7 @@ from leadline_common.api.routes import (
     read_errors,
     route,
 )
+from leadline_common.api.tasks import PastTasks
 from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
@@ -149,6 +150,41 @@ class PartitionHistory(PartitionRow):
 
     changes: list[PartitionEvent]
     next_cursor: str | None
+
+
+class PastTopicBody(MetadataTopic):
+    """A past topic; rows as in the metadata: [partition, leader, leader epoch, ISR, replicas]."""
+
+
+class PastClusterBody(BaseModel):
+    """The cluster after the last transaction up to the requested time or version."""
+
+    model_config = example(
+        {
+            "version": 8589934601,
+            "time": 1767225600000,
+            "audit_id": 5120,
+            "controller": 1,
+            "brokers": [2, 3],
+            "topics": {
+                "orders": {
+                    "topic_id": "b1946ac92492d2347c6235b4d2611184",
+                    "partitions": [[0, 2, 6, [2, 3], [1, 2, 3]]],
+                }
+            },
+            "complete": True,
+        }
+    )
+
+    version: int = Field(description="The zxid of that ZooKeeper transaction")
+    time: int = Field(description="Its time, in Unix ms")
+    audit_id: int
+    controller: int | None
+    brokers: list[int] | None = Field(description="Live brokers; null if they are not known")
+    topics: dict[str, PastTopicBody]
+    complete: bool = Field(
+        description="False if audit entries are missing (`history_gap`), and with them changes"
+    )
 
 
 @dataclass(frozen=True, slots=True)

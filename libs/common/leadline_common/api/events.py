@@ -79,8 +79,6 @@ class EventAdministration(Protocol):
         """Return a reader of the events after a metadata version, or from now on."""
 
 
-Controller = Annotated[EventAdministration, Depends(get_administration)]
-
 _BOTH_FORMATS: Responses = {
     200: {
         "description": "The changes, in the format that the request accepts",
@@ -100,7 +98,7 @@ def add_routes(router: APIRouter) -> None:
         responses=_BOTH_FORMATS | read_errors(),
     )
     async def read_events(
-        controller: Controller,
+        controller: Annotated[EventAdministration, Depends(get_administration)],
         request: Request,
         after: Annotated[
             int | None,

@@ -40,9 +40,6 @@ class TableExport:
     version: int
 
 
-_ERRORS = read_errors(HistoryUnavailable)
-
-
 class ExportAdministration(AuditAdministration, Protocol):
     """What a controller exports, besides the audit."""
 
@@ -93,7 +90,7 @@ def _add_audit(router: APIRouter) -> None:
         tags=[TAG],
         summary="Export a range of the audit",
         response_class=StreamingResponse,
-        responses=EXPORTED | _ERRORS,
+        responses=EXPORTED | read_errors(HistoryUnavailable),
     )
     async def export_audit_range(
         request: Request,

@@ -102,6 +102,48 @@ class TaskChange(BaseModel):
     throttle_bytes_per_s: Rate | None = Field(description="null removes the throttle")
 
 
+class PastTask(BaseModel):
+    """A task according to its latest audit entry; times in Unix ms."""
+
+    id: str
+    kind: str
+    actor: str
+    cause: str
+    reason: str
+    state: str
+    created_at: int
+    finished_at: int | None
+    total: int = Field(description="Number of partitions")
+    outcome: dict[str, int] = Field(description="Numbers of partitions by their outcome")
+    details: dict[str, Any]
+
+
+class PastTasks(BaseModel):
+    """Tasks, newest first."""
+
+    model_config = example(
+        {
+            "tasks": [
+                {
+                    "id": "0000000007",
+                    "kind": "reassign",
+                    "actor": "operator",
+                    "cause": "0f9a6d2c41be",
+                    "reason": "",
+                    "state": "done",
+                    "created_at": 1767225600000,
+                    "finished_at": 1767225660000,
+                    "total": 12,
+                    "outcome": {"done": 12, "cancelled": 0, "superseded": 0, "gone": 0},
+                    "details": {},
+                }
+            ]
+        }
+    )
+
+    tasks: list[PastTask]
+
+
 class TaskAdministration(Protocol):
     """What a controller answers about tasks."""
 

@@ -54,10 +54,8 @@ class Document:
     def _is_known(self, request: Request) -> bool:
         # Either form proves that the caller has this version of the document.
         known = {self.etag(), self.etag(compressed=True)}
-        for stated in request.headers.get("if-none-match", "").split(","):
-            if stated.strip() == "*" or stated.strip().removeprefix("W/") in known:
-                return True
-        return False
+        stated = map(str.strip, request.headers.get("if-none-match", "").split(","))
+        return any(tag == "*" or tag.removeprefix("W/") in known for tag in stated)
 
 
 def accepts_gzip(request: Request) -> bool:

@@ -115,10 +115,8 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             one.name: {"description": one.description, "schema": dict(one.schema)}
             for one in operation.answer_headers
         }
-    answers: dict[str, Any] = {str(operation.status): success}
-    for status, error in error_responses(InvalidRequest, *operation.errors).items():
-        answers[str(status)] = error
-    return answers
+    answers = {operation.status: success} | error_responses(InvalidRequest, *operation.errors)
+    return {str(status): answer for status, answer in answers.items()}
 
 
 def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
