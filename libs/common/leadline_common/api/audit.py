@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
 from leadline_common.api.metadata import MetadataTopic
-from leadline_common.api.models import PartitionRow, example
+from leadline_common.api.models import PartitionItem, example
 from leadline_common.api.routes import (
     Limit,
     TopicName,
@@ -67,7 +67,7 @@ class Roles(BaseModel):
     isr: list[int]
 
 
-class AuditChange(PartitionRow):
+class AuditChange(PartitionItem):
     """The change of one partition; `before` is null if the partition was created."""
 
     reason: str
@@ -122,7 +122,7 @@ class PartitionEvent(BaseModel):
     state_version: int
 
 
-class PartitionHistory(PartitionRow):
+class PartitionHistory(PartitionItem):
     """Every change of a partition, oldest first."""
 
     model_config = example(

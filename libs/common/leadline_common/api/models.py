@@ -266,14 +266,14 @@ class ElectionBody(BaseModel):
     dry_run: bool = Field(default=False, description="Return the elections, but change nothing")
 
 
-class PartitionRow(BaseModel):
-    """What all rows about one partition have."""
+class PartitionItem(BaseModel):
+    """What all items about one partition have."""
 
     topic: str
     partition: int
 
 
-class ElectedPartition(PartitionRow):
+class ElectedPartition(PartitionItem):
     """The election of one partition's leader."""
 
     leader: int

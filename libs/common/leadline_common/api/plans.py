@@ -16,7 +16,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.models import BrokerId, PartitionRow, example
+from leadline_common.api.models import BrokerId, PartitionItem, example
 from leadline_common.api.routes import CONTINUES, route
 from leadline_common.http.errors import read_only
 from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
@@ -110,7 +110,7 @@ class PlannedBroker(BaseModel):
     leaders_after: int
 
 
-class PlannedPartition(PartitionRow):
+class PlannedPartition(PartitionItem):
     """A partition's current and planned replicas, preferred leader first."""
 
     current: list[int]

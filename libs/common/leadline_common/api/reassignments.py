@@ -15,7 +15,7 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.models import PartitionRow, Replicas, example
+from leadline_common.api.models import PartitionItem, Replicas, example
 from leadline_common.api.routes import (
     CONTINUES,
     TopicName,
@@ -89,7 +89,7 @@ class ReassignmentBody(BaseModel):
     dry_run: bool = Field(default=False, description="Validate, but move nothing")
 
 
-class Reassignment(PartitionRow):
+class Reassignment(PartitionItem):
     """The reassignment of one partition."""
 
     model_config = example(_ROW)
@@ -114,7 +114,7 @@ class Reassignment(PartitionRow):
     cancelled: bool = Field(description="True if it is reverting to `start`")
 
 
-class BatchRow(PartitionRow):
+class BatchRow(PartitionItem):
     """A running step of one partition."""
 
     current: list[int]
@@ -139,7 +139,7 @@ class Reassignments(BaseModel):
     limits: LimitsBody
 
 
-class CancelledReassignment(PartitionRow):
+class CancelledReassignment(PartitionItem):
     """A partition that reverts to its replicas before the reassignment."""
 
     model_config = example({"topic": "orders", "partition": 0, "start": [0, 1, 2, 3, 4]})

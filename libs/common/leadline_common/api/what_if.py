@@ -7,7 +7,7 @@ from typing import Annotated, Protocol
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import ConnectionLost, PolicyViolation
-from leadline_common.api.models import BrokerId, PartitionRow, Replicas, example
+from leadline_common.api.models import BrokerId, PartitionItem, Replicas, example
 from leadline_common.api.routes import route
 from leadline_common.elections import ElectionKind, ElectionReason
 from leadline_common.http.errors import read_only
@@ -177,7 +177,7 @@ class WhatIfBatchStep(WhatIfStep):
     partition: int
 
 
-class WhatIfWaiting(PartitionRow):
+class WhatIfWaiting(PartitionItem):
     """A partition that cannot reach its target, and the brokers for which it waits."""
 
     waiting_for: list[int]
