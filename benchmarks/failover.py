@@ -37,7 +37,7 @@ import uvloop
 from leadline_client.wire import NewTopic
 from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
-from leadline_common.http import bind, serve
+from leadline_common.http.server import bind, serve
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk import codec
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, MultiResults, Op, SetOp

@@ -12,8 +12,8 @@ from functools import partial
 from fastapi import FastAPI
 
 from leadline_common.clock import SystemClock
-from leadline_common.http import bind, serve
-from leadline_common.http import run as run_loop
+from leadline_common.http.server import bind, serve
+from leadline_common.http.server import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import ControllerSettings
 from leadline_controller.adapters.brokers import BrokerRpcClient

@@ -11,8 +11,8 @@ from fastapi import FastAPI
 
 from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
-from leadline_common.http import bind, serve
-from leadline_common.http import run as run_loop
+from leadline_common.http.server import bind, serve
+from leadline_common.http.server import run as run_loop
 from leadline_common.logs import configure_logging
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.adapters.brokers import HttpBrokerClient

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from leadline_common import rpc, znodes
 from leadline_common.clock import SystemClock
-from leadline_common.http import Listener, bind
+from leadline_common.http.server import Listener, bind
 from leadline_common.settings import ControllerSettings
 from leadline_common.zk.errors import NodeExists
 from leadline_common.zk.ops import CreateOp, MultiResults, Op, SetOp

@@ -23,14 +23,10 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.cause import current_cause
-from leadline_common.http import (
-    Problem,
-    ServiceApp,
-    bulk_route,
-    create_app,
-    error_responses,
-    read_only,
-)
+from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.bulk import bulk_route
+from leadline_common.http.errors import error_responses, read_only
+from leadline_common.http.health import Problem
 
 ERRORS = {
     "not-leader": NotLeader("led elsewhere", leader=LeaderHint(2, "http://127.0.0.1:9", 7)),

@@ -6,7 +6,8 @@ import httpx
 import pytest
 from fastapi import Request, Response
 
-from leadline_common.http import Document, create_app
+from leadline_common.http.app import create_app
+from leadline_common.http.caching import Document
 from tests.unit.common.http_app import client_of
 
 BODY = b'{"topics": [' + b",".join(b'"topic-%d"' % n for n in range(500)) + b"]}"

@@ -21,7 +21,8 @@ from leadline_client.errors import (
     StoreOutcomeUnknown,
     error_from_body,
 )
-from leadline_common.http import ErrorBody, Problem, error_response, error_responses
+from leadline_common.http.errors import ErrorBody, error_response, error_responses
+from leadline_common.http.health import Problem
 from leadline_common.logs import configure_logging
 from tests.unit.common.http_app import Seen, build, client_of
 

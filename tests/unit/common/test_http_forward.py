@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi import Request, Response
 
-from leadline_common.http import ServiceApp, create_app
+from leadline_common.http.app import ServiceApp, create_app
 from leadline_common.http.server import bind
 from tests.support.services.http_service import running
 from tests.unit.common.http_app import Seen, build

@@ -7,7 +7,8 @@ import pytest
 from openapi_spec_validator import validate
 
 from leadline_client.errors import NotFound, UnknownTopic
-from leadline_common.http import OCTETS, Body, Operation, Parameter, create_app
+from leadline_common.http.app import create_app
+from leadline_common.http.operation import OCTETS, Body, Operation, Parameter
 from tests.support.openapi.conventions import problems_of, resolved
 from tests.unit.common.http_app import BulkRow, build, client_of
 

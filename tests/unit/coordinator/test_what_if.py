@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from leadline_common.http import create_app
+from leadline_common.http.app import create_app
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api.what_if import WhatIfAssigned, WhatIfAssignment, what_if_routes
 

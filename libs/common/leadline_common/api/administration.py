@@ -11,7 +11,6 @@ from typing import Annotated, Protocol
 
 from fastapi import APIRouter, Depends, Query
 from fastapi.routing import APIRoute
-from starlette.responses import Response
 
 from leadline_client.errors import (
     HistoryUnavailable,
@@ -28,7 +27,6 @@ from leadline_common.api import (
     configs,
     events,
     exports,
-    failed_brokers,
     models,
     partitions,
     plans,
@@ -36,16 +34,18 @@ from leadline_common.api import (
     tasks,
     what_if,
 )
+from leadline_common.api.audit import PastClusterBody
 from leadline_common.api.guards import document_guards
-from leadline_common.api.models import example_of
-from leadline_common.api.past import PastClusterBody
+from leadline_common.api.models import changed_example, example_of
 from leadline_common.api.routes import (
     BrokerId,
+    OtherSuccess,
     TopicName,
+    add_declared_routes,
+    dry_run,
     get_administration,
     read_errors,
-    success_response,
-    write_errors,
+    route,
 )
 from leadline_common.http.errors import Responses
 from leadline_common.settings.fields import INT64_MAX
@@ -57,28 +57,25 @@ TAGS = (
     {"name": CLUSTER_TAG, "description": "Controllers, brokers and metadata."},
     {"name": TOPICS_TAG, "description": "Topics and their partitions."},
     {"name": ELECTIONS_TAG, "description": "Preferred and unclean leader elections."},
-    *what_if.TAGS,
-    *plans.TAGS,
-    *reassignments.TAGS,
-    *tasks.TAGS,
-    *configs.TAGS,
-    *events.TAGS,
-    *failed_brokers.TAGS,
-    *audit.TAGS,
+    {
+        "name": what_if.TAG,
+        "description": "Simulations of the controller's decisions, which change nothing.",
+    },
+    {"name": plans.TAG, "description": "Plans to balance, expand or drain the cluster."},
+    {
+        "name": reassignments.TAG,
+        "description": "Changing replicas of partitions while they are in use.",
+    },
+    {"name": tasks.TAG, "description": "Long operations, which survive controller failures."},
+    {"name": configs.TAG, "description": "Settings of the cluster, brokers and topics."},
+    {"name": events.TAG, "description": "Changes of the cluster, as a stream."},
+    {
+        "name": brokers.HEALING_TAG,
+        "description": "Failed brokers, and the replacement of their replicas.",
+    },
+    {"name": audit.TAG, "description": "The audit of all changes, and the cluster's past."},
     *exports.TAGS,
 )
-_DRY_RUN = models.CreatedTopic(
-    name="orders",
-    topic_id=None,
-    partitions=2,
-    replication_factor=2,
-    replica_assignment={"0": [1, 2], "1": [2, 3]},
-    dry_run=True,
-)
-_RUNNING = models.DeletedTopic(
-    name="orders", topic_id="b1946ac92492d2347c6235b4d2611184", complete=False
-)
-
 _CLUSTERS: Responses = {
     200: {
         "content": {
@@ -91,18 +88,117 @@ _CLUSTERS: Responses = {
         }
     }
 }
-_DELETE_WAIT = Query(
-    ge=0, le=60_000, description="How long to wait for the deletion to complete, in ms"
-)
+DeletionWait = Annotated[
+    int, Query(ge=0, le=60_000, description="How long to wait for the deletion to complete, in ms")
+]
+
+
+class ClusterAdministration(Protocol):
+    """What a controller answers about controllers and live brokers."""
+
+    @route("GET /controller", "Get the active controller", name="read_controller")
+    def this_controller(self) -> models.ThisController:
+        """Return the controller that answers, and the active one.
+
+        Every controller answers this itself, active or standby. A broker forwards it to
+        the active controller.
+        """
+
+    def cluster(self) -> models.ClusterBody:
+        """Return a summary of the cluster."""
+
+    @route("GET /brokers", "List the live brokers", name="list_brokers")
+    def brokers(self) -> models.BrokersBody:
+        """List the live brokers by id, with their numbers of leaders and replicas."""
+
+    @route("GET /brokers/{broker_id}", "Get a live broker", NotFound, name="read_broker")
+    def broker(self, broker_id: BrokerId) -> models.BrokerBody:
+        """Return a live broker with its numbers of leaders and replicas."""
+
+
+class TopicAdministration(Protocol):
+    """What a controller answers about topics."""
+
+    @route("GET /topics", "List topics", name="list_topics")
+    def topics(self) -> models.TopicsBody:
+        """List all topics by name, with a summary of each."""
+
+    @route("GET /topics/{topic}", "Get a topic", UnknownTopic, name="read_topic")
+    def topic(self, topic: TopicName) -> models.TopicBody:
+        """Return a topic's id, settings and partitions."""
+
+    @route(
+        "GET /topics/{topic}/partitions",
+        "List the partitions of a topic",
+        UnknownTopic,
+        name="list_partitions",
+    )
+    def partitions(self, topic: TopicName) -> models.PartitionsBody:
+        """List the partitions of a topic with their leaders, ISRs and replicas."""
+
+    @route(
+        "POST /topics",
+        "Create a topic",
+        PolicyViolation,
+        TopicDeletionPending,
+        RequestTimedOut,
+        status_code=201,
+        response_description="The topic exists, and every live broker has its metadata",
+        other=dry_run(models.CreatedTopic, topic_id=None),
+    )
+    async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
+        """Create a topic, and answer when all live brokers have its metadata.
+
+        Replicas are placed on live brokers in a rack-aware round robin, or as assigned in
+        the request. A dry run answers 200 with the placement, and creates nothing.
+        """
+
+    @route(
+        "DELETE /topics/{topic}",
+        "Delete a topic",
+        UnknownTopic,
+        TopicDeletionPending,
+        response_description="The topic is deleted",
+        other=OtherSuccess(
+            202,
+            "The deletion is accepted, and still running",
+            changed_example(models.DeletedTopic, complete=False),
+            lambda deleted: not deleted.complete,
+        ),
+        defaults={"wait_ms": 10_000},
+    )
+    async def delete_topic(self, topic: TopicName, wait_ms: DeletionWait) -> models.DeletedTopic:
+        """Delete a topic with all its records.
+
+        The deletion is durable once accepted: it completes even if this controller fails.
+        200 means that live brokers and ZooKeeper hold nothing of the topic any more, and
+        202 that the deletion is still running.
+        """
+
+
+class ElectionAdministration(Protocol):
+    """What a controller answers about leader elections."""
+
+    @route("POST /elections", "Elect leaders", UnknownTopic, UnknownPartition)
+    async def elect(self, wanted: models.ElectionBody) -> models.Elections:
+        """Elect preferred leaders, or leaders of partitions that have none.
+
+        `preferred` moves leadership to the preferred replica where it is in the ISR.
+        `unclean` lets any live replica lead a partition without a leader: committed
+        records that only members of the old ISR hold may be lost. The answer, also of a
+        dry run, and the audit entry name those members for each partition.
+        """
 
 
 class Administration(
-    audit.AuditAdministration,
+    ClusterAdministration,
+    TopicAdministration,
+    ElectionAdministration,
     brokers.BrokerAdministration,
     configs.ConfigAdministration,
     events.EventAdministration,
     exports.ExportAdministration,
-    failed_brokers.HealingAdministration,
+    brokers.HealingAdministration,
     partitions.PartitionAdministration,
     plans.PlanAdministration,
     reassignments.ReassignmentAdministration,
@@ -112,36 +208,6 @@ class Administration(
 ):
     """What a controller implements: one method for each route, which raises its errors."""
 
-    def this_controller(self) -> models.ThisController:
-        """Return this controller and the active one."""
-
-    def cluster(self) -> models.ClusterBody:
-        """Return a summary of the cluster."""
-
-    def brokers(self) -> models.BrokersBody:
-        """Return the live brokers."""
-
-    def broker(self, broker_id: int) -> models.BrokerBody:
-        """Return one live broker."""
-
-    def topics(self) -> models.TopicsBody:
-        """Return all topics."""
-
-    def topic(self, name: str) -> models.TopicBody:
-        """Return one topic."""
-
-    def partitions(self, name: str) -> models.PartitionsBody:
-        """Return the partitions of a topic."""
-
-    async def create_topic(self, new: models.NewTopicBody) -> models.CreatedTopic:
-        """Create a topic; with `dry_run` only return its placement."""
-
-    async def delete_topic(self, name: str, wait_ms: int) -> models.DeletedTopic:
-        """Start a topic's deletion, and wait at most `wait_ms` for it to complete."""
-
-    async def elect(self, wanted: models.ElectionBody) -> models.Elections:
-        """Elect leaders."""
-
 
 def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     """Return the routes; `app.state.administration` handles the requests.
@@ -150,43 +216,26 @@ def administration_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
     documentation stays the same.
     """
     router = APIRouter(prefix="/v1", route_class=kind)
+    add_declared_routes(router, ClusterAdministration, CLUSTER_TAG)
     _add_cluster(router)
-    brokers.add_routes(router, CLUSTER_TAG)
-    _add_topics(router)
-    _add_topic_changes(router)
-    partitions.add_routes(router, TOPICS_TAG)
-    _add_elections(router)
-    plans.add_routes(router)
-    reassignments.add_routes(router)
+    add_declared_routes(router, TopicAdministration, TOPICS_TAG)
+    add_declared_routes(router, ElectionAdministration, ELECTIONS_TAG)
+    add_declared_routes(router, partitions.PartitionAdministration, TOPICS_TAG)
+    add_declared_routes(router, brokers.BrokerAdministration, CLUSTER_TAG)
+    add_declared_routes(router, brokers.HealingAdministration, brokers.HEALING_TAG)
+    add_declared_routes(router, plans.PlanAdministration, plans.TAG)
+    add_declared_routes(router, reassignments.ReassignmentAdministration, reassignments.TAG)
     audit.add_routes(router)
     exports.add_routes(router)
-    tasks.add_routes(router)
-    what_if.add_routes(router)
+    add_declared_routes(router, tasks.TaskAdministration, tasks.TAG)
+    add_declared_routes(router, what_if.WhatIfAdministration, what_if.TAG)
     configs.add_routes(router)
     events.add_routes(router)
-    failed_brokers.add_routes(router)
     document_guards(router)
     return router
 
 
-Controller = Annotated[Administration, Depends(get_administration)]
-
-
 def _add_cluster(router: APIRouter) -> None:
-    @router.get(
-        "/controller",
-        tags=[CLUSTER_TAG],
-        summary="Get the active controller",
-        responses=read_errors(),
-    )
-    async def read_controller(controller: Controller) -> models.ThisController:
-        """Return the controller that answers, and the active one.
-
-        Every controller answers this itself, active or standby. A broker forwards it to
-        the active controller.
-        """
-        return controller.this_controller()
-
     @router.get(
         "/cluster",
         tags=[CLUSTER_TAG],
@@ -194,7 +243,7 @@ def _add_cluster(router: APIRouter) -> None:
         responses=_CLUSTERS | read_errors(NotFound, HistoryUnavailable),
     )
     async def read_cluster(
-        controller: Controller,
+        controller: Annotated[Administration, Depends(get_administration)],
         at: Annotated[
             int | None, Query(ge=0, le=INT64_MAX, description="A time in the past, in Unix ms")
         ] = None,
@@ -210,119 +259,3 @@ def _add_cluster(router: APIRouter) -> None:
         if at is None and version is None:
             return controller.cluster()
         return await controller.past_cluster(at, version)
-
-    @router.get(
-        "/brokers",
-        tags=[CLUSTER_TAG],
-        summary="List the live brokers",
-        responses=read_errors(),
-    )
-    async def list_brokers(controller: Controller) -> models.BrokersBody:
-        """List the live brokers by id, with their numbers of leaders and replicas."""
-        return controller.brokers()
-
-    @router.get(
-        "/brokers/{broker_id}",
-        tags=[CLUSTER_TAG],
-        summary="Get a live broker",
-        responses=read_errors(NotFound),
-    )
-    async def read_broker(controller: Controller, broker_id: BrokerId) -> models.BrokerBody:
-        """Return a live broker with its numbers of leaders and replicas."""
-        return controller.broker(broker_id)
-
-
-def _add_topics(router: APIRouter) -> None:
-    @router.get("/topics", tags=[TOPICS_TAG], summary="List topics", responses=read_errors())
-    async def list_topics(controller: Controller) -> models.TopicsBody:
-        """List all topics by name, with a summary of each."""
-        return controller.topics()
-
-    @router.get(
-        "/topics/{topic}",
-        tags=[TOPICS_TAG],
-        summary="Get a topic",
-        responses=read_errors(UnknownTopic),
-    )
-    async def read_topic(controller: Controller, topic: TopicName) -> models.TopicBody:
-        """Return a topic's id, settings and partitions."""
-        return controller.topic(topic)
-
-    @router.get(
-        "/topics/{topic}/partitions",
-        tags=[TOPICS_TAG],
-        summary="List the partitions of a topic",
-        responses=read_errors(UnknownTopic),
-    )
-    async def list_partitions(controller: Controller, topic: TopicName) -> models.PartitionsBody:
-        """List the partitions of a topic with their leaders, ISRs and replicas."""
-        return controller.partitions(topic)
-
-
-def _add_topic_changes(router: APIRouter) -> None:
-    @router.post(
-        "/topics",
-        tags=[TOPICS_TAG],
-        summary="Create a topic",
-        status_code=201,
-        response_description="The topic exists, and every live broker has its metadata",
-        responses=success_response(200, models.CreatedTopic, "The result of a dry run", _DRY_RUN)
-        | write_errors(PolicyViolation, TopicDeletionPending, RequestTimedOut),
-    )
-    async def create_topic(
-        controller: Controller, body: models.NewTopicBody, response: Response
-    ) -> models.CreatedTopic:
-        """Create a topic, and answer when all live brokers have its metadata.
-
-        Replicas are placed on live brokers in a rack-aware round robin, or as assigned in
-        the request. A dry run answers 200 with the placement, and creates nothing.
-        """
-        created = await controller.create_topic(body)
-        if created.dry_run:
-            response.status_code = 200
-        return created
-
-    @router.delete(
-        "/topics/{topic}",
-        tags=[TOPICS_TAG],
-        summary="Delete a topic",
-        response_description="The topic is deleted",
-        responses=success_response(
-            202, models.DeletedTopic, "The deletion is accepted, and still running", _RUNNING
-        )
-        | write_errors(UnknownTopic, TopicDeletionPending),
-    )
-    async def delete_topic(
-        controller: Controller,
-        topic: TopicName,
-        response: Response,
-        wait_ms: Annotated[int, _DELETE_WAIT] = 10_000,
-    ) -> models.DeletedTopic:
-        """Delete a topic with all its records.
-
-        The deletion is durable once accepted: it completes even if this controller fails.
-        200 means that live brokers and ZooKeeper hold nothing of the topic any more, and
-        202 that the deletion is still running.
-        """
-        deleted = await controller.delete_topic(topic, wait_ms)
-        if not deleted.complete:
-            response.status_code = 202
-        return deleted
-
-
-def _add_elections(router: APIRouter) -> None:
-    @router.post(
-        "/elections",
-        tags=[ELECTIONS_TAG],
-        summary="Elect leaders",
-        responses=write_errors(UnknownTopic, UnknownPartition),
-    )
-    async def elect(controller: Controller, body: models.ElectionBody) -> models.Elections:
-        """Elect preferred leaders, or leaders of partitions that have none.
-
-        `preferred` moves leadership to the preferred replica where it is in the ISR.
-        `unclean` lets any live replica lead a partition without a leader: committed
-        records that only members of the old ISR hold may be lost. The answer, also of a
-        dry run, and the audit entry name those members for each partition.
-        """
-        return await controller.elect(body)

@@ -12,15 +12,22 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable, InvalidRequest, NotFound
-from leadline_common.api.models import example
-from leadline_common.api.past import PastClusterBody, PastTasks
-from leadline_common.api.routes import TopicName, get_administration, read_errors
+from leadline_common.api.metadata import MetadataTopic
+from leadline_common.api.models import PartitionItem, example
+from leadline_common.api.routes import (
+    Limit,
+    TopicName,
+    add_declared_routes,
+    get_administration,
+    read_errors,
+    route,
+)
+from leadline_common.api.tasks import PastTasks
 from leadline_common.audit_export import HEAD_HEADER, OLDEST_HEADER
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT32_MAX, INT64_MAX
 
 TAG = "audit"
-TAGS = ({"name": TAG, "description": "The audit of all changes, and the cluster's past."},)
 
 _ROLES = {"leader": 2, "leader_epoch": 6, "isr": [2, 3]}
 _BEFORE = {"leader": 1, "leader_epoch": 5, "isr": [1, 2, 3]}
@@ -60,11 +67,9 @@ class Roles(BaseModel):
     isr: list[int]
 
 
-class AuditChange(BaseModel):
+class AuditChange(PartitionItem):
     """The change of one partition; `before` is null if the partition was created."""
 
-    topic: str
-    partition: int
     reason: str
     before: Roles | None
     after: Roles
@@ -117,7 +122,7 @@ class PartitionEvent(BaseModel):
     state_version: int
 
 
-class PartitionHistory(BaseModel):
+class PartitionHistory(PartitionItem):
     """Every change of a partition, oldest first."""
 
     model_config = example(
@@ -143,10 +148,43 @@ class PartitionHistory(BaseModel):
         }
     )
 
-    topic: str
-    partition: int
     changes: list[PartitionEvent]
     next_cursor: str | None
+
+
+class PastTopicBody(MetadataTopic):
+    """A past topic; rows as in the metadata: [partition, leader, leader epoch, ISR, replicas]."""
+
+
+class PastClusterBody(BaseModel):
+    """The cluster after the last transaction up to the requested time or version."""
+
+    model_config = example(
+        {
+            "version": 8589934601,
+            "time": 1767225600000,
+            "audit_id": 5120,
+            "controller": 1,
+            "brokers": [2, 3],
+            "topics": {
+                "orders": {
+                    "topic_id": "b1946ac92492d2347c6235b4d2611184",
+                    "partitions": [[0, 2, 6, [2, 3], [1, 2, 3]]],
+                }
+            },
+            "complete": True,
+        }
+    )
+
+    version: int = Field(description="The zxid of that ZooKeeper transaction")
+    time: int = Field(description="Its time, in Unix ms")
+    audit_id: int
+    controller: int | None
+    brokers: list[int] | None = Field(description="Live brokers; null if they are not known")
+    topics: dict[str, PastTopicBody]
+    complete: bool = Field(
+        description="False if audit entries are missing (`history_gap`), and with them changes"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +238,36 @@ class Export:
     oldest: int
 
 
+AuditId = Annotated[int, Path(ge=0, le=INT32_MAX, description="The entry's id", examples=[0])]
+
+
 class AuditAdministration(Protocol):
     """What a controller answers about the audit and the past."""
 
-    async def past_tasks(self, limit: int) -> PastTasks:
-        """Return the latest tasks, including finished ones."""
+    @route(
+        "GET /tasks/history",
+        "List past tasks",
+        HistoryUnavailable,
+        name="read_past_tasks",
+        defaults={"limit": 100},
+    )
+    async def past_tasks(self, limit: Limit) -> PastTasks:
+        """List tasks from the audit, newest first, including those no longer in ZooKeeper."""
 
     async def audit(
         self, wanted: AuditFilter, cursor: int | None, order: str, page_size: int
     ) -> AuditPage:
         """Return a page of audit entries."""
 
-    async def audit_entry(self, audit_id: int) -> AuditEntryBody:
-        """Return one audit entry with all its changes."""
+    @route(
+        "GET /audit/{audit_id}",
+        "Get an audit entry",
+        HistoryUnavailable,
+        NotFound,
+        name="read_audit_entry",
+    )
+    async def audit_entry(self, audit_id: AuditId) -> AuditEntryBody:
+        """Return an audit entry with all its changes."""
 
     async def export_audit(
         self, after: int, before: int | None = None, limit: int | None = None
@@ -242,14 +297,8 @@ EXPORTED = ndjson_documentation(
     '{"id":5120,"zxid":8589934601,"time":1767225600000,"cause":"broker-1-4-gone", …}\n',
     "One audit entry on each line, in order of ids",
     {
-        HEAD_HEADER: {
-            "description": "The newest stored id; -1 if there is none",
-            "schema": {"type": "integer"},
-        },
-        OLDEST_HEADER: {
-            "description": "The oldest id that is still stored",
-            "schema": {"type": "integer"},
-        },
+        HEAD_HEADER: "The newest stored id; -1 if there is none",
+        OLDEST_HEADER: "The oldest id that is still stored",
     },
 )
 
@@ -263,6 +312,7 @@ def export_answer(request: Request, export: Export) -> Response:
 def add_routes(router: APIRouter) -> None:
     """Add the routes of the audit."""
     _add_entries(router)
+    add_declared_routes(router, AuditAdministration, TAG)
     _add_past(router)
 
 
@@ -301,31 +351,8 @@ def _add_entries(router: APIRouter) -> None:
         """
         return export_answer(request, await controller.export_audit(after))
 
-    @router.get(
-        "/audit/{audit_id}",
-        tags=[TAG],
-        summary="Get an audit entry",
-        responses=read_errors(HistoryUnavailable, NotFound),
-    )
-    async def read_audit_entry(
-        controller: Controller,
-        audit_id: Annotated[
-            int, Path(ge=0, le=INT32_MAX, description="The entry's id", examples=[0])
-        ],
-    ) -> AuditEntryBody:
-        """Return an audit entry with all its changes."""
-        return await controller.audit_entry(audit_id)
-
 
 def _add_past(router: APIRouter) -> None:
-    @router.get("/tasks/history", tags=[TAG], summary="List past tasks", responses=_ERRORS)
-    async def read_past_tasks(
-        controller: Controller,
-        limit: Annotated[int, Query(ge=1, le=10_000, description="How many of the newest")] = 100,
-    ) -> PastTasks:
-        """List tasks from the audit, newest first, including those no longer in ZooKeeper."""
-        return await controller.past_tasks(limit)
-
     @router.get(
         "/topics/{topic}/partitions/{partition}/history",
         tags=[TAG],

@@ -1,41 +1,65 @@
-"""Taking brokers out of service: checking whether one can stop, and draining it."""
+"""Brokers that stop or fail.
+
+An operator checks whether a broker can stop, and drains it. The replicas of failed brokers are
+healed (KIP-46), and the history of both can be read.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
-from fastapi import APIRouter, Depends
+from fastapi import Query
 from pydantic import BaseModel, Field
-from starlette.responses import Response
 
-from leadline_client.errors import NotFound, PolicyViolation, ReassignmentInProgress
+from leadline_client.errors import (
+    HistoryUnavailable,
+    NotFound,
+    PolicyViolation,
+    ReassignmentInProgress,
+)
 from leadline_common.api.models import TopicPartitionBody, example
 from leadline_common.api.routes import (
+    CONTINUES,
     BrokerId,
-    get_administration,
-    read_errors,
-    success_response,
-    write_errors,
+    Limit,
+    dry_run,
+    route,
 )
-from leadline_common.api.tasks import EXAMPLE, Rate, TaskBody
+from leadline_common.api.tasks import Rate, TaskBody
 from leadline_common.elections import StopRisk
+from leadline_common.settings.fields import INT32_MAX
 
-_DRAIN = EXAMPLE | {
-    "kind": "drain",
-    "reason": "drain of broker 1",
-    "details": {"broker": 1, "leaders_only": False},
+HEALING_TAG = "self-healing"
+
+_FAILED = {
+    "id": 3,
+    "failed_at": 1767225600000,
+    "due_at": 1767226200000,
+    "incarnation": 4,
+    "detected_in_controller_epoch": 2,
+    "partitions": 160,
+    "chunks": ["0000000012"],
 }
-_DRY_RUN = _DRAIN | {
-    "id": None,
-    "state": "accepted",
-    "partitions": {"total": 12, "done": 0, "failed": 0, "moving": 0, "waiting": 12},
-    "bytes_left": 0,
-    "bytes_total": 0,
-    "rate_bytes_per_s": 0,
-    "eta_ms": None,
-    "details": {"broker": 1, "leaders_only": False, "leaders": 4, "leaders_that_stay": 0},
-    "dry_run": True,
+_FAILURE = {
+    "broker": 3,
+    "failed_at": 1767225600000,
+    "incarnation": 4,
+    "detected_by": "controller-1",
+    "controller_epoch": 2,
+    "outcome": "healed",
+    "queued_at": 1767226200004,
+    "over_at": 1767226320000,
+    "returned_at": None,
+    "chunks": 4,
+    "chunks_over": 4,
+    "chunks_cancelled": 0,
+    "partitions": 160,
+    "partitions_moved": 160,
+    "bytes_moved": 0,
+    "down_ms": None,
+    "healing_ms": 119996,
 }
+Outcome = Literal["failed", "cancelled", "healing", "healed", "partly_healed"]
 
 
 class RiskRow(BaseModel):
@@ -86,30 +110,26 @@ class DrainBody(BaseModel):
     dry_run: bool = Field(default=False, description="Plan, but start nothing")
 
 
+_PLANNED = dry_run(
+    TaskBody,
+    id=None,
+    kind="drain",
+    state="accepted",
+    partitions={"total": 12, "done": 0, "failed": 0, "moving": 0, "waiting": 12},
+    bytes_left=0,
+    bytes_total=0,
+    rate_bytes_per_s=0,
+    eta_ms=None,
+    reason="drain of broker 1",
+    details={"broker": 1, "leaders_only": False, "leaders": 4, "leaders_that_stay": 0},
+)
+
+
 class BrokerAdministration(Protocol):
     """What a controller answers about taking brokers out of service."""
 
-    def can_stop(self, broker_id: int) -> CanStop:
-        """Return whether a broker can stop without harm."""
-
-    async def drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
-        """Start to drain a broker; with `dry_run` only plan it."""
-
-
-Controller = Annotated[BrokerAdministration, Depends(get_administration)]
-_PLANNED = TaskBody.model_validate(_DRY_RUN)
-
-
-def add_routes(router: APIRouter, tag: str) -> None:
-    """Add the routes under `tag`."""
-
-    @router.get(
-        "/brokers/{broker_id}/can-stop",
-        tags=[tag],
-        summary="Check whether a broker can stop",
-        responses=read_errors(NotFound),
-    )
-    async def can_stop(controller: Controller, broker_id: BrokerId) -> CanStop:
+    @route("GET /brokers/{broker_id}/can-stop", "Check whether a broker can stop", NotFound)
+    def can_stop(self, broker_id: BrokerId) -> CanStop:
         """Return the risks of stopping a broker now, and change nothing.
 
         `no_successor`: the broker leads the partition, and no other ISR member can.
@@ -118,20 +138,18 @@ def add_routes(router: APIRouter, tag: str) -> None:
         `under_replicated`: another replica is already missing. Brokers that are shutting
         down count as stopped, so in a rolling restart check before each broker.
         """
-        return controller.can_stop(broker_id)
 
-    @router.post(
-        "/brokers/{broker_id}/drain",
-        tags=[tag],
-        summary="Drain a broker",
+    @route(
+        "POST /brokers/{broker_id}/drain",
+        "Drain a broker",
+        NotFound,
+        PolicyViolation,
+        ReassignmentInProgress,
         status_code=202,
-        response_description="Accepted, and durable: it continues even if this controller fails",
-        responses=success_response(200, TaskBody, "The result of a dry run", _PLANNED)
-        | write_errors(NotFound, PolicyViolation, ReassignmentInProgress),
+        response_description=CONTINUES,
+        other=_PLANNED,
     )
-    async def drain(
-        controller: Controller, broker_id: BrokerId, body: DrainBody, response: Response
-    ) -> TaskBody:
+    async def drain(self, broker_id: BrokerId, wanted: DrainBody) -> TaskBody:
         """Start a task that moves all leaders, then all replicas, off a broker.
 
         Leaders move at once where another ISR member can lead, and do not return while the
@@ -140,7 +158,95 @@ def add_routes(router: APIRouter, tag: str) -> None:
         /v1/tasks/{task_id}`) reverts unfinished moves. A dry run answers 200; its `details`
         count the leaders that would move, and those that must wait for their replicas.
         """
-        task = await controller.drain(broker_id, body)
-        if task.dry_run:
-            response.status_code = 200
-        return task
+
+
+class FailedBrokerBody(BaseModel):
+    """A failed broker; times in Unix ms."""
+
+    model_config = example(_FAILED)
+
+    id: int
+    failed_at: int | None = Field(
+        description="When a controller first saw the failure; null once its chunks are queued"
+    )
+    due_at: int | None = Field(
+        description="When healing starts; null while self-healing is disabled"
+    )
+    incarnation: int | None
+    detected_in_controller_epoch: int | None
+    partitions: int = Field(description="Partitions with a replica on the broker")
+    chunks: list[str] = Field(description="Ids of unfinished tasks, in order")
+
+
+class FailedBrokersBody(BaseModel):
+    """All failed brokers, and whether self-healing is suspended."""
+
+    model_config = example({"suspended": False, "interval_ms": 600000, "brokers": [_FAILED]})
+
+    suspended: bool = Field(
+        description="True while more brokers have failed than failed.broker.budget.percent allows"
+    )
+    interval_ms: int = Field(description="failed.broker.interval.ms; -1 disables self-healing")
+    brokers: list[FailedBrokerBody]
+
+
+class BrokerFailure(BaseModel):
+    """One failure of a broker, from its detection to the end of healing; times in Unix ms."""
+
+    model_config = example(_FAILURE)
+
+    broker: int
+    failed_at: int
+    incarnation: int
+    detected_by: str
+    controller_epoch: int
+    outcome: Outcome
+    queued_at: int | None = Field(
+        description="When the broker was declared dead and its chunks were queued"
+    )
+    over_at: int | None = Field(description="When the last chunk finished")
+    returned_at: int | None
+    chunks: int
+    chunks_over: int
+    chunks_cancelled: int
+    partitions: int
+    partitions_moved: int
+    bytes_moved: int = Field(
+        description="Bytes that leaders reported; small replicas that copied fast are not included"
+    )
+    down_ms: int | None = Field(description="The time from the failure to the broker's return")
+    healing_ms: int | None = Field(
+        description="The time from the queueing to the end of the last chunk"
+    )
+
+
+class BrokerFailures(BaseModel):
+    """Failures, newest first."""
+
+    model_config = example({"failures": [_FAILURE]})
+
+    failures: list[BrokerFailure]
+
+
+class HealingAdministration(Protocol):
+    """What a controller answers about failed brokers."""
+
+    @route("GET /failed-brokers", "List failed brokers", name="list_failed_brokers")
+    def failed_brokers(self) -> FailedBrokersBody:
+        """List the failed brokers and those being healed, with their unfinished chunks."""
+
+    @route(
+        "GET /failed-brokers/history",
+        "List broker failures",
+        HistoryUnavailable,
+        name="list_broker_failures",
+        defaults={"broker": None, "limit": 100},
+    )
+    async def broker_failures(
+        self,
+        broker: Annotated[
+            int | None, Query(ge=0, le=INT32_MAX, description="Only failures of this broker")
+        ],
+        limit: Limit,
+    ) -> BrokerFailures:
+        """List failures, newest first, each with its detection, healing and outcome."""

@@ -26,7 +26,6 @@ from leadline_common.api.routes import (
 from leadline_common.settings import Level
 
 TAG = "configs"
-TAGS = ({"name": TAG, "description": "Settings of the cluster, brokers and topics."},)
 
 _Body = TypeVar("_Body")
 Source = Literal["topic", "broker", "cluster", "static", "default"]

@@ -19,7 +19,6 @@ from leadline_common.http.errors import Responses
 from leadline_common.http.forward import EVENT_STREAM
 
 TAG = "events"
-TAGS = ({"name": TAG, "description": "Changes of the cluster, as a stream."},)
 PING_MS = 15_000
 """The interval of keep-alive comments on an idle stream."""
 
@@ -80,8 +79,6 @@ class EventAdministration(Protocol):
         """Return a reader of the events after a metadata version, or from now on."""
 
 
-Controller = Annotated[EventAdministration, Depends(get_administration)]
-
 _BOTH_FORMATS: Responses = {
     200: {
         "description": "The changes, in the format that the request accepts",
@@ -101,7 +98,7 @@ def add_routes(router: APIRouter) -> None:
         responses=_BOTH_FORMATS | read_errors(),
     )
     async def read_events(
-        controller: Controller,
+        controller: Annotated[EventAdministration, Depends(get_administration)],
         request: Request,
         after: Annotated[
             int | None,

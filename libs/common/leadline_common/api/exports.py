@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from leadline_client.errors import HistoryUnavailable
-from leadline_common.api.audit import EXPORTED, AfterId, Export, export_answer
+from leadline_common.api.audit import EXPORTED, AfterId, AuditAdministration, export_answer
 from leadline_common.api.models import example
-from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.api.routes import add_declared_routes, get_administration, read_errors, route
 from leadline_common.export_tables import MAX_ENTRIES, VERSION_HEADER, StateTable
 from leadline_common.http.ndjson import ndjson_documentation, ndjson_response
 from leadline_common.settings.fields import INT64_MAX
@@ -40,16 +40,22 @@ class TableExport:
     version: int
 
 
-class ExportAdministration(Protocol):
-    """What a controller exports."""
+class ExportAdministration(AuditAdministration, Protocol):
+    """What a controller exports, besides the audit."""
 
+    @route(
+        "GET /export/audit/head",
+        "Get the range of the audit",
+        HistoryUnavailable,
+        name="read_audit_head",
+    )
     async def audit_head(self) -> AuditHead:
-        """Return the range of stored audit entries."""
+        """Return the oldest and the newest id, including everything written before the request.
 
-    async def export_audit(
-        self, after: int, before: int | None = None, limit: int | None = None
-    ) -> Export:
-        """Return at most `limit` entries between two ids, both exclusive, as lines."""
+        Entries are appended, and deleted from the oldest. So the ids from `oldest` to
+        `head` are a snapshot, of which ranges can be read in parallel. A reader whose
+        position is before `oldest` has missed entries.
+        """
 
     def export_table(self, table: StateTable) -> TableExport:
         """Return a table of the current state."""
@@ -64,42 +70,27 @@ _PARTITION_LINE = (
 )
 
 
-_VERSION = {
-    VERSION_HEADER: {
-        "description": "The metadata version of the rows",
-        "schema": {"type": "integer"},
-    }
-}
-_TABLE = ndjson_documentation(_PARTITION_LINE, "One row on each line", _VERSION)
+_TABLE = ndjson_documentation(
+    _PARTITION_LINE,
+    "One row on each line",
+    {VERSION_HEADER: "The metadata version of the rows"},
+)
 
 
 def add_routes(router: APIRouter) -> None:
     """Add the routes of the exports."""
+    add_declared_routes(router, ExportAdministration, TAG)
     _add_audit(router)
     _add_state(router)
 
 
 def _add_audit(router: APIRouter) -> None:
-    errors = read_errors(HistoryUnavailable)
-
-    @router.get(
-        "/export/audit/head", tags=[TAG], summary="Get the range of the audit", responses=errors
-    )
-    async def read_audit_head(controller: Controller) -> AuditHead:
-        """Return the oldest and the newest id, including everything written before the request.
-
-        Entries are appended, and deleted from the oldest. So the ids from `oldest` to
-        `head` are a snapshot, of which ranges can be read in parallel. A reader whose
-        position is before `oldest` has missed entries.
-        """
-        return await controller.audit_head()
-
     @router.get(
         "/export/audit",
         tags=[TAG],
         summary="Export a range of the audit",
         response_class=StreamingResponse,
-        responses=EXPORTED | errors,
+        responses=EXPORTED | read_errors(HistoryUnavailable),
     )
     async def export_audit_range(
         request: Request,

@@ -26,6 +26,7 @@ from leadline_common.http.errors import (
     is_read_only,
     merge_error_responses,
 )
+from leadline_common.http.operation import Parameter, document_parameter
 
 IF_MATCH: Final = "If-Match"
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -110,11 +111,11 @@ def _document_etag(route: APIRoute, resource: GuardedResource) -> None:
 
 def _document_change(route: APIRoute, resource: GuardedResource | None) -> None:
     errors: list[type[LeadlineError]] = [RequestUnderWay, RequestInDoubt, IdempotencyKeyReused]
-    parameters = [_parameter(IDEMPOTENCY_KEY, _KEY_DESCRIPTION)]
+    parameters = [_header(IDEMPOTENCY_KEY, _KEY_DESCRIPTION)]
     if resource is not None:
         described = _RESOURCE_DESCRIPTIONS[resource.kind]
         parameters.append(
-            _parameter(
+            _header(
                 IF_MATCH,
                 f"Refuse the change unless this is the ETag of {described}; `*` matches any",
             )
@@ -128,12 +129,6 @@ def _document_change(route: APIRoute, resource: GuardedResource | None) -> None:
     route.responses = responses
 
 
-def _parameter(name: str, description: str) -> dict[str, Any]:
+def _header(name: str, description: str) -> dict[str, Any]:
     # Without an example, because Swagger UI would send it with every request.
-    return {
-        "name": name,
-        "in": "header",
-        "required": False,
-        "description": description,
-        "schema": {"type": "string"},
-    }
+    return document_parameter(Parameter(name, description, {"type": "string"}, "header"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from leadline_common.elections import ElectionReason
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
 BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
 Count = Annotated[int, Field(ge=1, le=200_000, strict=True)]
 Replicas = list[BrokerId]
@@ -46,6 +47,11 @@ _TOPIC = {
 def example(value: dict[str, Any]) -> ConfigDict:
     """Return a model configuration that refuses unknown members and documents an example."""
     return ConfigDict(extra="forbid", json_schema_extra={"example": value})
+
+
+def changed_example(model: type[ModelT], **changes: Any) -> ModelT:
+    """Return the example that a model documents, with changes."""
+    return model.model_validate(example_of(model) | changes)
 
 
 def example_of(model: type[BaseModel]) -> dict[str, Any]:
@@ -241,10 +247,8 @@ class DeletedTopic(BaseModel):
     complete: bool
 
 
-class TopicPartitionBody(BaseModel):
+class TopicPartitionBody(BaseModel, extra="forbid"):
     """The topic and number of a partition."""
-
-    model_config = ConfigDict(extra="forbid")
 
     topic: str
     partition: Annotated[int, Field(ge=0, strict=True)]
@@ -262,11 +266,16 @@ class ElectionBody(BaseModel):
     dry_run: bool = Field(default=False, description="Return the elections, but change nothing")
 
 
-class ElectedPartition(BaseModel):
-    """The election of one partition's leader."""
+class PartitionItem(BaseModel):
+    """What all items about one partition have."""
 
     topic: str
     partition: int
+
+
+class ElectedPartition(PartitionItem):
+    """The election of one partition's leader."""
+
     leader: int
     leader_epoch: int
     isr: list[int]

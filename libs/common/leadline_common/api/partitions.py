@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 from pydantic import BaseModel, Field
-from starlette.responses import Response
 
 from leadline_client.errors import (
     PartitionRemovalPending,
@@ -16,24 +15,15 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_common.api.models import Count, PartitionKey, Replicas, example
-from leadline_common.api.routes import TopicName, get_administration, success_response, write_errors
+from leadline_common.api.models import Count, PartitionKey, Replicas, changed_example, example
+from leadline_common.api.routes import (
+    OtherSuccess,
+    TopicName,
+    dry_run,
+    route,
+)
 
 _ID = "b1946ac92492d2347c6235b4d2611184"
-_ADDED = {
-    "topic": "orders",
-    "topic_id": _ID,
-    "partitions": 8,
-    "added": {"6": [1, 2], "7": [2, 3]},
-    "dry_run": False,
-}
-_REMOVED = {
-    "topic": "orders",
-    "topic_id": _ID,
-    "partitions": [7, 6],
-    "complete": True,
-    "dry_run": False,
-}
 
 
 class MorePartitionsBody(BaseModel):
@@ -53,7 +43,15 @@ class MorePartitionsBody(BaseModel):
 class AddedPartitions(BaseModel):
     """The partitions that were added, or that a dry run has placed."""
 
-    model_config = example(_ADDED)
+    model_config = example(
+        {
+            "topic": "orders",
+            "topic_id": _ID,
+            "partitions": 8,
+            "added": {"6": [1, 2], "7": [2, 3]},
+            "dry_run": False,
+        }
+    )
 
     topic: str
     topic_id: str
@@ -76,7 +74,15 @@ class RemovalBody(BaseModel):
 class RemovedPartitions(BaseModel):
     """The removal of partitions; `complete` once the cluster holds nothing of them any more."""
 
-    model_config = example(_REMOVED)
+    model_config = example(
+        {
+            "topic": "orders",
+            "topic_id": _ID,
+            "partitions": [7, 6],
+            "complete": True,
+            "dry_run": False,
+        }
+    )
 
     topic: str
     topic_id: str
@@ -85,73 +91,52 @@ class RemovedPartitions(BaseModel):
     dry_run: bool
 
 
+RemovalWait = Annotated[
+    int, Query(ge=0, le=60_000, description="How long to wait for the removal to complete, in ms")
+]
+
+
 class PartitionAdministration(Protocol):
     """What a controller answers about adding and removing partitions."""
 
-    async def add_partitions(self, topic: str, wanted: MorePartitionsBody) -> AddedPartitions:
-        """Add partitions; with `dry_run` only return their placement."""
-
-    async def remove_partitions(
-        self, topic: str, going: RemovalBody, wait_ms: int
-    ) -> RemovedPartitions:
-        """Start the removal of partitions, and wait at most `wait_ms` for it to complete."""
-
-
-Controller = Annotated[PartitionAdministration, Depends(get_administration)]
-
-_DRY_ADDED = AddedPartitions.model_validate(_ADDED | {"dry_run": True})
-_RUNNING = RemovedPartitions.model_validate(_REMOVED | {"complete": False})
-_WAIT = Query(ge=0, le=60_000, description="How long to wait for the removal to complete, in ms")
-_ADD_ERRORS = write_errors(
-    UnknownTopic, PolicyViolation, PartitionRemovalPending, StaleVersion, RequestTimedOut
-)
-_REMOVE_ERRORS = write_errors(
-    UnknownTopic, UnknownPartition, PolicyViolation, PartitionRemovalPending
-)
-
-
-def add_routes(router: APIRouter, tag: str) -> None:
-    """Add the routes under `tag`."""
-
-    @router.post(
-        "/topics/{topic}/partitions",
-        tags=[tag],
-        summary="Add partitions to a topic",
+    @route(
+        "POST /topics/{topic}/partitions",
+        "Add partitions to a topic",
+        UnknownTopic,
+        PolicyViolation,
+        PartitionRemovalPending,
+        StaleVersion,
+        RequestTimedOut,
         status_code=201,
         response_description="The partitions exist, and every live broker has their metadata",
-        responses=success_response(200, AddedPartitions, "The result of a dry run", _DRY_ADDED)
-        | _ADD_ERRORS,
+        other=dry_run(AddedPartitions),
     )
-    async def add_partitions(
-        controller: Controller, topic: TopicName, body: MorePartitionsBody, response: Response
-    ) -> AddedPartitions:
+    async def add_partitions(self, topic: TopicName, wanted: MorePartitionsBody) -> AddedPartitions:
         """Increase the number of partitions of a topic.
 
         Placement continues the topic's rack-aware round robin over the live brokers, unless
         the request assigns replicas. Existing records stay in their partitions, but keys
         may map to other partitions afterwards. A repeated request is refused.
         """
-        added = await controller.add_partitions(topic, body)
-        if added.dry_run:
-            response.status_code = 200
-        return added
 
-    @router.delete(
-        "/topics/{topic}/partitions",
-        tags=[tag],
-        summary="Remove partitions from a topic",
+    @route(
+        "DELETE /topics/{topic}/partitions",
+        "Remove partitions from a topic",
+        UnknownTopic,
+        UnknownPartition,
+        PolicyViolation,
+        PartitionRemovalPending,
         response_description="The partitions are removed, or were only checked (`dry_run`)",
-        responses=success_response(
-            202, RemovedPartitions, "The removal is accepted, and still running", _RUNNING
-        )
-        | _REMOVE_ERRORS,
+        other=OtherSuccess(
+            202,
+            "The removal is accepted, and still running",
+            changed_example(RemovedPartitions, complete=False),
+            lambda removed: not (removed.complete or removed.dry_run),
+        ),
+        defaults={"wait_ms": 10_000},
     )
     async def remove_partitions(
-        controller: Controller,
-        topic: TopicName,
-        body: RemovalBody,
-        response: Response,
-        wait_ms: Annotated[int, _WAIT] = 10_000,
+        self, topic: TopicName, going: RemovalBody, wait_ms: RemovalWait
     ) -> RemovedPartitions:
         """Remove the highest partitions of a topic with all their records; at least one stays.
 
@@ -160,7 +145,3 @@ def add_routes(router: APIRouter, tag: str) -> None:
         and 202 that the removal is still running. A partition that is added later under the
         same number is a new one: it starts empty, with higher leader epochs.
         """
-        removed = await controller.remove_partitions(topic, body, wait_ms)
-        if not (removed.complete or removed.dry_run):
-            response.status_code = 202
-        return removed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Protocol
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Path
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
@@ -16,13 +16,12 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.models import BrokerId, example
-from leadline_common.api.routes import get_administration, read_errors, write_errors
+from leadline_common.api.models import BrokerId, PartitionItem, example
+from leadline_common.api.routes import CONTINUES, route
 from leadline_common.http.errors import read_only
 from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
 
 TAG = "plans"
-TAGS = ({"name": TAG, "description": "Plans to balance, expand or drain the cluster."},)
 
 _ID = "5b1f0c3a9f0e4d0e8f5a2f6f3c1d7e90"
 _FIGURES = {
@@ -111,11 +110,9 @@ class PlannedBroker(BaseModel):
     leaders_after: int
 
 
-class PlannedPartition(BaseModel):
+class PlannedPartition(PartitionItem):
     """A partition's current and planned replicas, preferred leader first."""
 
-    topic: str
-    partition: int
     current: list[int]
     replicas: list[int]
 
@@ -145,76 +142,48 @@ class PlanApplication(BaseModel):
     model_config = example({"algorithm": "incremental", "throttle_bytes_per_s": 50_000_000})
 
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
-    throttle_bytes_per_s: tasks.Rate | None = Field(
-        default=None,
-        description="The rate at which each broker may send, and receive, moving replicas; null "
-        "for no limit",
-    )
+    throttle_bytes_per_s: tasks.Throttle = None
 
 
 class PlanAdministration(Protocol):
     """What a controller answers about plans."""
 
-    async def make_plan(self, wanted: PlanBody) -> PlanResponse:
-        """Make a plan, and keep it for a while."""
-
-    def plan(self, plan_id: str) -> PlanResponse:
-        """Return a plan."""
-
-    async def apply_plan(self, plan_id: str, how: PlanApplication) -> tasks.TaskBody:
-        """Apply a plan, unless it is stale."""
-
-
-Controller = Annotated[PlanAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of plans."""
-
-    @router.post(
-        "/plans",
-        tags=[TAG],
-        summary="Create a plan",
+    @route(
+        "POST /plans",
+        "Create a plan",
+        PolicyViolation,
+        UnknownTopic,
+        ReassignmentInProgress,
+        ConnectionLost,
         status_code=201,
         response_description="The plan; the cluster is not changed",
-        responses=read_errors(
-            PolicyViolation, UnknownTopic, ReassignmentInProgress, ConnectionLost
-        ),
     )
     @read_only
-    async def make_plan(controller: Controller, body: PlanBody) -> PlanResponse:
+    async def make_plan(self, wanted: PlanBody) -> PlanResponse:
         """Plan a balance, an expansion or a drain with as few moves as possible.
 
         A plan spreads the replicas of each partition evenly over the racks. The active
         controller keeps its latest eight plans. A plan becomes `stale` when replicas of its
         topics or the live brokers change.
         """
-        return await controller.make_plan(body)
 
-    @router.get(
-        "/plans/{plan_id}",
-        tags=[TAG],
-        summary="Get a plan",
-        responses=read_errors(NotFound),
-    )
-    async def read_plan(controller: Controller, plan_id: PlanId) -> PlanResponse:
+    @route("GET /plans/{plan_id}", "Get a plan", NotFound, name="read_plan")
+    def plan(self, plan_id: PlanId) -> PlanResponse:
         """Return a plan, and whether it can still be applied."""
-        return controller.plan(plan_id)
 
-    @router.post(
-        "/plans/{plan_id}/apply",
-        tags=[TAG],
-        summary="Apply a plan",
+    @route(
+        "POST /plans/{plan_id}/apply",
+        "Apply a plan",
+        NotFound,
+        PolicyViolation,
+        StalePlan,
+        ReassignmentInProgress,
         status_code=202,
-        response_description="Accepted, and durable: it continues even if this controller fails",
-        responses=write_errors(NotFound, PolicyViolation, StalePlan, ReassignmentInProgress),
+        response_description=CONTINUES,
     )
-    async def apply_plan(
-        controller: Controller, plan_id: PlanId, body: PlanApplication
-    ) -> tasks.TaskBody:
+    async def apply_plan(self, plan_id: PlanId, how: PlanApplication) -> tasks.TaskBody:
         """Apply a plan as a reassignment, unless it is stale.
 
         A very large plan becomes several tasks. The response is the first one, and the plan
         lists all of them.
         """
-        return await controller.apply_plan(plan_id, body)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Protocol
 
-from fastapi import APIRouter, Depends, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response
+from fastapi import Path, Query
+from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
     NotFound,
@@ -16,18 +15,16 @@ from leadline_client.errors import (
     UnknownTopic,
 )
 from leadline_common.api import tasks
-from leadline_common.api.models import Replicas, example
+from leadline_common.api.models import PartitionItem, Replicas, example
 from leadline_common.api.routes import (
+    CONTINUES,
     TopicName,
-    get_administration,
-    read_errors,
-    success_response,
-    write_errors,
+    dry_run,
+    route,
 )
 from leadline_common.reassignments import ReassignmentAlgorithm, ReassignmentPhase
 
 TAG = "reassignments"
-TAGS = ({"name": TAG, "description": "Changing replicas of partitions while they are in use."},)
 
 _ROW = {
     "topic": "orders",
@@ -53,18 +50,10 @@ _BATCH = {
     "target": [5, 6, 2, 3, 4],
 }
 _LIMITS = {"replica_movements": 2, "partition_movements": 50, "leader_movements": 10}
-_REQUEST = {
-    "version": 1,
-    "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}],
-    "throttle_bytes_per_s": 50_000_000,
-}
-_CANCELLED = {"topic": "orders", "partition": 0, "start": [0, 1, 2, 3, 4]}
 
 
-class TargetBody(BaseModel):
+class TargetBody(BaseModel, extra="forbid"):
     """The target replicas of a partition, as in Kafka's reassignment JSON."""
-
-    model_config = ConfigDict(extra="forbid")
 
     topic: str
     partition: Annotated[int, Field(ge=0, le=200_000, strict=True)]
@@ -77,16 +66,18 @@ class TargetBody(BaseModel):
 class ReassignmentBody(BaseModel):
     """A reassignment in Kafka's JSON format, with options."""
 
-    model_config = example(_REQUEST)
+    model_config = example(
+        {
+            "version": 1,
+            "partitions": [{"topic": "orders", "partition": 0, "replicas": [2, 3, 1]}],
+            "throttle_bytes_per_s": 50_000_000,
+        }
+    )
 
     version: Literal[1] = 1
     partitions: list[TargetBody] = Field(min_length=1, max_length=100_000)
     algorithm: ReassignmentAlgorithm = ReassignmentAlgorithm.INCREMENTAL
-    throttle_bytes_per_s: tasks.Rate | None = Field(
-        default=None,
-        description="The rate at which each broker may send, and receive, moving replicas; null "
-        "for no limit",
-    )
+    throttle_bytes_per_s: tasks.Throttle = None
     retarget: bool = Field(
         default=False,
         description="Replace the targets of running reassignments, which are refused otherwise. "
@@ -98,13 +89,11 @@ class ReassignmentBody(BaseModel):
     dry_run: bool = Field(default=False, description="Validate, but move nothing")
 
 
-class Reassignment(BaseModel):
+class Reassignment(PartitionItem):
     """The reassignment of one partition."""
 
     model_config = example(_ROW)
 
-    topic: str
-    partition: int
     task: str | None = Field(description="null if the intent was written directly into ZooKeeper")
     algorithm: ReassignmentAlgorithm
     start: list[int] = Field(
@@ -125,11 +114,9 @@ class Reassignment(BaseModel):
     cancelled: bool = Field(description="True if it is reverting to `start`")
 
 
-class BatchRow(BaseModel):
+class BatchRow(PartitionItem):
     """A running step of one partition."""
 
-    topic: str
-    partition: int
     current: list[int]
     target: list[int] = Field(description="The replicas at the end of the step")
 
@@ -152,63 +139,42 @@ class Reassignments(BaseModel):
     limits: LimitsBody
 
 
-class CancelledReassignment(BaseModel):
+class CancelledReassignment(PartitionItem):
     """A partition that reverts to its replicas before the reassignment."""
 
-    model_config = example(_CANCELLED)
+    model_config = example({"topic": "orders", "partition": 0, "start": [0, 1, 2, 3, 4]})
 
-    topic: str
-    partition: int
     start: list[int]
+
+
+Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
+OneTopic = Annotated[str | None, Query(description="Only reassignments of this topic")]
 
 
 class ReassignmentAdministration(Protocol):
     """What a controller answers about reassignments."""
 
-    def reassignments(self, topic: str | None) -> Reassignments:
-        """Return the reassignments of one topic, or of all."""
-
-    async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
-        """Start a reassignment; with `dry_run` only validate it."""
-
-    async def cancel_reassignment(self, topic: str, partition: int) -> CancelledReassignment:
-        """Cancel the reassignment of one partition."""
-
-
-Controller = Annotated[ReassignmentAdministration, Depends(get_administration)]
-Partition = Annotated[int, Path(ge=0, description="The partition's number", examples=[0])]
-OneTopic = Annotated[str | None, Query(description="Only reassignments of this topic")]
-
-_DRY_RUN = tasks.TaskBody.model_validate(
-    tasks.EXAMPLE | {"id": None, "state": "accepted", "dry_run": True}
-)
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of reassignments."""
-
-    @router.get(
-        "/reassignments",
-        tags=[TAG],
-        summary="List reassignments",
-        responses=read_errors(),
+    @route(
+        "GET /reassignments",
+        "List reassignments",
+        name="list_reassignments",
+        defaults={"topic": None},
     )
-    async def list_reassignments(controller: Controller, topic: OneTopic = None) -> Reassignments:
+    def reassignments(self, topic: OneTopic) -> Reassignments:
         """List the running reassignments of partitions, and the steps of the current batch."""
-        return controller.reassignments(topic)
 
-    @router.post(
-        "/reassignments",
-        tags=[TAG],
-        summary="Start a reassignment",
+    @route(
+        "POST /reassignments",
+        "Start a reassignment",
+        PolicyViolation,
+        UnknownTopic,
+        UnknownPartition,
+        ReassignmentInProgress,
         status_code=202,
-        response_description="Accepted, and durable: it continues even if this controller fails",
-        responses=success_response(200, tasks.TaskBody, "The result of a dry run", _DRY_RUN)
-        | write_errors(PolicyViolation, UnknownTopic, UnknownPartition, ReassignmentInProgress),
+        response_description=CONTINUES,
+        other=dry_run(tasks.TaskBody, id=None, state="accepted"),
     )
-    async def reassign(
-        controller: Controller, body: ReassignmentBody, response: Response
-    ) -> tasks.TaskBody:
+    async def reassign(self, wanted: ReassignmentBody) -> tasks.TaskBody:
         """Change the replicas of partitions in steps, without interrupting their clients.
 
         The request is accepted or refused as a whole. `incremental` adds and removes a few
@@ -216,25 +182,19 @@ def add_routes(router: APIRouter) -> None:
         that time; `legacy` adds all of them, then removes all. A partition that already has
         its target replicas is done at once.
         """
-        accepted = await controller.reassign(body)
-        if accepted.dry_run:
-            response.status_code = 200
-        return accepted
 
-    @router.delete(
-        "/reassignments/{topic}/{partition}",
-        tags=[TAG],
-        summary="Cancel the reassignment of a partition",
+    @route(
+        "DELETE /reassignments/{topic}/{partition}",
+        "Cancel the reassignment of a partition",
+        NotFound,
         status_code=202,
         response_description="Accepted, and durable: the partition reverts to its start replicas",
-        responses=write_errors(NotFound),
     )
     async def cancel_reassignment(
-        controller: Controller, topic: TopicName, partition: Partition
+        self, topic: TopicName, partition: Partition
     ) -> CancelledReassignment:
         """Revert a partition to its replicas before the reassignment.
 
         Replicas that are being added are removed at once; removed replicas are added again
         in steps. The task continues with its other partitions.
         """
-        return await controller.cancel_reassignment(topic, partition)

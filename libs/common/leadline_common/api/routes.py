@@ -1,15 +1,20 @@
 """What all modules of administration routes share.
 
-Each module holds the bodies of one topic, a Protocol of what a controller answers, and
-`add_routes(router)`. `administration.py` combines them.
+Each module holds the bodies of one topic and a Protocol of what a controller answers, whose
+methods declare their routes. A route that differs from its method in more than its path is
+written out in `add_routes(router)`. `administration.py` combines the modules.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Mapping
+from functools import update_wrapper
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from fastapi import Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from leadline_client.errors import (
     ConnectionLost,
@@ -17,23 +22,20 @@ from leadline_client.errors import (
     NoController,
     StoreOutcomeUnknown,
 )
-from leadline_common.http.errors import Responses, error_responses
+from leadline_common.api.models import changed_example
+from leadline_common.http.errors import Responses, error_responses, is_read_only
 
 TopicName = Annotated[str, Path(description="The topic's name", examples=["orders"])]
 BrokerId = Annotated[int, Path(ge=0, description="The broker's id", examples=[1])]
+Limit = Annotated[int, Query(ge=1, le=10_000, description="How many of the newest")]
+Method = TypeVar("Method", bound=Callable[..., Any])
+_ROUTE = "__leadline_route__"
+CONTINUES = "Accepted, and durable: it continues even if this controller fails"
 
 
 def get_administration(request: Request) -> Any:
     """Return the application's administration: a dependency, typed by each module's Protocol."""
     return request.app.state.administration
-
-
-def success_response(
-    status: int, model: type[BaseModel], description: str, example: BaseModel
-) -> Responses:
-    """Document another success status of a route, besides its usual one."""
-    content = {"application/json": {"example": example.model_dump()}}
-    return {status: {"model": model, "description": description, "content": content}}
 
 
 def read_errors(*errors: type[LeadlineError]) -> Responses:
@@ -44,3 +46,92 @@ def read_errors(*errors: type[LeadlineError]) -> Responses:
 def write_errors(*errors: type[LeadlineError]) -> Responses:
     """Document the errors of a route that writes: those of a read, and unknown outcomes."""
     return read_errors(*errors, StoreOutcomeUnknown, ConnectionLost)
+
+
+class OtherSuccess(NamedTuple):
+    """Another success status of a route, with an example, and the answers that have it."""
+
+    status: int
+    description: str
+    example: BaseModel
+    applies: Callable[[Any], bool]
+
+    def documented(self) -> Responses:
+        """Return the `responses` of the status."""
+        content = {"application/json": {"example": self.example.model_dump()}}
+        model = type(self.example)
+        return {self.status: {"model": model, "description": self.description, "content": content}}
+
+
+def dry_run(model: type[BaseModel], **changes: Any) -> OtherSuccess:
+    """Return the success status of a dry run; `changes` are what differs in its example."""
+    example = changed_example(model, dry_run=True, **changes)
+    return OtherSuccess(200, "The result of a dry run", example, lambda answer: answer.dry_run)
+
+
+def route(
+    operation: str,
+    summary: str,
+    *errors: type[LeadlineError],
+    defaults: Mapping[str, Any] | None = None,
+    other: OtherSuccess | None = None,
+    **options: Any,
+) -> Callable[[Method], Method]:
+    """Declare that a method of a Protocol serves an operation, such as `GET /topics`.
+
+    The parameters, the answer and the docstring of the method are those of the route; its name
+    is the operation id, unless the `options` of FastAPI say otherwise. `defaults` are those of
+    query parameters.
+    """
+    verb, path = operation.split()
+
+    def declare(method: Method) -> Method:
+        is_read = verb == "GET" or is_read_only(method)
+        responses = read_errors(*errors) if is_read else write_errors(*errors)
+        if other is not None:
+            responses = other.documented() | responses
+        endpoint = _endpoint(method, defaults or {}, other)
+        declared = options | {"methods": [verb], "summary": summary, "responses": responses}
+        setattr(method, _ROUTE, (path, endpoint, declared))
+        return method
+
+    return declare
+
+
+def add_declared_routes(router: APIRouter, protocol: type, tag: str) -> None:
+    """Add the routes that the methods of a Protocol declare, in the order of the methods."""
+    for method in vars(protocol).values():
+        if declared := getattr(method, _ROUTE, None):
+            path, endpoint, options = declared
+            router.add_api_route(path, endpoint, tags=[tag], **options)
+
+
+def _endpoint(
+    method: Callable[..., Any], defaults: Mapping[str, Any], other: OtherSuccess | None
+) -> Callable[..., Any]:
+    """Return an endpoint that calls this method of the application's administration."""
+    signature = inspect.signature(method, eval_str=True)
+    _, *parameters = signature.parameters.values()
+
+    async def endpoint(controller: Any, response: Response, **arguments: Any) -> Any:
+        serve = getattr(controller, method.__name__)
+        answer = serve(*(arguments[parameter.name] for parameter in parameters))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if other is not None and other.applies(answer):
+            response.status_code = other.status
+        return answer
+
+    update_wrapper(endpoint, method)
+    vars(endpoint)["__signature__"] = signature.replace(
+        parameters=[
+            *(p.replace(default=defaults.get(p.name, p.default)) for p in parameters),
+            _keyword("controller", Annotated[Any, Depends(get_administration)]),
+            _keyword("response", Response),
+        ]
+    )
+    return endpoint
+
+
+def _keyword(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation)

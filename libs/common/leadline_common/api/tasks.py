@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Protocol
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import Path
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import NotFound, TaskIsOver
 from leadline_common.api.models import example
-from leadline_common.api.routes import get_administration, read_errors, write_errors
+from leadline_common.api.routes import route
 from leadline_common.reassignments import ReassignmentAlgorithm
 from leadline_common.tasks import TaskState
 
 TAG = "tasks"
-TAGS = ({"name": TAG, "description": "Long operations, which survive controller failures."},)
 
 EXAMPLE: dict[str, Any] = {
     "id": "0000000007",
@@ -41,6 +40,13 @@ TaskId = Annotated[
     str, Path(description="The task's id", examples=["0000000007"], min_length=1, max_length=255)
 ]
 Rate = Annotated[int, Field(ge=1, le=2**53, strict=True)]
+Throttle = Annotated[
+    Rate | None,
+    Field(
+        description="The rate at which each broker may send, and receive, moving replicas; null "
+        "for no limit"
+    ),
+]
 
 
 class TaskPartitions(BaseModel):
@@ -96,70 +102,79 @@ class TaskChange(BaseModel):
     throttle_bytes_per_s: Rate | None = Field(description="null removes the throttle")
 
 
+class PastTask(BaseModel):
+    """A task according to its latest audit entry; times in Unix ms."""
+
+    id: str
+    kind: str
+    actor: str
+    cause: str
+    reason: str
+    state: str
+    created_at: int
+    finished_at: int | None
+    total: int = Field(description="Number of partitions")
+    outcome: dict[str, int] = Field(description="Numbers of partitions by their outcome")
+    details: dict[str, Any]
+
+
+class PastTasks(BaseModel):
+    """Tasks, newest first."""
+
+    model_config = example(
+        {
+            "tasks": [
+                {
+                    "id": "0000000007",
+                    "kind": "reassign",
+                    "actor": "operator",
+                    "cause": "0f9a6d2c41be",
+                    "reason": "",
+                    "state": "done",
+                    "created_at": 1767225600000,
+                    "finished_at": 1767225660000,
+                    "total": 12,
+                    "outcome": {"done": 12, "cancelled": 0, "superseded": 0, "gone": 0},
+                    "details": {},
+                }
+            ]
+        }
+    )
+
+    tasks: list[PastTask]
+
+
 class TaskAdministration(Protocol):
     """What a controller answers about tasks."""
 
+    @route("GET /tasks", "List tasks", name="list_tasks")
     def tasks(self) -> TasksBody:
-        """Return all tasks."""
-
-    def task(self, task_id: str) -> TaskBody:
-        """Return one task."""
-
-    async def change_task(self, task_id: str, change: TaskChange) -> TaskBody:
-        """Change a task's throttle."""
-
-    async def cancel_task(self, task_id: str) -> TaskBody:
-        """Cancel a task: revert unfinished moves, and start no more of them."""
-
-
-Controller = Annotated[TaskAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of tasks."""
-
-    @router.get("/tasks", tags=[TAG], summary="List tasks", responses=read_errors())
-    async def list_tasks(controller: Controller) -> TasksBody:
         """List the running tasks and the latest finished ones."""
-        return controller.tasks()
 
-    @router.get(
-        "/tasks/{task_id}",
-        tags=[TAG],
-        summary="Get a task",
-        responses=read_errors(NotFound),
-    )
-    async def read_task(controller: Controller, task_id: TaskId) -> TaskBody:
+    @route("GET /tasks/{task_id}", "Get a task", NotFound, name="read_task")
+    def task(self, task_id: TaskId) -> TaskBody:
         """Return the progress of a task: partitions, bytes, rate, and estimated time left."""
-        return controller.task(task_id)
 
-    @router.patch(
-        "/tasks/{task_id}",
-        tags=[TAG],
-        summary="Change a task's throttle",
-        responses=write_errors(NotFound, TaskIsOver),
-    )
-    async def change_task(controller: Controller, task_id: TaskId, body: TaskChange) -> TaskBody:
+    @route("PATCH /tasks/{task_id}", "Change a task's throttle", NotFound, TaskIsOver)
+    async def change_task(self, task_id: TaskId, change: TaskChange) -> TaskBody:
         """Set or remove the throttle of a running task.
 
         Each broker receives it with the response to its next heartbeat. If several tasks
         run, the lowest throttle applies to all of them. The throttle ends with the task,
         also after a controller failover.
         """
-        return await controller.change_task(task_id, body)
 
-    @router.delete(
-        "/tasks/{task_id}",
-        tags=[TAG],
-        summary="Cancel a task",
+    @route(
+        "DELETE /tasks/{task_id}",
+        "Cancel a task",
+        NotFound,
+        TaskIsOver,
         status_code=202,
         response_description="Accepted, and durable: unfinished moves are reverted",
-        responses=write_errors(NotFound, TaskIsOver),
     )
-    async def cancel_task(controller: Controller, task_id: TaskId) -> TaskBody:
+    async def cancel_task(self, task_id: TaskId) -> TaskBody:
         """Cancel the rest of a task.
 
         Partitions that are being reassigned revert to their start replicas; those that have
         reached their targets keep them.
         """
-        return await controller.cancel_task(task_id)

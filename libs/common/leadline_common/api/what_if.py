@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Protocol
 
-from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from leadline_client.errors import ConnectionLost, PolicyViolation
-from leadline_common.api.models import BrokerId, Replicas, example
-from leadline_common.api.routes import get_administration, read_errors
+from leadline_common.api.models import BrokerId, PartitionItem, Replicas, example
+from leadline_common.api.routes import route
 from leadline_common.elections import ElectionKind, ElectionReason
 from leadline_common.http.errors import read_only
 from leadline_common.reassignments import ReassignmentAlgorithm
 
 TAG = "what-if"
-TAGS = (
-    {
-        "name": TAG,
-        "description": "Simulations of the controller's decisions, which change nothing.",
-    },
-)
 MAX_BATCH = 500
 """Maximum partitions of one request, because it is answered within the event loop."""
 MAX_REPLICAS = 50
@@ -69,10 +62,8 @@ class WhatIfElected(BaseModel):
     reason: ElectionReason
 
 
-class WhatIfBroker(BaseModel):
+class WhatIfBroker(BaseModel, extra="forbid"):
     """A broker on which replicas can be placed."""
-
-    model_config = ConfigDict(extra="forbid")
 
     id: BrokerId
     rack: str | None = None
@@ -109,10 +100,8 @@ class WhatIfPlaced(BaseModel):
     assignment: dict[str, list[int]]
 
 
-class MovementLimits(BaseModel):
+class MovementLimits(BaseModel, extra="forbid"):
     """`reassignment.max.concurrent.….movements`; null for no limit."""
-
-    model_config = ConfigDict(extra="forbid")
 
     replica_movements: Movements | None = Field(
         default=None, description="Maximum moving replicas per partition and step"
@@ -125,10 +114,8 @@ class MovementLimits(BaseModel):
     )
 
 
-class PartitionCircumstances(BaseModel):
+class PartitionCircumstances(BaseModel, extra="forbid"):
     """The state on which a reassignment depends besides its start and target."""
-
-    model_config = ConfigDict(extra="forbid")
 
     min_insync_replicas: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="1 by default"
@@ -190,11 +177,9 @@ class WhatIfBatchStep(WhatIfStep):
     partition: int
 
 
-class WhatIfWaiting(BaseModel):
+class WhatIfWaiting(PartitionItem):
     """A partition that cannot reach its target, and the brokers for which it waits."""
 
-    topic: str
-    partition: int
     waiting_for: list[int]
 
 
@@ -234,58 +219,26 @@ class WhatIfReassigned(BaseModel):
 class WhatIfAdministration(Protocol):
     """What a controller decides from the request alone, without reading or changing anything."""
 
+    @route("POST /what-if/election", "Simulate an election", ConnectionLost)
+    @read_only
     def what_if_election(self, question: WhatIfElection) -> WhatIfElected:
-        """Simulate an election."""
-
-    def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
-        """Simulate a placement of replicas."""
-
-    def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
-        """Simulate the steps of a reassignment, or the batches of several."""
-
-
-Controller = Annotated[WhatIfAdministration, Depends(get_administration)]
-
-
-def add_routes(router: APIRouter) -> None:
-    """Add the routes of the simulations."""
-
-    @router.post(
-        "/what-if/election",
-        tags=[TAG],
-        summary="Simulate an election",
-        responses=read_errors(ConnectionLost),
-    )
-    @read_only
-    async def what_if_election(controller: Controller, body: WhatIfElection) -> WhatIfElected:
         """Simulate an election from the request alone, without reading or changing anything."""
-        return controller.what_if_election(body)
 
-    @router.post(
-        "/what-if/placement",
-        tags=[TAG],
-        summary="Simulate a placement",
-        responses=read_errors(PolicyViolation, ConnectionLost),
-    )
+    @route("POST /what-if/placement", "Simulate a placement", PolicyViolation, ConnectionLost)
     @read_only
-    async def what_if_placement(controller: Controller, body: WhatIfPlacement) -> WhatIfPlaced:
+    def what_if_placement(self, question: WhatIfPlacement) -> WhatIfPlaced:
         """Simulate Kafka's rack-aware round robin placement, from the request alone."""
-        return controller.what_if_placement(body)
 
-    @router.post(
-        "/what-if/reassignment",
-        tags=[TAG],
-        summary="Simulate a reassignment",
-        responses=read_errors(ConnectionLost),
+    @route(
+        "POST /what-if/reassignment",
+        "Simulate a reassignment",
+        ConnectionLost,
         response_model_exclude_none=True,
     )
     @read_only
-    async def what_if_reassignment(
-        controller: Controller, body: WhatIfReassignment
-    ) -> WhatIfReassigned:
+    def what_if_reassignment(self, question: WhatIfReassignment) -> WhatIfReassigned:
         """Simulate the steps of one partition, or the batches of several.
 
         Added replicas join the ISR if their brokers are online. If a target cannot be
         reached, the response names the brokers for which the reassignment would wait.
         """
-        return controller.what_if_reassignment(body)

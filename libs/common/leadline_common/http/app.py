@@ -7,12 +7,13 @@ the documentation pages, and the OpenAPI 3.1 document of all routes.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from copy import deepcopy
+from operator import attrgetter
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.routing import APIRoute, iter_route_contexts
+from fastapi.routing import iter_route_contexts
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
@@ -120,7 +121,7 @@ def create_app(
         redirect_slashes=False,
         exception_handlers=errors.HANDLERS,
         lifespan=_with_forwarder(lifespan),
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=attrgetter("name"),
     )
     app.metrics = metrics or Metrics()
     app.forwarder = Forwarder()
@@ -144,21 +145,14 @@ def _all_tags(tags: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
     return [dict(tag) for tag in (*tags, *common)]
 
 
-def _operation_id(route: APIRoute) -> str:
-    return route.name
-
-
 def _with_forwarder(
     inner: Lifespan | None,
 ) -> Callable[[ServiceApp], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: ServiceApp) -> AsyncIterator[None]:
         try:
-            if inner is None:
+            async with nullcontext() if inner is None else inner(app):
                 yield
-            else:
-                async with inner(app):
-                    yield
         finally:
             await app.forwarder.close()
 

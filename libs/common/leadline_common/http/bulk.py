@@ -7,6 +7,7 @@ times faster than pydantic models. OpenAPI documents these routes like all other
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -53,6 +54,7 @@ def bulk_route(
     `name` is the operation id in OpenAPI. With `changes_nothing`, an internal error has the
     outcome `refused` instead of `unknown`.
     """
+    codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
     media_type = JSON if encoding == "json" else MSGPACK
     operation = Operation(
         method="POST",
@@ -66,48 +68,41 @@ def bulk_route(
         responses=[Body(media_type, "The outcome", response_type, response_example)],
         errors=[BodyTooLarge, UnsupportedFormat, *errors],
     )
-    endpoint = _BulkEndpoint(handler, request_type, encoding, media_type, max_body_bytes)
+    decode, encode = codec.Decoder(request_type).decode, codec.Encoder().encode
+    endpoint = _BulkEndpoint(handler, decode, encode, media_type.encode(), max_body_bytes)
     if changes_nothing:
         read_only(endpoint)
     app.add_asgi_route(operation, endpoint)
 
 
+@dataclass(eq=False)
 class _BulkEndpoint(Generic[RequestT, ResponseT]):
     """The ASGI endpoint of one bulk route."""
 
-    def __init__(
-        self,
-        handler: Handler[ResponseT],
-        request_type: type[RequestT],
-        encoding: Encoding,
-        media_type: str,
-        max_body_bytes: int,
-    ) -> None:
-        codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
-        self._handler = handler
-        self._decode: Callable[[bytes], RequestT] = codec.Decoder(request_type).decode
-        self._encode: Callable[[Any], bytes] = codec.Encoder().encode
-        self._media_type = media_type.encode()
-        self._max_body_bytes = max_body_bytes
+    handler: Handler[ResponseT]
+    decode: Callable[[bytes], RequestT]
+    encode: Callable[[Any], bytes]
+    media_type: bytes
+    max_body_bytes: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limit_body(scope, self._max_body_bytes)
+        limit_body(scope, self.max_body_bytes)
         self._check_media_type(scope)
         request = self._decoded(await read_body(receive))
-        response = await self._handler(request, **scope["path_params"])
-        body = response if isinstance(response, bytes) else self._encode(response)
-        await send_body(send, body, self._media_type)
+        response = await self.handler(request, **scope["path_params"])
+        body = response if isinstance(response, bytes) else self.encode(response)
+        await send_body(send, body, self.media_type)
 
     def _check_media_type(self, scope: Scope) -> None:
         # A missing content type is refused, too. With these types a browser sends a preflight
         # request before a page of another origin can use the route, and the server refuses it.
         stated = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-        if stated.partition(b";")[0].strip().lower() != self._media_type:
-            raise UnsupportedFormat(f"the body must be {self._media_type.decode()}")
+        if stated.partition(b";")[0].strip().lower() != self.media_type:
+            raise UnsupportedFormat(f"the body must be {self.media_type.decode()}")
 
     def _decoded(self, body: bytes) -> RequestT:
         try:
-            return self._decode(body)
+            return self.decode(body)
         except msgspec.DecodeError as problem:
             # The message ends in the path of the field, such as `$.topics[0]`.
             message, _, path = str(problem).partition(" - at `$")

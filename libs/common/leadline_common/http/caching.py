@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -20,6 +21,7 @@ _LEVEL = 1
 _QUALITY_ZERO = re.compile(r"q=0(\.0{0,3})?", re.IGNORECASE)
 
 
+@dataclass(eq=False, slots=True)
 class Document:
     """A prebuilt JSON document of one version.
 
@@ -28,12 +30,9 @@ class Document:
     are different.
     """
 
-    __slots__ = ("_gzipped", "body", "version")
-
-    def __init__(self, body: bytes, version: str) -> None:
-        self.body = body
-        self.version = version
-        self._gzipped: bytes | None = None
+    body: bytes
+    version: str
+    _gzipped: bytes | None = field(default=None, init=False)
 
     def answer(self, request: Request) -> Response:
         """Return the document, compressed if the caller accepts that, or 304 if it is known."""
@@ -55,10 +54,8 @@ class Document:
     def _is_known(self, request: Request) -> bool:
         # Either form proves that the caller has this version of the document.
         known = {self.etag(), self.etag(compressed=True)}
-        for stated in request.headers.get("if-none-match", "").split(","):
-            if stated.strip() == "*" or stated.strip().removeprefix("W/") in known:
-                return True
-        return False
+        stated = map(str.strip, request.headers.get("if-none-match", "").split(","))
+        return any(tag == "*" or tag.removeprefix("W/") in known for tag in stated)
 
 
 def accepts_gzip(request: Request) -> bool:

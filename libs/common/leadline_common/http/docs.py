@@ -7,7 +7,8 @@ served. The pages have a content security policy that forbids any other origin.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 ASSETS_PATH = "/docs/assets"
 _ASSETS = Path(str(files("fastapi_offline"))) / "static"
-_REDOC_SCRIPT = f"{ASSETS_PATH}/redoc.standalone.js"
+_REDOC_SCRIPT = "redoc.standalone.js"
 _REMOTE_LOGO = b"https://cdn.redoc.ly/redoc/logo-mini.svg"
 _POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
@@ -39,39 +40,35 @@ _SWAGGER = {
 def add_docs(app: FastAPI) -> None:
     """Add both pages and their assets to an application; / redirects to Swagger UI."""
 
-    async def swagger(request: Request) -> Response:
-        root = request.scope.get("root_path", "").rstrip("/")
-        page = get_swagger_ui_html(
-            openapi_url=f"{root}{app.openapi_url}",
-            title=app.title,
-            swagger_js_url=f"{root}{ASSETS_PATH}/swagger-ui-bundle.js",
-            swagger_css_url=f"{root}{ASSETS_PATH}/swagger-ui.css",
-            swagger_favicon_url=f"{root}{ASSETS_PATH}/favicon.png",
-            swagger_ui_parameters=_SWAGGER,
-        )
-        page.headers["Content-Security-Policy"] = _POLICY
-        return page
+    def add_page(path: str, render: Callable[..., Response], **assets: str) -> None:
+        async def page(request: Request) -> Response:
+            root = request.scope.get("root_path", "").rstrip("/")
+            urls = {option: f"{root}{ASSETS_PATH}/{name}" for option, name in assets.items()}
+            found = render(openapi_url=f"{root}{app.openapi_url}", title=app.title, **urls)
+            found.headers["Content-Security-Policy"] = _POLICY
+            return found
 
-    async def redoc(request: Request) -> Response:
-        root = request.scope.get("root_path", "").rstrip("/")
-        page = get_redoc_html(
-            openapi_url=f"{root}{app.openapi_url}",
-            title=app.title,
-            redoc_js_url=f"{root}{_REDOC_SCRIPT}",
-            redoc_favicon_url=f"{root}{ASSETS_PATH}/favicon.png",
-            with_google_fonts=False,
-        )
-        page.headers["Content-Security-Policy"] = _POLICY
-        return page
+        app.add_route(path, page, include_in_schema=False)
 
     async def redirect(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
         return RedirectResponse(f"{root}/docs")
 
     app.add_route("/", redirect, include_in_schema=False)
-    app.add_route("/docs", swagger, include_in_schema=False)
-    app.add_route("/redoc", redoc, include_in_schema=False)
-    app.add_route(_REDOC_SCRIPT, _redoc_script, include_in_schema=False)
+    add_page(
+        "/docs",
+        partial(get_swagger_ui_html, swagger_ui_parameters=_SWAGGER),
+        swagger_js_url="swagger-ui-bundle.js",
+        swagger_css_url="swagger-ui.css",
+        swagger_favicon_url="favicon.png",
+    )
+    add_page(
+        "/redoc",
+        partial(get_redoc_html, with_google_fonts=False),
+        redoc_js_url=_REDOC_SCRIPT,
+        redoc_favicon_url="favicon.png",
+    )
+    app.add_route(f"{ASSETS_PATH}/{_REDOC_SCRIPT}", _redoc_script, include_in_schema=False)
     app.mount(ASSETS_PATH, StaticFiles(directory=_ASSETS), name="docs-assets")
 
 
@@ -83,5 +80,5 @@ async def _redoc_script(request: Request) -> Response:
 @cache
 def _redoc_code() -> bytes:
     # Read at the first request, because most processes never serve the page.
-    code = (_ASSETS / "redoc.standalone.js").read_bytes()
+    code = (_ASSETS / _REDOC_SCRIPT).read_bytes()
     return code.replace(_REMOTE_LOGO, f"{ASSETS_PATH}/favicon.png".encode())

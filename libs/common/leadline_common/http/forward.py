@@ -1,21 +1,26 @@
 """Forwarding requests to the service that can answer them.
 
-Standbys forward to the active service instead of redirecting, because the caller may not be
-able to reach its address.
+A client may send any request to any process of a service: standbys forward it to the active
+one. They do not redirect, because the client may not be able to reach that address.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import aiohttp
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
-from leadline_client.errors import ConnectionLost, LeadlineError, NoController
+from leadline_client.errors import BodyTooLarge, ConnectionLost, LeadlineError, NoController
 from leadline_common import cause
+from leadline_common.http.errors import error_response
 
 FORWARDED = "X-Leadline-Forwarded"
 """Marks a forwarded request, which is never forwarded again: that would allow loops."""
@@ -23,8 +28,9 @@ FORWARDED = "X-Leadline-Forwarded"
 EVENT_STREAM = "text/event-stream"
 """The media type of responses that are forwarded as a stream."""
 
+_API = "/v1/"
 _CONNECT_TIMEOUT_S = 2.0
-_HOP_BY_HOP = frozenset(
+_DROPPED = frozenset(
     {
         "connection",
         "content-length",
@@ -38,27 +44,25 @@ _HOP_BY_HOP = frozenset(
         "trailer",
         "transfer-encoding",
         "upgrade",
+        cause.HEADER.lower(),
     }
 )
+"""Headers of one connection, and the cause id, which the forwarder sets itself."""
 
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""
 
 
+@dataclass(eq=False, slots=True)
 class Forwarder:
     """Forwards requests over one HTTP session, which opens at the first use.
 
     `target` names the service in error messages; `unavailable` is raised if it cannot answer.
     """
 
-    def __init__(
-        self,
-        target: str = "the active controller",
-        unavailable: type[LeadlineError] = NoController,
-    ) -> None:
-        self._target = target
-        self._unavailable = unavailable
-        self._session: aiohttp.ClientSession | None = None
+    target: str = "the active controller"
+    unavailable: type[LeadlineError] = NoController
+    _session: aiohttp.ClientSession | None = field(default=None, init=False)
 
     async def forward(self, request: Request, target_url: str, *, timeout_s: float) -> Response:
         """Send a request to `target_url` (scheme, host and port), and return its response.
@@ -68,7 +72,7 @@ class Forwarder:
         a write was sent and got no response.
         """
         if FORWARDED in request.headers:
-            raise self._unavailable(f"{self._target} is changing")
+            raise self.unavailable(f"{self.target} is changing")
         body = await request.body()
         try:
             answer = await self._started().request(
@@ -85,12 +89,12 @@ class Forwarder:
             async with answer:
                 content = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
-            raise self._unavailable(f"{self._target} cannot be reached") from problem
+            raise self.unavailable(f"{self.target} cannot be reached") from problem
         except (aiohttp.ClientError, TimeoutError) as problem:
             if request.method in ("GET", "HEAD"):
-                raise self._unavailable(f"{self._target} did not answer") from problem
+                raise self.unavailable(f"{self.target} did not answer") from problem
             raise ConnectionLost(
-                f"{self._target} did not answer; the request may have taken effect"
+                f"{self.target} did not answer; the request may have taken effect"
             ) from problem
         return Response(content, answer.status, _response_headers(answer))
 
@@ -144,11 +148,66 @@ def _url_at(target_url: str, request: Request) -> URL:
 
 
 def _request_headers(request: Request) -> list[tuple[str, str]]:
-    dropped = _HOP_BY_HOP | {cause.HEADER.lower()}
-    kept = [(name, value) for name, value in request.headers.items() if name not in dropped]
+    kept = [(name, value) for name, value in request.headers.items() if name not in _DROPPED]
     return [*kept, (cause.HEADER, cause.current_cause()), (FORWARDED, "1")]
 
 
 def _response_headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    dropped = _HOP_BY_HOP | {cause.HEADER.lower()}
-    return {name: value for name, value in answer.headers.items() if name.lower() not in dropped}
+    return {name: value for name, value in answer.headers.items() if name.lower() not in _DROPPED}
+
+
+class ElectedService(Protocol):
+    """A service of which one process is active at a time."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this process is active and ready to serve."""
+
+    def active_url(self) -> str:
+        """Return the URL of the active process.
+
+        Raises:
+            LeadlineError: none is known, or it is this one and not ready yet.
+
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPaths:
+    """The paths below `/v1/` that a standby answers itself; it answers all others there too."""
+
+    exact: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()
+
+    def contain(self, path: str) -> bool:
+        """Tell whether a standby answers a path itself."""
+        if not path.startswith(_API) or path in self.exact:
+            return True
+        return path.startswith(self.prefixes) or path.endswith(self.suffixes)
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyGate:
+    """The ASGI layer that forwards HTTP requests which only the active process can answer."""
+
+    app: ASGIApp
+    service: ElectedService
+    forwarder: Forwarder
+    local: LocalPaths
+    timeout_s: float
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request here, or forward it."""
+        if scope["type"] != "http" or self.service.is_active or self.local.contain(scope["path"]):
+            await self.app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        try:
+            url = self.service.active_url()
+            response = await self.forwarder.forward(request, url, timeout_s=self.timeout_s)
+        except LeadlineError as error:
+            response = error_response(error)
+        except HTTPException as error:  # the body is larger than this service accepts
+            response = error_response(BodyTooLarge(str(error.detail)))
+        await response(scope, receive, send)

@@ -14,7 +14,6 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
-from leadline_common.http.errors import Responses
 from leadline_common.metrics import CONTENT_TYPE, Metrics
 
 OPERATIONS = "operations"
@@ -61,7 +60,7 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     """Return the routes `/healthz`, `/readyz` and `/metrics`."""
     router = APIRouter(tags=[OPERATIONS])
 
-    @router.get("/healthz", summary="Check liveness", responses=_example({"alive": True}))
+    @router.get("/healthz", summary="Check liveness", responses={200: _example({"alive": True})})
     async def healthz() -> Alive:
         """Return 200 once the process serves requests, whether the service is ready or not."""
         return Alive(alive=True)
@@ -70,7 +69,10 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
         "/readyz",
         summary="Check readiness",
         response_model=Ready,
-        responses=_example({"ready": True, "state": "ready", "reasons": []}) | _NOT_READY,
+        responses={
+            200: _example({"ready": True, "state": "ready", "reasons": []}),
+            503: {"model": Ready, "description": "Not ready", **_example(_NOT_READY)},
+        },
     )
     async def readyz() -> Response:
         """Return 200 if the service is ready or degraded, else 503, with the reasons."""
@@ -90,25 +92,11 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
     return router
 
 
-def _example(value: Any) -> Responses:
-    return {200: {"content": {"application/json": {"example": value}}}}
+def _example(value: Any) -> dict[str, Any]:
+    return {"content": {"application/json": {"example": value}}}
 
 
-_NOT_READY: Responses = {
-    503: {
-        "model": Ready,
-        "description": "Not ready",
-        "content": {
-            "application/json": {
-                "example": {
-                    "ready": False,
-                    "state": "not_ready",
-                    "reasons": ["no session with ZooKeeper"],
-                }
-            }
-        },
-    }
-}
+_NOT_READY = {"ready": False, "state": "not_ready", "reasons": ["no session with ZooKeeper"]}
 _METRICS_EXAMPLE = """# HELP leadline_http_requests_total Requests answered.
 # TYPE leadline_http_requests_total counter
 leadline_http_requests_total{method="GET",route="/healthz",status="200"} 1.0

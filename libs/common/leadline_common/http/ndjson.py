@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -18,10 +17,14 @@ _LEVEL = 1
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-def ndjson_documentation(line: str, description: str, headers: dict[str, Any]) -> Responses:
-    """Return the documentation of an NDJSON response, with an example line."""
+def ndjson_documentation(line: str, description: str, headers: Mapping[str, str]) -> Responses:
+    """Return the documentation of an NDJSON response: an example line, and integers as headers."""
     content = {NDJSON: {"schema": {"type": "string"}, "example": line}}
-    return {200: {"description": description, "content": content, "headers": headers}}
+    described = {
+        name: {"description": meaning, "schema": {"type": "integer"}}
+        for name, meaning in headers.items()
+    }
+    return {200: {"description": description, "content": content, "headers": described}}
 
 
 def ndjson_response(

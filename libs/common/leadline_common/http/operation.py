@@ -84,7 +84,7 @@ def add_operation(document: dict[str, Any], operation: Operation) -> None:
         "operationId": operation.name,
     }
     if operation.parameters:
-        described["parameters"] = [_parameter(one) for one in operation.parameters]
+        described["parameters"] = [document_parameter(one) for one in operation.parameters]
     if operation.requests:
         content = _content(operation.requests, schemas)
         described["requestBody"] = {"required": True, "content": content}
@@ -93,7 +93,8 @@ def add_operation(document: dict[str, Any], operation: Operation) -> None:
     add_components(document, "schemas", schemas)
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def document_parameter(parameter: Parameter) -> dict[str, Any]:
+    """Return the OpenAPI object of a parameter."""
     described = {
         "name": parameter.name,
         "in": parameter.place,
@@ -114,10 +115,8 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             one.name: {"description": one.description, "schema": dict(one.schema)}
             for one in operation.answer_headers
         }
-    answers: dict[str, Any] = {str(operation.status): success}
-    for status, error in error_responses(InvalidRequest, *operation.errors).items():
-        answers[str(status)] = error
-    return answers
+    answers = {operation.status: success} | error_responses(InvalidRequest, *operation.errors)
+    return {str(status): answer for status, answer in answers.items()}
 
 
 def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:

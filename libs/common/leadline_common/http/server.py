@@ -93,10 +93,9 @@ async def serve(
     *,
     hand_over: Callable[[], Coroutine[Any, Any, None]] | None = None,
     stopping: Callable[[], None] | None = None,
-    grace_s: int = GRACE_S,
     max_message_bytes: int = 0,
 ) -> None:
-    """Serve `app` until SIGTERM or SIGINT, then finish within about `grace_s` seconds.
+    """Serve `app` until SIGTERM or SIGINT, then finish within about `GRACE_S` seconds.
 
     A `max_message_bytes` above 0 enables WebSockets, without compression. The application
     itself must check whether their other end is alive.
@@ -119,7 +118,7 @@ async def serve(
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=grace_s,
+        timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config, hand_over, stopping or (lambda: None))
     logger.info("listening", url=listener.url)

@@ -20,8 +20,11 @@ from leadline_common.api.administration import (
 )
 from leadline_common.api.metadata import metadata_routes
 from leadline_common.export_tables import AUDIT_TABLE
-from leadline_common.http import Document, Problem, ServiceApp, bulk_route, create_app
-from leadline_common.http.standby import LocalPaths, StandbyGate
+from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.bulk import bulk_route
+from leadline_common.http.caching import Document
+from leadline_common.http.forward import LocalPaths, StandbyGate
+from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
 from leadline_common.rpc import (
     CONTROLLED_SHUTDOWN_PATH,

@@ -11,6 +11,9 @@ from leadline_client.errors import NotFound
 from leadline_common.api import audit as models
 from leadline_common.api import past as past_models
 from leadline_common.audit_export import encode_lines, exported, exported_change
+from leadline_common.api.tasks import PastTask, PastTasks
+from leadline_common.audit_export import encode_lines, exported
+from leadline_common.znodes import StateChange
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,
@@ -90,15 +93,13 @@ class AuditEndpoints:
             next_cursor=str(page[-1].audit_id) if len(found) > page_size else None,
         )
 
-    async def past_tasks(self, limit: int) -> past_models.PastTasks:
+    async def past_tasks(self, limit: int) -> PastTasks:
         """Return the latest tasks, including finished ones."""
         history = await self._controller.history()
         found = await history.tasks(limit)
-        return past_models.PastTasks(tasks=[_task(record) for record in found])
+        return PastTasks(tasks=[_task(record) for record in found])
 
-    async def past_cluster(
-        self, at: int | None, version: int | None
-    ) -> past_models.PastClusterBody:
+    async def past_cluster(self, at: int | None, version: int | None) -> models.PastClusterBody:
         """Return the cluster at a past time or version."""
         history = await self._controller.history()
         past = await history.past(time_ms=at, zxid=version)
@@ -107,9 +108,9 @@ class AuditEndpoints:
         return _past(past)
 
 
-def _task(record: TaskRecord) -> past_models.PastTask:
+def _task(record: TaskRecord) -> PastTask:
     known = msgspec.structs.asdict(record)
-    return past_models.PastTask.model_validate(known | {"finished_at": record.finished_at or None})
+    return PastTask.model_validate(known | {"finished_at": record.finished_at or None})
 
 
 def _query(wanted: models.AuditFilter) -> AuditQuery:
@@ -131,15 +132,15 @@ def _event(found: PartitionChange) -> models.PartitionEvent:
     return models.PartitionEvent.model_validate(entry | change | {"why": why})
 
 
-def _past(past: PastCluster) -> past_models.PastClusterBody:
-    return past_models.PastClusterBody(
+def _past(past: PastCluster) -> models.PastClusterBody:
+    return models.PastClusterBody(
         version=past.zxid,
         time=past.time,
         audit_id=past.audit_id,
         controller=past.controller,
         brokers=past.brokers,
         topics={
-            name: past_models.PastTopicBody(
+            name: models.PastTopicBody(
                 topic_id=topic.topic_id,
                 partitions=[
                     (number, p.leader, p.leader_epoch, list(p.isr), list(p.replicas))

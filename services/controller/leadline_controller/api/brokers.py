@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from leadline_common.api import failed_brokers as models
+from leadline_common.api import brokers as models
 from leadline_common.api.brokers import CanStop, DrainBody, RiskRow
 from leadline_common.api.models import TopicPartitionBody
 from leadline_common.api.tasks import TaskBody

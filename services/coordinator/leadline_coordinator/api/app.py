@@ -8,8 +8,9 @@ from starlette.middleware import Middleware
 
 from leadline_client.errors import CoordinatorNotAvailable
 from leadline_common.api.exports import TAGS as EXPORT_TAGS
-from leadline_common.http import Forwarder, Problem, ServiceApp, create_app
-from leadline_common.http.standby import LocalPaths, StandbyGate
+from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.forward import Forwarder, LocalPaths, StandbyGate
+from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
 from leadline_coordinator.api import coordinator as about
 from leadline_coordinator.api.channel import channel_route

@@ -7,7 +7,9 @@ from typing import Annotated
 import msgspec
 
 from leadline_client.errors import LeadlineError, StaleGeneration, UnknownMember
-from leadline_common.http import Parameter, ServiceApp, bulk_route
+from leadline_common.http.app import ServiceApp
+from leadline_common.http.bulk import bulk_route
+from leadline_common.http.operation import Parameter
 from leadline_coordinator.api.offsets import TAG, WRITE_ERRORS
 from leadline_coordinator.runtime.offsets import CommitIdentity, NewOffset
 from leadline_coordinator.runtime.service import CoordinatorService

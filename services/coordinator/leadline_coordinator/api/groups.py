@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response, StreamingResponse
@@ -39,12 +39,7 @@ _LINE: Final = (
     '{"group":"billing","state":"stable","protocol":"cooperative","assignor":"sticky",'
     '"generation":7,"coordinator_epoch":3,"members":[…], …}\n'
 )
-_HEADERS: Final[dict[str, Any]] = {
-    EPOCH_HEADER: {
-        "description": "The coordinator epoch of the answer",
-        "schema": {"type": "integer"},
-    }
-}
+_HEADERS: Final = {EPOCH_HEADER: "The coordinator epoch of the answer"}
 
 
 def group_routes(coordinator: CoordinatorService) -> APIRouter:
