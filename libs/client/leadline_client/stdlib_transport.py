@@ -6,6 +6,7 @@ may have nothing else installed, such as tasks on Spark's executors, can use it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import select
@@ -103,13 +104,17 @@ class ConnectionPool:
 _pools: WeakSet[ConnectionPool] = WeakSet()
 
 
-def _close_inherited() -> None:
-    """Close a forked child's copies of its parent's sockets; the parent's stay open."""
-    for pool in _pools:
+def _close_all() -> None:
+    """Close the idle connections of this process: at its end, and of what a fork inherited.
+
+    A forked child closes only its copies of its parent's sockets, and the parent's stay open.
+    """
+    for pool in tuple(_pools):
         pool.close()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+os.register_at_fork(after_in_child=_close_all)
+atexit.register(_close_all)
 
 
 class StdlibTransport:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -317,6 +318,19 @@ def test_threads_share_a_transport(stdlib: StdlibTransport, server: Server) -> N
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(ask, range(10, 90)))
     assert answers == [b"%d" % number for number in range(10, 90)]
+
+
+def test_a_process_that_ends_closes_the_connections_it_kept(server: Server) -> None:
+    """A module may keep a pool as long as the process runs, and nobody else could close it."""
+    program = (
+        "from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport\n"
+        "from leadline_client.transport import Request\n"
+        "pool = ConnectionPool()\n"
+        f"StdlibTransport(pool=pool).send(Request('GET', {server.address!r}))\n"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_forked_process_leaves_its_parents_connections_alone(
