@@ -11,17 +11,6 @@ failure.
 
 from __future__ import annotations
 
-from leadline_client.errors.administration import (
-    HistoryUnavailable,
-    IdempotencyKeyReused,
-    NoController,
-    PartitionRemovalPending,
-    ReassignmentInProgress,
-    StalePlan,
-    StaleVersion,
-    TaskIsOver,
-    TopicDeletionPending,
-)
 from leadline_client.errors.decoding import (
     ERRORS_BY_CODE,
     error_from_body,
@@ -41,12 +30,6 @@ from leadline_client.errors.groups import (
     UnknownGroup,
     UnknownMember,
 )
-from leadline_client.errors.publishing import (
-    PublishMismatch,
-    PublishOutOfOrder,
-    StagingFull,
-    UnknownStaged,
-)
 from leadline_client.errors.replication import (
     BrokerFenced,
     CorruptBatch,
@@ -59,20 +42,33 @@ from leadline_client.errors.replication import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     ProducerFenced,
+    PublishMismatch,
+    PublishOutOfOrder,
+    StagingFull,
     StaleControllerEpoch,
     StaleIncarnation,
     StorageFailed,
     TopicIdMismatch,
     UnknownLeaderEpoch,
+    UnknownStaged,
 )
 from leadline_client.errors.requests import (
     BodyTooLarge,
     Forbidden,
+    HistoryUnavailable,
+    IdempotencyKeyReused,
     InternalError,
     InvalidRequest,
     MethodNotAllowed,
+    NoController,
     NotFound,
+    PartitionRemovalPending,
     PolicyViolation,
+    ReassignmentInProgress,
+    StalePlan,
+    StaleVersion,
+    TaskIsOver,
+    TopicDeletionPending,
     Unauthorized,
     UnknownPartition,
     UnknownTopic,
@@ -80,16 +76,14 @@ from leadline_client.errors.requests import (
     UnsupportedFormat,
 )
 from leadline_client.errors.tree import (
+    ConnectionLost,
     LeaderHint,
+    LeadershipLost,
     LeadlineError,
+    NotEnoughReplicasAfterAppend,
     Outcome,
     OutcomeUnknown,
     Refused,
-)
-from leadline_client.errors.unknown import (
-    ConnectionLost,
-    LeadershipLost,
-    NotEnoughReplicasAfterAppend,
     RequestInDoubt,
     RequestTimedOut,
     RequestUnderWay,
