@@ -130,14 +130,14 @@ def _print_configs(found: dict[str, Any]) -> None:
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    value = "(hidden)" if row["sensitive"] else _text(row["value"])
+    value = "(hidden)" if row["sensitive"] else row["value"] or ""
     return (
         row["name"],
         value,
         row["unit"],
         row["source"],
         row["scope"],
-        _text(row["default"]),
+        row["default"] or "",
     )
 
 
@@ -146,9 +146,5 @@ def _print_altered(altered: dict[str, Any]) -> None:
     if not altered["changed"]:
         print_line("nothing to change")
     for row in altered["changed"]:
-        before, after = (_text(row[when]) or "not set" for when in ("before", "after"))
+        before, after = (row[when] or "not set" for when in ("before", "after"))
         print_line(f"{did} {row['name']}: {before} -> {after}")
-
-
-def _text(value: str | None) -> str:
-    return "" if value is None else value

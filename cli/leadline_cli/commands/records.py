@@ -9,7 +9,7 @@ import sys
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, cast
 
 import typer
@@ -106,15 +106,15 @@ def consume(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@dataclass(slots=True)
 class RecordCounter:
     """How many records were acknowledged, refused, or have an unknown outcome.
 
     `failure` is the first error.
     """
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failure: LeadlineError | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    failure: LeadlineError | None = None
 
     def count(self, done: asyncio.Future[RecordMetadata]) -> None:
         """Count the outcome of one record."""
