@@ -8,15 +8,11 @@ from urllib.parse import quote
 
 import typer
 
-from leadline_cli.admin import AdminContext, DryRun, admin_command
+from leadline_cli.admin import AdminContext, DryRun, admin_command, command_group
 from leadline_cli.arguments import name_value
 from leadline_cli.output import print_line, print_table, print_warning
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show and change settings of the cluster, a broker or a topic.",
-)
+app = command_group("Show and change settings of the cluster, a broker or a topic.")
 
 Topic: TypeAlias = Annotated[str | None, typer.Option(help="Settings of this topic.")]
 Broker: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Settings of this broker.")]

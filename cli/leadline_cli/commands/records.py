@@ -229,8 +229,7 @@ async def _print_all(
         await consumer.assign(list(ends), start)
         while await _unfinished(consumer, ends, follow=follow):
             for consumed in await consumer.poll():
-                topic_partition = TopicPartition(consumed.topic, consumed.partition)
-                if not follow and consumed.record.offset >= ends[topic_partition]:
+                if not follow and consumed.record.offset >= ends[consumed.topic_partition]:
                     continue
                 _print_record(consumed, as_json=as_json)
                 printed += 1

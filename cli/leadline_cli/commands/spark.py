@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from leadline_cli.admin import Bootstrap, DataDir, find_bootstrap
+from leadline_cli.admin import Bootstrap, DataDir, command_group, find_bootstrap
 from leadline_cli.cluster_file import DEFAULT_DATA_DIR
 from leadline_cli.output import print_line
 from leadline_cli.spark_submit import (
@@ -67,11 +67,7 @@ launching (options of the command, before or after those of the job):
   --data-dir DIR        read the brokers' addresses from its cluster.json, in place of --bootstrap
 """
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Run Spark jobs on this machine or on a cluster (--master).",
-)
+app = command_group("Run Spark jobs on this machine or on a cluster (--master).")
 
 
 @app.command("package")

@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command
+from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command, command_group
 from leadline_cli.arguments import TIME_HELP, name_value, replica_lists, unix_ms
 from leadline_cli.output import confirmed, numbers, partition_cells, print_table
 from leadline_client.wire import NO_LEADER, NewTopic, PartitionInfo, TopicInfo
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="List, create, describe and delete topics."
-)
+app = command_group("List, create, describe and delete topics.")
 
 
 @app.command("list")
