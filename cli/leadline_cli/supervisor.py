@@ -154,7 +154,7 @@ class Supervisor:
         await self.stop()
 
     def _lock_and_lay_out(self, data_dir: Path) -> ClusterLayout:
-        """Lock the data directory, and return the layout of its cluster.
+        """Lock the data directory against other supervisors, and return its cluster's layout.
 
         Raises:
             ClusterProblem: another cluster runs there, or the directory or its cluster.json
@@ -163,8 +163,11 @@ class Supervisor:
         """
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(data_dir)
+            self._lock = FileLock.acquire(data_dir / ".lock", blocking=False, write_pid=True)
             before = read_cluster_file(data_dir)
+        except FileLockHeld as held:
+            message = f"process {held.owner} runs a cluster in {data_dir} already"
+            raise ClusterProblem(message) from None
         except OSError as problem:
             raise ClusterProblem(
                 f"cannot use {data_dir} ({problem.strerror}): give a directory that can be "
@@ -225,14 +228,6 @@ class Supervisor:
         return "\n".join(
             f"--- {child.log_path}\n{child.tail(8)}" for child in self.children.values()
         )
-
-
-def _locked(data_dir: Path) -> FileLock:
-    """Lock the directory: a second supervisor would start every process twice."""
-    try:
-        return FileLock.acquire(data_dir / ".lock", blocking=False, write_pid=True)
-    except FileLockHeld as held:
-        raise ClusterProblem(f"process {held.owner} runs a cluster in {data_dir} already") from None
 
 
 def _can_listen(port: int) -> bool:
