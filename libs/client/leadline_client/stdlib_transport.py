@@ -132,15 +132,10 @@ class StdlibTransport:
         self._pool = pool or ConnectionPool()
 
     def send(self, request: Request) -> Response:
-        """Return the response, whatever its status.
+        """Return the response; see `Transport.send`.
 
         A read that finds a kept connection closed is sent again over a new one. Other requests are
         not: the caller has to know that the first may have been carried out (rule R15).
-
-        Raises:
-            Unreachable: there was no connection; nothing was sent.
-            ConnectionLost: the request was sent at least in part, and no complete response came.
-
         """
         address, target = _parsed(request)
         kept = self._pool.take(address)

@@ -11,10 +11,7 @@ failure.
 
 from __future__ import annotations
 
-from leadline_client.errors.decoding import (
-    ERRORS_BY_CODE,
-    error_from_body,
-)
+from leadline_client.errors.decoding import ERRORS_BY_CODE, error_from_body
 from leadline_client.errors.groups import (
     AllKnownBrokersNotAvailable,
     ConsumerRebalanceFailed,

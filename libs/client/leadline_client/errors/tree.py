@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 Outcome = Literal["refused", "unknown"]
@@ -51,11 +51,7 @@ class LeadlineError(Exception):
             "retriable": self.retriable,
         }
         if self.leader is not None:
-            body["leader"] = {
-                "id": self.leader.id,
-                "url": self.leader.url,
-                "epoch": self.leader.epoch,
-            }
+            body["leader"] = asdict(self.leader)
         return body | self.details
 
 
