@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
-from leadline_cli.zookeeper_config import EnsembleMember, ServerConfig
+from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
 from leadline_common.tcp_ports import LOOPBACK, free_ports
 
 DEFAULT_BROKERS = 3
