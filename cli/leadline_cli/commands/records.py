@@ -10,12 +10,11 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, BinaryIO, Final, Literal, cast
 
 import typer
 
 from leadline_cli.admin import RETRY_POLICY, AdminContext, admin_command
-from leadline_cli.line_input import lines_of
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
@@ -35,6 +34,8 @@ from leadline_client.wire import TopicPartition
 
 _STDIN = cast("typer.FileBinaryRead", "-")
 """Typer opens this default as standard input."""
+
+_CHUNK: Final = 1 << 16
 
 
 @admin_command
@@ -314,3 +315,51 @@ def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data).decode()}
+
+
+async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield each line of a file, a pipe or a terminal as it arrives, without its end."""
+    parts: list[bytes] = []
+    async for chunk in _chunks(file):
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            yield _without_end(parts)
+            parts = [other]
+    if any(parts):
+        yield _without_end(parts)
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield bytes as soon as there are any."""
+    try:
+        descriptor = file.fileno()
+        await _readable(descriptor)
+    except OSError:
+        # Bytes in memory, or a file on disk: a read never waits.
+        while chunk := file.read(_CHUNK):
+            yield chunk
+        return
+    while chunk := os.read(descriptor, _CHUNK):
+        yield chunk
+        await _readable(descriptor)
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until there are bytes to read, or the writer has closed the pipe.
+
+    Raises:
+        OSError: the event loop cannot wait for files of this kind.
+
+    """
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _without_end(parts: list[bytes]) -> bytes:
+    return b"".join(parts).rstrip(b"\r")
