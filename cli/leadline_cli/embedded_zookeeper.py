@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -161,10 +162,8 @@ def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
 
     It sends `srvr`, because a server answers `ruok` before it serves requests.
     """
-    for line in four_letter_word(port, b"srvr", timeout_s).splitlines():
-        if line.startswith("Mode: "):
-            return line.removeprefix("Mode: ")
-    return None
+    mode = re.search(r"^Mode: (\S+)", four_letter_word(port, b"srvr", timeout_s), re.MULTILINE)
+    return mode[1] if mode else None
 
 
 def four_letter_word(port: int, command: bytes, timeout_s: float = 1.0) -> str:

@@ -60,8 +60,7 @@ def demo(
 def _read_lines(file: Path | None) -> tuple[str, list[bytes]]:
     """Return a description of the input, and its first lines, by default a package's sources."""
     if file is not None:
-        lines = list(islice(_lines_of(file), _MAX_LINES))
-        return str(file), lines
+        return str(file), list(islice(_lines_of(file), _MAX_LINES))
     sources = sorted(package_directory(_DEFAULT_PACKAGE).rglob("*.py"))
     every = (line for source in sources for line in _lines_of(source))
     return f"the sources of {_DEFAULT_PACKAGE}", list(islice(every, _MAX_LINES))

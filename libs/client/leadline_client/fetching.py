@@ -65,9 +65,7 @@ class Fetcher:
     `news` is set when `take` may return records or raise, and when the assignment may have changed.
     """
 
-    def __init__(
-        self, client: AsyncLeadlineClient, limits: ReadLimits, recover: Recover = lambda *_: False
-    ) -> None:
+    def __init__(self, client: AsyncLeadlineClient, limits: ReadLimits, recover: Recover) -> None:
         self.news = asyncio.Event()
         self._client = client
         self._limits = limits

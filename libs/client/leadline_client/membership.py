@@ -196,11 +196,7 @@ class MembershipManager:
             return [CloseChannel()]
         if now_s < channel.stop_by_s:
             return []
-        late = frozenset(
-            topic_partition
-            for stop in channel.stops
-            for topic_partition in self._owned_of(stop.partitions)
-        )
+        late = frozenset(one for stop in channel.stops for one in self._owned_of(stop.partitions))
         return [*self._lose(late), *self._answer_stops(channel, now_s)]
 
     def end(self) -> list[Effect]:
@@ -285,11 +281,7 @@ class MembershipManager:
         return [LosePartitions(tuple(sorted(partitions)))] if partitions else []
 
     def _owned_of(self, partitions: Partitions) -> tuple[TopicPartition, ...]:
-        return tuple(
-            topic_partition
-            for topic_partition in partition_pairs(partitions)
-            if topic_partition in self.owned
-        )
+        return tuple(one for one in partition_pairs(partitions) if one in self.owned)
 
 
 def _answered(frame: Ping | Stop | Start) -> dict[str, int]:

@@ -242,7 +242,9 @@ class AsyncProducer:
             # Any error goes to the futures of this batch; the next batch is sent all the same.
             if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
                 accumulator.reset_producer_id()
-            _fail(batch, error)
+            for future in batch.tokens:
+                if not future.done():
+                    future.set_exception(error)
             return
         except asyncio.CancelledError:
             # The batch may be in the log. With the same sequence numbers, the broker would take
@@ -301,12 +303,6 @@ class AsyncProducer:
 def _cancel(batch: _Batch) -> None:
     for future in batch.tokens:
         future.cancel()
-
-
-def _fail(batch: _Batch, error: Exception) -> None:
-    for future in batch.tokens:
-        if not future.done():
-            future.set_exception(error)
 
 
 class Producer:
