@@ -95,6 +95,11 @@ class AdminContext:
             for_people(document)
 
 
+def command_group(help_text: str) -> typer.Typer:
+    """Return an empty group of commands, which prints its help if none of them is given."""
+    return typer.Typer(add_completion=False, no_args_is_help=True, help=help_text)
+
+
 def admin_command(command: Callable[Concatenate[AdminContext, _P], None]) -> Callable[..., None]:
     """Give a command the options of an `AdminContext`, which it takes as its first parameter."""
     signature = inspect.signature(command, eval_str=True)

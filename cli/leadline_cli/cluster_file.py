@@ -11,6 +11,7 @@ from typing import Any, Final
 FILE_NAME: Final = "cluster.json"
 DATA_DIR_VARIABLE: Final = "LEADLINE_DATA_DIR"
 DEFAULT_DATA_DIR: Final = Path("data")
+_KINDS: Final = ("controllers", "brokers", "coordinators", "zookeeper_servers")
 
 
 class DamagedClusterFile(ValueError):
@@ -50,26 +51,14 @@ class ClusterFile:
 
     def to_json(self) -> dict[str, Any]:
         """Return the document."""
-        return {
-            "cluster_id": self.cluster_id,
-            "zookeeper": self.zookeeper,
-            "controllers": [service.to_json() for service in self.controllers],
-            "brokers": [service.to_json() for service in self.brokers],
-            "coordinators": [service.to_json() for service in self.coordinators],
-            "zookeeper_servers": [service.to_json() for service in self.zookeeper_servers],
-        }
+        services = {kind: [row.to_json() for row in getattr(self, kind)] for kind in _KINDS}
+        return {"cluster_id": self.cluster_id, "zookeeper": self.zookeeper, **services}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> ClusterFile:
         """Parse the document; fields that this release does not know are ignored."""
-        return cls(
-            cluster_id=document["cluster_id"],
-            zookeeper=document["zookeeper"],
-            controllers=_services(document, "controllers"),
-            brokers=_services(document, "brokers"),
-            coordinators=_services(document, "coordinators"),
-            zookeeper_servers=_services(document, "zookeeper_servers"),
-        )
+        services = {kind: _services(document.get(kind, [])) for kind in _KINDS}
+        return cls(document["cluster_id"], document["zookeeper"], **services)
 
     def write(self, data_dir: Path) -> None:
         """Replace the file atomically."""
@@ -102,7 +91,7 @@ def read_cluster_file(data_dir: Path) -> ClusterFile | None:
         ) from problem
 
 
-def _services(document: dict[str, Any], name: str) -> tuple[Service, ...]:
+def _services(rows: list[dict[str, Any]]) -> tuple[Service, ...]:
     return tuple(
         Service(
             row["id"],
@@ -112,5 +101,5 @@ def _services(document: dict[str, Any], name: str) -> tuple[Service, ...]:
             row.get("log_dir"),
             row.get("rack"),
         )
-        for row in document.get(name, [])
+        for row in rows
     )

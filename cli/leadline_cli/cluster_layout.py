@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
-from leadline_cli.zookeeper_config import EnsembleMember, ServerConfig
+from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
 from leadline_common.tcp_ports import LOOPBACK, free_ports
 
 DEFAULT_BROKERS = 3
@@ -183,35 +183,26 @@ def _controller(number: int, ports: _Ports, shared: Mapping[str, str], root: Pat
     return _service("controller", number, ports, {"history.url": history, **shared})
 
 
-def _service(kind: str, number: int, ports: _Ports, shared: Mapping[str, str]) -> ServiceSpec:
-    """Specify a controller or a coordinator."""
+def _service(
+    kind: str,
+    number: int,
+    ports: _Ports,
+    shared: Mapping[str, str],
+    log_dir: str | None = None,
+    rack: str | None = None,
+) -> ServiceSpec:
     port = ports.of(kind, number)
-    settings = {**shared, f"{kind}.id": str(number), "listen.port": str(port)}
-    return ServiceSpec(
-        f"{kind}-{number}", number, f"http://{LOOPBACK}:{port}", service_command(kind, settings)
-    )
+    argv = service_command(kind, {**shared, f"{kind}.id": str(number), "listen.port": str(port)})
+    url = f"http://{LOOPBACK}:{port}"
+    return ServiceSpec(f"{kind}-{number}", number, url, argv, log_dir, rack)
 
 
 def _broker(
     number: int, ports: _Ports, shared: Mapping[str, str], root: Path, rack: str | None
 ) -> ServiceSpec:
-    port = ports.of("broker", number)
     log_dir = str(root / f"broker-{number}")
-    settings = {
-        **shared,
-        "broker.id": str(number),
-        "listen.port": str(port),
-        "log.dir": log_dir,
-        **({"broker.rack": rack} if rack else {}),
-    }
-    return ServiceSpec(
-        f"broker-{number}",
-        number,
-        f"http://{LOOPBACK}:{port}",
-        service_command("broker", settings),
-        log_dir,
-        rack,
-    )
+    settings = {**shared, "log.dir": log_dir, **({"broker.rack": rack} if rack else {})}
+    return _service("broker", number, ports, settings, log_dir, rack)
 
 
 def service_command(kind: str, settings: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,15 +11,150 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from leadline_cli.zookeeper_config import TICK_TIME_MS, EnsembleMember, ServerConfig
+from leadline_cli.java_runtime import find_java, package_directory
 from leadline_client.file_lock import FileLock, FileLockHeld
 from leadline_common.tcp_ports import LOOPBACK
+
+TICK_TIME_MS: Final = 500
+"""ZooKeeper's unit of time; it grants session timeouts of 2 ticks and more."""
+MAX_SESSION_TIMEOUT_MS: Final = 120_000
+
+_MAIN_CLASS: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_JARS: Final = (
+    "zookeeper-[0-9]*",
+    "zookeeper-jute-*",
+    "slf4j-api-*",
+    "log4j-slf4j2-impl-*",
+    "log4j-api-*",
+    "log4j-core-*",
+    "metrics-core-*",
+    "snappy-java-*",
+    "commons-io-*",
+    "netty-handler-[0-9]*",
+    "netty-common-*",
+    "netty-buffer-*",
+    "netty-transport-[0-9]*",
+)
+"""The jars that the server loads. With all of PySpark's jars, it takes twice as long to start."""
+
+_JVM_FLAGS: Final = (
+    # The young generation must hold a failover of ten thousand partitions. A smaller one causes a
+    # full collection of a quarter of a second every few failovers.
+    "-Xmx1g",
+    "-Xmn192m",
+    "-XX:+UseSerialGC",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-Dzookeeper.jmx.log4j.disable=true",
+    "-Djava.awt.headless=true",
+)
+
+_LOGGING: Final = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {directory}/zookeeper.log
+appender.file.filePattern = {directory}/zookeeper.log.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %-5p %c{{1}} %m%n
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 16MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleMember:
+    """One server of an ensemble: its id, and the (quorum, election) ports of all servers by id."""
+
+    server_id: int
+    servers: Mapping[int, tuple[int, int]]
+
+    def encode(self) -> str:
+        """Return the command-line form: `1;1=2888:3888,2=2889:3889`."""
+        ports = ",".join(f"{i}={quorum}:{vote}" for i, (quorum, vote) in self.servers.items())
+        return f"{self.server_id};{ports}"
+
+    @classmethod
+    def decode(cls, text: str) -> EnsembleMember:
+        """Parse what `encode` wrote.
+
+        Raises:
+            ValueError: it is not of that form.
+
+        """
+        server_id, _, entries = text.partition(";")
+        servers = {}
+        for entry in entries.split(","):
+            number, _, ports = entry.partition("=")
+            quorum, _, vote = ports.partition(":")
+            servers[int(number)] = (int(quorum), int(vote))
+        return cls(int(server_id), servers)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """The configuration of one server; `member` is None for a standalone server."""
+
+    data_dir: Path
+    port: int
+    tick_time_ms: int = TICK_TIME_MS
+    member: EnsembleMember | None = None
+
+    def command(self) -> list[str]:
+        """Return the command that runs this server in the foreground; it can be run again."""
+        argv = [sys.executable, "-m", "leadline_cli.embedded_zookeeper"]
+        argv += ["--data-dir", str(self.data_dir), "--port", str(self.port)]
+        argv += ["--tick-time-ms", str(self.tick_time_ms)]
+        return [*argv, "--member", self.member.encode()] if self.member else argv
+
+    def java_command(self) -> list[str]:
+        """Return the Java command of the server itself."""
+        jars = package_directory("pyspark") / "jars"
+        class_path = [str(jar) for pattern in _JARS for jar in sorted(jars.glob(pattern + ".jar"))]
+        logging = f"-Dlog4j2.configurationFile={self.data_dir / 'log4j2.properties'}"
+        flags = [*_JVM_FLAGS, logging, "-cp", os.pathsep.join(class_path)]
+        return [str(find_java()), *flags, _MAIN_CLASS, str(self.data_dir / "zoo.cfg")]
+
+    def write(self) -> None:
+        """Write the configuration files into the data directory."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        (self.data_dir / "zoo.cfg").write_text(self._zoo_cfg())
+        (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(directory=self.data_dir))
+        if self.member:
+            (self.data_dir / "myid").write_text(f"{self.member.server_id}\n")
+
+    def _zoo_cfg(self) -> str:
+        settings: dict[str, object] = {
+            "dataDir": self.data_dir,
+            "clientPort": self.port,
+            "clientPortAddress": LOOPBACK,
+            "tickTime": self.tick_time_ms,
+            "maxSessionTimeout": MAX_SESSION_TIMEOUT_MS,
+            "initLimit": 20,
+            "syncLimit": 10,
+            "maxClientCnxns": 0,
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr,stat,ruok,conf",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,
+        }
+        if self.member:
+            for number, (quorum, vote) in self.member.servers.items():
+                settings[f"server.{number}"] = f"{LOOPBACK}:{quorum}:{vote}"
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
@@ -27,10 +162,8 @@ def server_mode(port: int, timeout_s: float = 1.0) -> str | None:
 
     It sends `srvr`, because a server answers `ruok` before it serves requests.
     """
-    for line in four_letter_word(port, b"srvr", timeout_s).splitlines():
-        if line.startswith("Mode: "):
-            return line.removeprefix("Mode: ")
-    return None
+    mode = re.search(r"^Mode: (\S+)", four_letter_word(port, b"srvr", timeout_s), re.MULTILINE)
+    return mode[1] if mode else None
 
 
 def four_letter_word(port: int, command: bytes, timeout_s: float = 1.0) -> str:

@@ -42,6 +42,7 @@ from leadline_client.errors import (
     UnknownTopic,
     Unreachable,
 )
+from leadline_client.wire import NO_LEADER, PartitionInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -174,6 +175,22 @@ def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]
     for row in rows:
         table.add_row(*(cell if isinstance(cell, text) else str(cell) for cell in row))
     return table
+
+
+def leader_name(broker_id: int) -> str:
+    """Return a leader as people read it."""
+    return "none" if broker_id == NO_LEADER else str(broker_id)
+
+
+def partition_cells(row: PartitionInfo) -> tuple[str, ...]:
+    """Return partition, leader, leader epoch, in-sync replicas and all replicas."""
+    return (
+        str(row.partition),
+        leader_name(row.leader),
+        str(row.leader_epoch),
+        numbers(row.isr),
+        numbers(row.replicas),
+    )
 
 
 def numbers(values: Iterable[int]) -> str:

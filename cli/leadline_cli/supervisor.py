@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -44,12 +45,15 @@ class ClusterProblem(RuntimeError):
 
 
 class Supervisor:
-    """The processes of one cluster in one data directory."""
+    """The processes of one cluster in one data directory.
+
+    `children` has the child processes by name, in the order of their start.
+    """
 
     def __init__(self, options: ClusterOptions) -> None:
         self._options = options
         self._lock: FileLock | None = None
-        self._children: dict[str, Child] = {}
+        self.children: dict[str, Child] = {}
         self._layout: ClusterLayout | None = None
         self._http = httpx.AsyncClient(trust_env=False)
         self.cluster_id = ""
@@ -65,11 +69,6 @@ class Supervisor:
         if self._layout is None:
             raise ClusterProblem("the cluster was not started")
         return self._layout
-
-    @property
-    def children(self) -> dict[str, Child]:
-        """The child processes by name, in the order of their start."""
-        return self._children
 
     async def start(self, deadline_s: float = START_DEADLINE_S) -> list[str]:
         """Start all processes, wait until the cluster is ready, and write cluster.json.
@@ -97,7 +96,7 @@ class Supervisor:
         layout = self.layout
 
         def rows(specs: tuple[ServiceSpec, ...]) -> tuple[Service, ...]:
-            return tuple(spec.running_as(self._children[spec.name].pid or 0) for spec in specs)
+            return tuple(spec.running_as(self.children[spec.name].pid or 0) for spec in specs)
 
         return ClusterFile(
             self.cluster_id,
@@ -117,7 +116,7 @@ class Supervisor:
         """
         known_dead: set[str] = set()
         while not stop.is_set():
-            for child in self._children.values():
+            for child in self.children.values():
                 if child.running:
                     known_dead.discard(child.name)
                 elif child.name not in known_dead:
@@ -131,7 +130,7 @@ class Supervisor:
     async def stop(self) -> None:
         """Stop everything: coordinators, brokers, controllers, then ZooKeeper."""
         for group in self._layout.groups[::-1] if self._layout is not None else ():
-            children = [self._children[spec.name] for spec in group if spec.name in self._children]
+            children = [self.children[spec.name] for spec in group if spec.name in self.children]
             await asyncio.gather(*(child.stop() for child in children))
         await self._http.aclose()
         if self._lock is not None:
@@ -140,7 +139,7 @@ class Supervisor:
 
     def kill(self) -> None:
         """Kill every process. Acknowledged records are safe: they are on disk."""
-        for child in self._children.values():
+        for child in self.children.values():
             child.signal(signal.SIGKILL)
 
     async def __aenter__(self) -> Self:
@@ -155,7 +154,7 @@ class Supervisor:
         await self.stop()
 
     def _lock_and_lay_out(self, data_dir: Path) -> ClusterLayout:
-        """Lock the data directory, and return the layout of its cluster.
+        """Lock the data directory against other supervisors, and return its cluster's layout.
 
         Raises:
             ClusterProblem: another cluster runs there, or the directory or its cluster.json
@@ -164,8 +163,11 @@ class Supervisor:
         """
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(data_dir)
+            self._lock = FileLock.acquire(data_dir / ".lock", blocking=False, write_pid=True)
             before = read_cluster_file(data_dir)
+        except FileLockHeld as held:
+            message = f"process {held.owner} runs a cluster in {data_dir} already"
+            raise ClusterProblem(message) from None
         except OSError as problem:
             raise ClusterProblem(
                 f"cannot use {data_dir} ({problem.strerror}): give a directory that can be "
@@ -179,7 +181,7 @@ class Supervisor:
         for service in services:
             log_path = self.layout.logs / f"{service.name}.log"
             child = Child(service.name, service.argv, log_path)
-            self._children[service.name] = child
+            self.children[service.name] = child
             child.start()
 
     async def _restart(self, child: Child, report: Callable[[str], None]) -> None:
@@ -215,7 +217,7 @@ class Supervisor:
         return []
 
     def _check_children(self) -> None:
-        for child in self._children.values():
+        for child in self.children.values():
             if not child.running:
                 raise ClusterProblem(
                     f"{child.name} ended with {child.exit_code} before the cluster was ready:\n"
@@ -224,16 +226,8 @@ class Supervisor:
 
     def _tails(self) -> str:
         return "\n".join(
-            f"--- {child.log_path}\n{child.tail(8)}" for child in self._children.values()
+            f"--- {child.log_path}\n{child.tail(8)}" for child in self.children.values()
         )
-
-
-def _locked(data_dir: Path) -> FileLock:
-    """Lock the directory: a second supervisor would start every process twice."""
-    try:
-        return FileLock.acquire(data_dir / ".lock", blocking=False, write_pid=True)
-    except FileLockHeld as held:
-        raise ClusterProblem(f"process {held.owner} runs a cluster in {data_dir} already") from None
 
 
 def _can_listen(port: int) -> bool:
@@ -247,7 +241,5 @@ def _can_listen(port: int) -> bool:
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    try:
+    with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return

@@ -22,7 +22,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from leadline_cli.spark_submit import write_package
+from leadline_cli.commands.spark import write_package
 from leadline_client.payloads import OutgoingRecord
 from leadline_common.tcp_ports import free_port
 from tests.spark.live import Live

@@ -10,8 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from leadline_cli.embedded_zookeeper import four_letter_word, server_mode
-from leadline_cli.zookeeper_config import TICK_TIME_MS, EnsembleMember, ServerConfig
+from leadline_cli.embedded_zookeeper import (
+    TICK_TIME_MS,
+    EnsembleMember,
+    ServerConfig,
+    four_letter_word,
+    server_mode,
+)
 from leadline_common.tcp_ports import LOOPBACK, free_port, free_ports
 
 START_DEADLINE_S: Final = 60.0

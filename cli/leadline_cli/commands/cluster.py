@@ -9,8 +9,8 @@ import typer
 
 from leadline_cli.admin import AdminContext, admin_command
 from leadline_cli.arguments import topic_partition
-from leadline_cli.output import numbers, print_line, print_table
-from leadline_client.wire import NO_LEADER, Metadata
+from leadline_cli.output import leader_name, numbers, partition_cells, print_line, print_table
+from leadline_client.wire import Metadata
 
 
 @admin_command
@@ -63,14 +63,7 @@ def _print_metadata(found: Metadata) -> None:
         "Partitions",
         ("topic", "partition", "leader", "epoch", "in sync", "replicas"),
         [
-            (
-                name,
-                row.partition,
-                _leader(row.leader),
-                row.leader_epoch,
-                numbers(row.isr),
-                numbers(row.replicas),
-            )
+            (name, *partition_cells(row))
             for name, topic in sorted(found.topics.items())
             for row in topic.partitions
         ],
@@ -91,14 +84,10 @@ def _elected_row(row: dict[str, Any]) -> tuple[object, ...]:
         row["partition"],
         row["leader"],
         row["leader_epoch"],
-        _leader(row["previous_leader"]),
+        leader_name(row["previous_leader"]),
         row["reason"],
         numbers(row["may_lose"]),
     )
-
-
-def _leader(broker_id: int) -> int | str:
-    return "none" if broker_id == NO_LEADER else broker_id
 
 
 def _metadata_json(document: Metadata) -> dict[str, Any]:

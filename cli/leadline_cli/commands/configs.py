@@ -8,15 +8,11 @@ from urllib.parse import quote
 
 import typer
 
-from leadline_cli.admin import AdminContext, DryRun, admin_command
+from leadline_cli.admin import AdminContext, DryRun, admin_command, command_group
 from leadline_cli.arguments import name_value
 from leadline_cli.output import print_line, print_table, print_warning
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Show and change settings of the cluster, a broker or a topic.",
-)
+app = command_group("Show and change settings of the cluster, a broker or a topic.")
 
 Topic: TypeAlias = Annotated[str | None, typer.Option(help="Settings of this topic.")]
 Broker: TypeAlias = Annotated[int | None, typer.Option(min=0, help="Settings of this broker.")]
@@ -130,14 +126,14 @@ def _print_configs(found: dict[str, Any]) -> None:
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    value = "(hidden)" if row["sensitive"] else _text(row["value"])
+    value = "(hidden)" if row["sensitive"] else row["value"] or ""
     return (
         row["name"],
         value,
         row["unit"],
         row["source"],
         row["scope"],
-        _text(row["default"]),
+        row["default"] or "",
     )
 
 
@@ -146,9 +142,5 @@ def _print_altered(altered: dict[str, Any]) -> None:
     if not altered["changed"]:
         print_line("nothing to change")
     for row in altered["changed"]:
-        before, after = (_text(row[when]) or "not set" for when in ("before", "after"))
+        before, after = (row[when] or "not set" for when in ("before", "after"))
         print_line(f"{did} {row['name']}: {before} -> {after}")
-
-
-def _text(value: str | None) -> str:
-    return "" if value is None else value

@@ -6,6 +6,8 @@ import asyncio
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -14,13 +16,15 @@ import typer
 from leadline_cli.cluster_layout import ClusterOptions
 from leadline_cli.demo.display import DemoDisplay
 from leadline_cli.demo.leadership import LeadershipTracker
-from leadline_cli.demo.lines import read_lines
 from leadline_cli.demo.scenario import TOPIC, Report, Scenario
+from leadline_cli.java_runtime import package_directory
 from leadline_cli.output import EXIT_REFUSED, EXIT_USAGE, console, print_line, print_problem
 from leadline_cli.supervisor import ClusterProblem, Supervisor
 from leadline_client.errors import LeadlineError
 
 EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+_DEFAULT_PACKAGE: Final = "pyspark"
+_MAX_LINES: Final = 60_000
 _SETTINGS: Final = {"zookeeper.session.timeout.ms": "2000"}
 
 
@@ -32,7 +36,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data directory.")] = False,
 ) -> None:
     """Stream a file through a cluster, kill its leaders meanwhile, then check every line."""
-    source, lines = read_lines(file)
+    source, lines = _read_lines(file)
     if not lines:
         print_problem(f"{source} has no lines to stream")
         raise typer.Exit(EXIT_USAGE)
@@ -51,6 +55,21 @@ def demo(
     _print(report)
     if not report.holds:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _read_lines(file: Path | None) -> tuple[str, list[bytes]]:
+    """Return a description of the input, and its first lines, by default a package's sources."""
+    if file is not None:
+        return str(file), list(islice(_lines_of(file), _MAX_LINES))
+    sources = sorted(package_directory(_DEFAULT_PACKAGE).rglob("*.py"))
+    every = (line for source in sources for line in _lines_of(source))
+    return f"the sources of {_DEFAULT_PACKAGE}", list(islice(every, _MAX_LINES))
+
+
+def _lines_of(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as opened:
+        for line in opened:
+            yield line.rstrip(b"\r\n")
 
 
 async def _run(data_dir: Path, lines: list[bytes]) -> Report:

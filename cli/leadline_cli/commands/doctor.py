@@ -123,14 +123,9 @@ def _zookeeper(cluster: ClusterFile) -> Iterable[CheckResult]:
     for server in cluster.zookeeper_servers:
         port = urlsplit(server.url).port or 0
         mode = server_mode(port)
-        advice = (
-            ""
-            if mode
-            else "run `leadline up` again, or only this command: " + " ".join(server.argv)
-        )
-        yield CheckResult(
-            f"ZooKeeper {server.id}", mode is not None, mode or "does not serve", advice
-        )
+        again = "run `leadline up` again, or only this command: " + " ".join(server.argv)
+        found, advice = (mode, "") if mode else ("does not serve", again)
+        yield CheckResult(f"ZooKeeper {server.id}", mode is not None, found, advice)
 
 
 async def _cluster_checks(urls: list[str], cluster: ClusterFile | None) -> list[CheckResult]:

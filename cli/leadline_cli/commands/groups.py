@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from leadline_cli.admin import AdminContext, Yes, admin_command
+from leadline_cli.admin import AdminContext, Yes, admin_command, command_group
 from leadline_cli.arguments import TIME_HELP, unix_ms
 from leadline_cli.output import (
     confirmed,
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     from leadline_client.client import LeadlineClient
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Show and change consumer groups."
-)
+app = command_group("Show and change consumer groups.")
 _GROUP_COLUMNS: Final = ("group", "state", "members", "generation", "assignor", "protocol")
 _LAG_COLUMNS: Final = ("topic", "partition", "committed", "end", "lag", "member")
 _MEMBER_COLUMNS: Final = ("member", "instance", "client", "subscribes to", "threads", "owns")

@@ -7,13 +7,11 @@ from urllib.parse import quote
 
 import typer
 
-from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command
+from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command, command_group
 from leadline_cli.arguments import replica_lists
 from leadline_cli.output import confirmed, numbers, print_table
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Add partitions to a topic, or remove some."
-)
+app = command_group("Add partitions to a topic, or remove some.")
 
 
 @app.command()

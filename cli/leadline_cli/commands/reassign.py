@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from leadline_cli.admin import AdminContext, DryRun, admin_command
+from leadline_cli.admin import AdminContext, DryRun, admin_command, command_group
 from leadline_cli.arguments import topic_partition
 from leadline_cli.commands import tasks
 from leadline_cli.output import numbers, print_line, print_table
@@ -18,11 +18,7 @@ from leadline_common.reassignments import PlanKind, ReassignmentAlgorithm
 
 _SHOWN_PARTITIONS = 20
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="Start, list, follow, throttle and cancel reassignments.",
-)
+app = command_group("Start, list, follow, throttle and cancel reassignments.")
 
 
 @admin_command

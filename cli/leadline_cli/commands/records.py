@@ -9,13 +9,12 @@ import sys
 from base64 import b64encode
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from typing import Annotated, Any, Literal, cast
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, BinaryIO, Final, Literal, cast
 
 import typer
 
 from leadline_cli.admin import RETRY_POLICY, AdminContext, admin_command
-from leadline_cli.line_input import lines_of
 from leadline_cli.output import (
     EXIT_REFUSED,
     EXIT_UNKNOWN,
@@ -35,6 +34,8 @@ from leadline_client.wire import TopicPartition
 
 _STDIN = cast("typer.FileBinaryRead", "-")
 """Typer opens this default as standard input."""
+
+_CHUNK: Final = 1 << 16
 
 
 @admin_command
@@ -106,15 +107,15 @@ def consume(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@dataclass(slots=True)
 class RecordCounter:
     """How many records were acknowledged, refused, or have an unknown outcome.
 
     `failure` is the first error.
     """
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.failure: LeadlineError | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    failure: LeadlineError | None = None
 
     def count(self, done: asyncio.Future[RecordMetadata]) -> None:
         """Count the outcome of one record."""
@@ -229,8 +230,7 @@ async def _print_all(
         await consumer.assign(list(ends), start)
         while await _unfinished(consumer, ends, follow=follow):
             for consumed in await consumer.poll():
-                topic_partition = TopicPartition(consumed.topic, consumed.partition)
-                if not follow and consumed.record.offset >= ends[topic_partition]:
+                if not follow and consumed.record.offset >= ends[consumed.topic_partition]:
                     continue
                 _print_record(consumed, as_json=as_json)
                 printed += 1
@@ -315,3 +315,51 @@ def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": b64encode(data).decode()}
+
+
+async def lines_of(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield each line of a file, a pipe or a terminal as it arrives, without its end."""
+    parts: list[bytes] = []
+    async for chunk in _chunks(file):
+        first, *others = chunk.split(b"\n")
+        parts.append(first)
+        for other in others:
+            yield _without_end(parts)
+            parts = [other]
+    if any(parts):
+        yield _without_end(parts)
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield bytes as soon as there are any."""
+    try:
+        descriptor = file.fileno()
+        await _readable(descriptor)
+    except OSError:
+        # Bytes in memory, or a file on disk: a read never waits.
+        while chunk := file.read(_CHUNK):
+            yield chunk
+        return
+    while chunk := os.read(descriptor, _CHUNK):
+        yield chunk
+        await _readable(descriptor)
+
+
+async def _readable(descriptor: int) -> None:
+    """Wait until there are bytes to read, or the writer has closed the pipe.
+
+    Raises:
+        OSError: the event loop cannot wait for files of this kind.
+
+    """
+    loop = asyncio.get_running_loop()
+    ready = asyncio.Event()
+    loop.add_reader(descriptor, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(descriptor)
+
+
+def _without_end(parts: list[bytes]) -> bytes:
+    return b"".join(parts).rstrip(b"\r")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import typer
 
-from leadline_cli.admin import AdminContext, admin_command
+from leadline_cli.admin import AdminContext, admin_command, command_group
 from leadline_cli.output import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
     from leadline_client.client import LeadlineClient
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    help="List, follow, throttle and cancel long-running tasks.",
-)
+app = command_group("List, follow, throttle and cancel long-running tasks.")
 
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="The task's id.")]
 Watch = Annotated[

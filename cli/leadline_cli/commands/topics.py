@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
-from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command
+from leadline_cli.admin import AdminContext, DryRun, Yes, admin_command, command_group
 from leadline_cli.arguments import TIME_HELP, name_value, replica_lists, unix_ms
-from leadline_cli.output import confirmed, numbers, print_table
+from leadline_cli.output import confirmed, numbers, partition_cells, print_table
 from leadline_client.wire import NO_LEADER, NewTopic, PartitionInfo, TopicInfo
 
-app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="List, create, describe and delete topics."
-)
+app = command_group("List, create, describe and delete topics.")
 
 
 @app.command("list")
@@ -148,27 +147,10 @@ def _topic_json(topic: TopicInfo) -> dict[str, Any]:
     return {
         "topic": topic.name,
         "topic_id": topic.topic_id,
-        "partitions": [
-            {
-                "partition": row.partition,
-                "leader": row.leader,
-                "leader_epoch": row.leader_epoch,
-                "isr": list(row.isr),
-                "replicas": list(row.replicas),
-            }
-            for row in topic.partitions
-        ],
+        "partitions": [asdict(row) for row in topic.partitions],
     }
 
 
 def _partition_row(row: PartitionInfo) -> tuple[object, ...]:
-    leader = "none" if row.leader == NO_LEADER else row.leader
     lagging = [broker for broker in row.replicas if broker not in row.isr]
-    return (
-        row.partition,
-        leader,
-        row.leader_epoch,
-        numbers(row.isr),
-        numbers(row.replicas),
-        numbers(lagging),
-    )
+    return (*partition_cells(row), numbers(lagging))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import Final, Self
 
 from rich.console import Console, Group
@@ -12,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from leadline_cli.demo.leadership import LeadershipTracker
-from leadline_cli.output import numbers
-from leadline_client.wire import NO_LEADER, PartitionInfo
+from leadline_cli.output import partition_cells
+from leadline_client.wire import NO_LEADER
 
 _PLAIN_INTERVAL_S: Final = 2.0
 
@@ -34,12 +33,7 @@ class DemoDisplay:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._refresh()
             self._live.stop()
@@ -65,16 +59,5 @@ class DemoDisplay:
         table = Table("partition", "leader", "epoch", "in sync", "replicas")
         for row in self._tracker.partitions:
             offline = row.leader == NO_LEADER or row.leader in self._tracker.killed_at
-            table.add_row(*_cells(row), style="red" if offline else None)
+            table.add_row(*partition_cells(row), style="red" if offline else None)
         self._live.update(Group(table, Text(self._progress, style="bold")))
-
-
-def _cells(row: PartitionInfo) -> tuple[str, ...]:
-    leader = "none" if row.leader == NO_LEADER else str(row.leader)
-    return (
-        str(row.partition),
-        leader,
-        str(row.leader_epoch),
-        numbers(row.isr),
-        numbers(row.replicas),
-    )

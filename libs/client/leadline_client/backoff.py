@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 _MOST_DOUBLINGS: Final = 30
@@ -19,25 +20,24 @@ def backoff_pause(failures: int, *, first: float, longest: float, random: float)
     return ceiling * (0.5 + 0.5 * random)
 
 
+@dataclass(slots=True)
 class Backoff:
     """Counts the failures in a row of one loop, and gives its pauses in milliseconds.
 
     `random` returns numbers in [0, 1), as `random.Random.random` does.
     """
 
-    __slots__ = ("_first_ms", "_longest_ms", "_random", "failures")
-
-    def __init__(self, random: Callable[[], float], *, first_ms: int, longest_ms: int) -> None:
-        self._random = random
-        self._first_ms = first_ms
-        self._longest_ms = longest_ms
-        self.failures = 0
+    random: Callable[[], float]
+    _: KW_ONLY
+    first_ms: int
+    longest_ms: int
+    failures: int = 0
 
     def next_ms(self) -> float:
         """Count one more failure, and return how long to wait after it."""
         self.failures += 1
         return backoff_pause(
-            self.failures, first=self._first_ms, longest=self._longest_ms, random=self._random()
+            self.failures, first=self.first_ms, longest=self.longest_ms, random=self.random()
         )
 
     def reset(self) -> None:

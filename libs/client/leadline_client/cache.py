@@ -22,20 +22,17 @@ from leadline_client.wire import (
 
 
 class MetadataCache:
-    """Brokers, controller, and the newest known leader of each partition."""
+    """Brokers, controller, and the newest known leader of each partition.
+
+    `controller` is the one with the highest known epoch.
+    """
 
     def __init__(self) -> None:
         self._version = -1
-        self._cluster_id = ""
-        self._controller: ControllerInfo | None = None
+        self.controller: ControllerInfo | None = None
         self._brokers: dict[int, BrokerInfo] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._hints: dict[TopicPartition, LeaderHint] = {}
-
-    @property
-    def controller(self) -> ControllerInfo | None:
-        """The controller with the highest known epoch."""
-        return self._controller
 
     @property
     def broker_urls(self) -> tuple[str, ...]:
@@ -87,7 +84,6 @@ class MetadataCache:
         newer = document.version >= self._version
         if newer:
             self._version = document.version
-            self._cluster_id = document.cluster_id
             self._brokers = dict(document.brokers)
             self._forget_deleted(document, asked)
         self._update_controller(document.controller)
@@ -102,20 +98,23 @@ class MetadataCache:
             document,
             version=max(document.version, self._version),
             brokers=dict(self._brokers),
-            controller=self._controller,
+            controller=self.controller,
             topics=topics,
         )
 
     def _update_controller(self, controller: ControllerInfo | None) -> None:
-        known = self._controller
+        known = self.controller
         if controller is not None and (known is None or controller.epoch >= known.epoch):
-            self._controller = controller
+            self.controller = controller
 
     def _forget_deleted(self, document: Metadata, asked: Collection[str] | None) -> None:
         candidates = list(self._topics) if asked is None else list(asked)
         for name in candidates:
             if name not in document.topics and self._topics.pop(name, None) is not None:
-                self._hints = {key: hint for key, hint in self._hints.items() if key.topic != name}
+                self._drop_hints(name)
+
+    def _drop_hints(self, topic: str) -> None:
+        self._hints = {key: hint for key, hint in self._hints.items() if key.topic != topic}
 
     def _merged(self, known: TopicInfo | None, fresh: TopicInfo, *, newer: bool) -> TopicInfo:
         if known is None:
@@ -123,9 +122,7 @@ class MetadataCache:
         if known.topic_id != fresh.topic_id:
             # Leader epochs of a recreated topic start from 0, so only the version can decide.
             if newer:
-                self._hints = {
-                    key: hint for key, hint in self._hints.items() if key.topic != fresh.name
-                }
+                self._drop_hints(fresh.name)
             return fresh if newer else known
         rows = {row.partition: row for row in known.partitions}
         if newer:  # An older document may just not know a partition yet.

@@ -34,22 +34,18 @@ class Call:
     server_wait_s: float = 0.0
 
 
+@dataclass(slots=True)
 class Caller:
-    """Sends the calls of one client; `random` returns numbers in [0, 1)."""
+    """Sends the calls of one client; `random` returns numbers in [0, 1).
 
-    def __init__(
-        self,
-        any_broker: AnyBroker,
-        policy: RetryPolicy,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[], float],
-    ) -> None:
-        self._any_broker = any_broker
-        self._policy = policy
-        self._clock = clock
-        self._random = random
-        self._answered = False
+    `answered`: whether any broker has ever answered.
+    """
+
+    any_broker: AnyBroker
+    policy: RetryPolicy
+    clock: Callable[[], float]
+    random: Callable[[], float]
+    answered: bool = False
 
     def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
         """Send `call` to `target` until it answers, refuses for good, or the time is up.
@@ -59,10 +55,10 @@ class Caller:
             OutcomeUnknown: the call may or may not have taken effect.
 
         """
-        started_s = self._clock()
-        limit_s = self._policy.timeout_s if timeout_s is None else timeout_s
+        started_s = self.clock()
+        limit_s = self.policy.timeout_s if timeout_s is None else timeout_s
         reads = call.method == "GET"
-        attempts = Attempts(self._policy, started_s=started_s, timeout_s=limit_s, reads=reads)
+        attempts = Attempts(self.policy, started_s=started_s, timeout_s=limit_s, reads=reads)
         while True:
             try:
                 return (yield from self._attempt(target, call, attempts))
@@ -70,9 +66,9 @@ class Caller:
                 pause_s = attempts.pause_after(
                     error,
                     repeatable=call.repeatable,
-                    now_s=self._clock(),
-                    random=self._random(),
-                    answered=self._answered,
+                    now_s=self.clock(),
+                    random=self.random(),
+                    answered=self.answered,
                 )
                 if target.on_error(error):
                     continue
@@ -84,24 +80,24 @@ class Caller:
         lookup = target.lookup()
         if lookup is None:
             return
-        limit_s = self._policy.metadata_timeout_s
-        for address in self._any_broker.addresses():
+        limit_s = self.policy.metadata_timeout_s
+        for address in self.any_broker.addresses():
             url = address + lookup.path
             request = Request(lookup.method, url, lookup.params, timeout_s=limit_s)
             try:
                 response = yield from self._exchange(request)
             except LeadlineError as error:
-                self._any_broker.on_error(error)
+                self.any_broker.on_error(error)
                 continue
             if response.status == 200:
                 target.apply_lookup(json.loads(response.body))
                 if target.address() is None:
-                    self._any_broker.rotate()  # This one may be cut off and have old metadata.
+                    self.any_broker.rotate()  # This one may be cut off and have old metadata.
                 return
         target.apply_lookup(None)
 
     def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
-        if target is self._any_broker:
+        if target is self.any_broker:
             return (yield from self._ask_any(call, attempts))
         address = target.address()
         if address is None:
@@ -109,21 +105,21 @@ class Caller:
             address = target.address()
         if address is None:
             raise target.unavailable()
-        limit_s = self._policy.request_timeout_s
+        limit_s = self.policy.request_timeout_s
         return (yield from self._ask(address, call, target.params(), limit_s, attempts))
 
     def _ask_any(self, call: Call, attempts: Attempts) -> Flow[Response]:
         """Ask the current broker, or the next one that can be reached."""
-        policy = self._policy
+        policy = self.policy
         limit_s = policy.request_timeout_s if call.server_wait_s else policy.metadata_timeout_s
         last: Unreachable | None = None
-        for address in self._any_broker.addresses():
+        for address in self.any_broker.addresses():
             try:
                 return (yield from self._ask(address, call, {}, limit_s, attempts))
             except Unreachable as failure:
-                self._any_broker.rotate()
+                self.any_broker.rotate()
                 last = failure
-        raise self._any_broker.unavailable() from last
+        raise self.any_broker.unavailable() from last
 
     def _ask(
         self,
@@ -133,7 +129,7 @@ class Caller:
         limit_s: float,
         attempts: Attempts,
     ) -> Flow[Response]:
-        timeout_s = min(limit_s, max(attempts.left_s(self._clock()), 0.1))
+        timeout_s = min(limit_s, max(attempts.left_s(self.clock()), 0.1))
         response = yield from self._exchange(
             Request(
                 call.method,
@@ -150,5 +146,5 @@ class Caller:
 
     def _exchange(self, request: Request) -> Flow[Response]:
         response = yield from exchange(request)
-        self._answered = True
+        self.answered = True
         return response

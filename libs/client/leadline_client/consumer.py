@@ -16,10 +16,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
+from functools import wraps
 from itertools import starmap
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.consumer_coordinator import ConsumerCoordinator
@@ -35,6 +36,9 @@ from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.groups import PartitionOffsetMap, committed
 from leadline_client.reading import ReadLimits, Start
 from leadline_client.wire import TopicPartition
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LIMITS = ReadLimits()
 _DEFAULTS = ConsumerSettings()
@@ -277,6 +281,16 @@ class AsyncConsumer:
         )
 
 
+def _blocking(
+    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    @wraps(method)
+    def blocking(consumer: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return consumer._thread.run(method(consumer._consumer, *args, **kwargs))
+
+    return blocking
+
+
 class Consumer:
     """A consumer for code without an event loop; it calls the listener on the polling thread.
 
@@ -312,21 +326,13 @@ class Consumer:
         """The paused partitions."""
         return self._consumer.paused
 
-    def subscribe(self, topics: Sequence[str] | None = None, *, pattern: str | None = None) -> None:
-        """Join the group; see `AsyncConsumer.subscribe`."""
-        self._thread.run(self._consumer.subscribe(topics, pattern=pattern))
-
-    def assign(self, partitions: Iterable[tuple[str, int]], start: Start = "earliest") -> None:
-        """Read exactly `partitions` from now on; those read already keep their positions."""
-        self._thread.run(self._consumer.assign(partitions, start))
-
-    def seek(self, partition: tuple[str, int], start: Start) -> None:
-        """Continue at `start`; see `AsyncConsumer.seek`."""
-        self._thread.run(self._consumer.seek(partition, start))
-
-    def seek_to_time(self, partition: tuple[str, int], timestamp: int) -> int:
-        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
-        return self._thread.run(self._consumer.seek_to_time(partition, timestamp))
+    subscribe = _blocking(AsyncConsumer.subscribe)
+    assign = _blocking(AsyncConsumer.assign)
+    seek = _blocking(AsyncConsumer.seek)
+    seek_to_time = _blocking(AsyncConsumer.seek_to_time)
+    position = _blocking(AsyncConsumer.position)
+    committed = _blocking(AsyncConsumer.committed)
+    commit = _blocking(AsyncConsumer.commit)
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Deliver no records of these; they stay assigned and keep their positions."""
@@ -335,18 +341,6 @@ class Consumer:
     def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Deliver records of these again."""
         self._thread.call(lambda: self._consumer.resume(partitions))
-
-    def position(self, partition: tuple[str, int]) -> int:
-        """Return the offset of the next record to deliver."""
-        return self._thread.run(self._consumer.position(partition))
-
-    def committed(self) -> dict[TopicPartition, int]:
-        """Return the committed offsets of the group."""
-        return self._thread.run(self._consumer.committed())
-
-    def commit(self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0) -> None:
-        """Commit `offsets`, or else all delivered records; see `AsyncConsumer.commit`."""
-        self._thread.run(self._consumer.commit(offsets, timeout_s=timeout_s))
 
     def commit_async(
         self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0

@@ -109,7 +109,7 @@ class ClientCore:
         """
         headers = {"content-type": JSON}
         call = Call("POST", "/v1/consult", headers=headers, body=b"{}", repeatable=True)
-        return (yield from self._json(self._any_broker, call))
+        return (yield from self.document(self._any_broker, call))
 
     def create_topic(self, topic: NewTopic, *, dry_run: bool = False) -> Flow[dict[str, Any]]:
         """Create a topic; return the controller's response once all its brokers have applied it."""
@@ -151,7 +151,7 @@ class ClientCore:
         call = Call(
             method, path, params or {}, {**sent, **(headers or {})}, body, again, _COMMAND_WAIT_S
         )
-        return (yield from self._json(self._any_broker, call))
+        return (yield from self.document(self._any_broker, call))
 
     def offsets(
         self, topic: str, partition: int, *, timestamp: int | None = None
@@ -170,7 +170,7 @@ class ClientCore:
     def new_producer_id(self) -> Flow[ProducerIdentity]:
         """Allocate a producer id and epoch, for idempotent batches."""
         call = Call("POST", "/v1/producer-ids", repeatable=True)
-        document = yield from self._json(self._any_broker, call)
+        document = yield from self.document(self._any_broker, call)
         return ProducerIdentity(document["producer_id"], document["producer_epoch"])
 
     def produce(
@@ -191,8 +191,9 @@ class ClientCore:
         body = json_body(
             {"records": [record_json(record) for record in records], "format": "base64"}
         )
-        call = self._produce_call(topic, partition, body, JSON, acks, retry_unknown)
-        return (yield from self._produced(topic, partition, call, timeout_s))
+        return (
+            yield from self._produce(topic, partition, body, JSON, acks, retry_unknown, timeout_s)
+        )
 
     def produce_batches(
         self,
@@ -209,8 +210,9 @@ class ClientCore:
         `idempotent`: the batches carry a producer id and sequence numbers. The broker
         recognises duplicates by them, so the client retries after an unknown outcome.
         """
-        call = self._produce_call(topic, partition, batches, OCTETS, acks, idempotent)
-        return (yield from self._produced(topic, partition, call, timeout_s))
+        return (
+            yield from self._produce(topic, partition, batches, OCTETS, acks, idempotent, timeout_s)
+        )
 
     def fetch(
         self,
@@ -250,17 +252,20 @@ class ClientCore:
         """Look `target` up at one broker after the other, until one answers."""
         return self._caller.refresh(target)
 
-    def _json(self, target: Target, call: Call) -> Flow[dict[str, Any]]:
-        response = yield from self.call(target, call)
+    def document(
+        self, target: Target, call: Call, timeout_s: float | None = None
+    ) -> Flow[dict[str, Any]]:
+        """Send `call` as `call` does, and return the JSON object of the response."""
+        response = yield from self.call(target, call, timeout_s)
         document: dict[str, Any] = json.loads(response.body) if response.body else {}
         return document
 
     def _offsets(self, topic: str, partition: int, timestamp: int | None) -> Flow[dict[str, Any]]:
         params = {} if timestamp is None else {"timestamp": str(timestamp)}
         call = Call("GET", f"{_path(topic, partition)}/offsets", params, repeatable=True)
-        return (yield from self._json(PartitionLeader(self.cache, topic, partition), call))
+        return (yield from self.document(PartitionLeader(self.cache, topic, partition), call))
 
-    def _produce_call(
+    def _produce(
         self,
         topic: str,
         partition: int,
@@ -268,27 +273,14 @@ class ClientCore:
         content_type: str,
         acks: Acks,
         repeatable: bool,
-    ) -> Call:
-        replication_s = self.policy.request_timeout_s
-        params = {"acks": acks, "timeout_ms": str(int(replication_s * 1000))}
-        headers = {"content-type": content_type}
-        return Call(
-            "POST",
-            f"{_path(topic, partition)}/records",
-            params,
-            headers,
-            body,
-            repeatable,
-            _ANSWER_MARGIN_S,
-        )
-
-    def _produced(
-        self, topic: str, partition: int, call: Call, timeout_s: float | None
+        timeout_s: float | None,
     ) -> Flow[ProduceResult]:
-        response = yield from self.call(
-            PartitionLeader(self.cache, topic, partition), call, timeout_s
-        )
-        return produce_result(json.loads(response.body) if response.body else {})
+        params = {"acks": acks, "timeout_ms": str(int(self.policy.request_timeout_s * 1000))}
+        headers = {"content-type": content_type}
+        path = f"{_path(topic, partition)}/records"
+        call = Call("POST", path, params, headers, body, repeatable, _ANSWER_MARGIN_S)
+        leader = PartitionLeader(self.cache, topic, partition)
+        return produce_result((yield from self.document(leader, call, timeout_s)))
 
     def _fetch(
         self, topic: str, partition: int, params: Mapping[str, str], accept: str, wait_ms: int

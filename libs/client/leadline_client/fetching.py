@@ -65,9 +65,7 @@ class Fetcher:
     `news` is set when `take` may return records or raise, and when the assignment may have changed.
     """
 
-    def __init__(
-        self, client: AsyncLeadlineClient, limits: ReadLimits, recover: Recover = lambda *_: False
-    ) -> None:
+    def __init__(self, client: AsyncLeadlineClient, limits: ReadLimits, recover: Recover) -> None:
         self.news = asyncio.Event()
         self._client = client
         self._limits = limits
@@ -146,17 +144,15 @@ class Fetcher:
     async def position(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the next record to deliver; ask the leader if it is not known."""
         buffer = self._buffer(topic_partition)
-        return buffer.position if buffer.position >= 0 else await self._located(buffer)
+        if buffer.position < 0:
+            await self._client.run(buffer.reader.locate())
+        return buffer.position
 
     def _buffer(self, topic_partition: TopicPartition) -> _PartitionBuffer:
         buffer = self._buffers.get(topic_partition)
         if buffer is None:  # It may have been revoked since the application got it.
             raise PartitionNotOwned(f"{topic_partition} is not read by this consumer")
         return buffer
-
-    async def _located(self, buffer: _PartitionBuffer) -> int:
-        await self._client.run(buffer.reader.locate())
-        return buffer.position
 
     def start_reads(self) -> None:
         """Start a read of every partition whose buffer is empty, unless it is paused."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
 
@@ -32,11 +32,10 @@ from leadline_client.membership import (
     RevokePartitions,
     SendFrame,
 )
-from leadline_client.websocket import FrameChannel, open_channel
+from leadline_client.websocket import WebSocketChannel, open_channel
 from leadline_client.wire import TopicPartition
 
 Clock: TypeAlias = Callable[[], float]
-Dial: TypeAlias = Callable[[str, str], Awaitable[FrameChannel]]
 
 _LEAVE_WITHIN_S: Final = 3.0
 _FIND_AGAIN_S: Final = 1.0
@@ -74,17 +73,15 @@ class GroupSession:
         listener: SessionListener,
         *,
         clock: Clock,
-        dial: Dial = open_channel,
     ) -> None:
         self.error: Exception | None = None
         self._client = client
         self._group = group
         self._listener = listener
         self._clock = clock
-        self._dial = dial
         self._membership = MembershipManager(subscription)
         self._outbox: asyncio.Queue[FromConsumer] = asyncio.Queue()
-        self._channel: FrameChannel | None = None
+        self._channel: WebSocketChannel | None = None
         self._closing = False
         self._failures = 0
         self._changed = asyncio.Condition()
@@ -107,8 +104,7 @@ class GroupSession:
     @property
     def answer_within_s(self) -> float:
         """How many seconds are left to answer a Stop or, without one, any frame."""
-        due = self._membership.deadline_s()
-        return 0.0 if due is None else max(0.0, due - self._clock())
+        return self._wait_limit_s() or 0.0
 
     def may_consume(self) -> bool:
         """Tell whether the application may get records now."""
@@ -178,13 +174,13 @@ class GroupSession:
         if no_cluster or not (error.retriable or isinstance(error, OutcomeUnknown)):
             self.error = error
 
-    async def _open(self) -> FrameChannel:
+    async def _open(self) -> WebSocketChannel:
         """Open a channel to the coordinator, unless another one becomes active meanwhile.
 
         A coordinator that is frozen, or whose machine is down, never answers nor refuses.
         """
         address = await self._client.run(coordinator_address(self._client.core))
-        dialing = asyncio.ensure_future(self._dial(address, self._group))
+        dialing = asyncio.ensure_future(open_channel(address, self._group))
         try:
             while not (await asyncio.wait([dialing], timeout=_FIND_AGAIN_S))[0]:
                 await self._check_is_active(address)
@@ -199,7 +195,7 @@ class GroupSession:
         if core.coordinator.address() not in (address, None):
             raise NotCoordinator(f"the coordinator is no longer at {address}")
 
-    async def _use(self, channel: FrameChannel) -> None:
+    async def _use(self, channel: WebSocketChannel) -> None:
         """Answer frames until the channel breaks or is to be closed."""
         self._channel, self._closing = channel, False
         self._outbox = asyncio.Queue()
@@ -214,7 +210,7 @@ class GroupSession:
             await asyncio.wait([sending])
             await channel.close()
 
-    async def _answer(self, channel: FrameChannel) -> None:
+    async def _answer(self, channel: WebSocketChannel) -> None:
         receiving = asyncio.create_task(channel.receive())
         try:
             while not self._closing:
@@ -229,6 +225,7 @@ class GroupSession:
             await asyncio.gather(receiving, return_exceptions=True)
 
     def _wait_limit_s(self) -> float | None:
+        """Return how many seconds are left until the next deadline, if there is one."""
         due = self._membership.deadline_s()
         return None if due is None else max(0.0, due - self._clock())
 
@@ -256,7 +253,7 @@ class GroupSession:
                     self._closing, self.error = True, error
 
 
-async def _abandon(dialing: asyncio.Future[FrameChannel]) -> None:
+async def _abandon(dialing: asyncio.Future[WebSocketChannel]) -> None:
     """Cancel the attempt to connect, and close the channel if it was opened."""
     dialing.cancel()
     (opened,) = await asyncio.gather(dialing, return_exceptions=True)
@@ -264,7 +261,7 @@ async def _abandon(dialing: asyncio.Future[FrameChannel]) -> None:
         await opened.close()
 
 
-async def _send_all(channel: FrameChannel, outbox: asyncio.Queue[FromConsumer]) -> None:
+async def _send_all(channel: WebSocketChannel, outbox: asyncio.Queue[FromConsumer]) -> None:
     try:
         while True:
             await channel.send(await outbox.get())

@@ -6,9 +6,8 @@ coordinator's response, which `openapi/coordinator.json` describes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from leadline_client.calls import Call
 from leadline_client.core import ClientCore
 from leadline_client.errors import error_from_body
 from leadline_client.flows import Flow
+from leadline_client.payloads import json_body
 from leadline_client.transport import JSON
 from leadline_client.wire import TopicPartition
 
@@ -108,14 +108,10 @@ def commit_offsets(
     """
     body: dict[str, Any] = {"offsets": _offset_rows(offsets)}
     if metadata is not None:
-        body |= {
-            "member": metadata.member,
-            "coordinator_epoch": metadata.coordinator_epoch,
-            "generation": metadata.generation,
-        }
+        body |= asdict(metadata)
     call = _command("POST", _path(group, "offsets"), body, repeatable=True)
-    response = yield from core.call(core.coordinator, call, timeout_s)
-    for row in json.loads(response.body)["offsets"]:
+    document = yield from core.document(core.coordinator, call, timeout_s)
+    for row in document["offsets"]:
         if row["error_code"]:
             raise error_from_body(row["error_code"] // 100, row)
 
@@ -165,16 +161,13 @@ def _ask(
     repeatable: bool = False,
 ) -> Flow[dict[str, Any]]:
     call = _command(method, path, body, repeatable=repeatable or method == "GET")
-    response = yield from core.call(core.coordinator, call)
-    document: dict[str, Any] = json.loads(response.body) if response.body else {}
-    return document
+    return (yield from core.document(core.coordinator, call))
 
 
 def _command(method: str, path: str, body: Mapping[str, Any] | None, *, repeatable: bool) -> Call:
     if body is None:
         return Call(method, path, repeatable=repeatable)
-    content = json.dumps(body, separators=(",", ":")).encode()
-    return Call(method, path, {}, {"content-type": JSON}, content, repeatable)
+    return Call(method, path, {}, {"content-type": JSON}, json_body(body), repeatable)
 
 
 def _path(group: str, *rest: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import httpx
 
-from leadline_client.errors import LeadlineError
 from leadline_client.stdlib_transport import tls_context
 from leadline_client.transport import (
     IDLE_TIMEOUT_S,
@@ -37,9 +36,12 @@ class AsyncHttpxTransport:
         """Return the response; raises Unreachable or ConnectionLost."""
         try:
             answer = await self._client.send(_to_httpx(self._client, request))
-        except (httpx.HTTPError, httpx.InvalidURL) as failure:
-            raise _translated(request, failure) from failure
-        return _from_httpx(answer)
+        except _NOTHING_SENT as failure:
+            raise unreachable(request, failure) from failure
+        except httpx.HTTPError as failure:
+            raise connection_lost(request, failure) from failure
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return Response(answer.status_code, headers, answer.content)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -56,14 +58,3 @@ def _to_httpx(client: httpx.AsyncClient, request: Request) -> httpx.Request:
         content=request.body or None,
         timeout=httpx.Timeout(request.timeout_s, connect=connect_s, pool=connect_s),
     )
-
-
-def _from_httpx(answer: httpx.Response) -> Response:
-    headers = {name.lower(): value for name, value in answer.headers.items()}
-    return Response(answer.status_code, headers, answer.content)
-
-
-def _translated(request: Request, failure: httpx.HTTPError | httpx.InvalidURL) -> LeadlineError:
-    if isinstance(failure, _NOTHING_SENT):
-        return unreachable(request, failure)
-    return connection_lost(request, failure)

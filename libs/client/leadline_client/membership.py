@@ -14,7 +14,7 @@ rules are those of `channel.py`. In short:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, TypeAlias
 
 from leadline_client.channel import (
@@ -157,16 +157,9 @@ class MembershipManager:
     def hello(self, now_s: float) -> Hello:
         """Return the first frame of a new channel, to be sent at `now_s` or later."""
         self._channel = _Channel(now_s)
-        subscription = self.subscription
         return Hello(
+            **asdict(self.subscription),
             member=self.member,
-            instance_id=subscription.instance_id,
-            client_id=subscription.client_id,
-            topics=subscription.topics,
-            pattern=subscription.pattern,
-            threads=subscription.threads,
-            assignor=subscription.assignor,
-            protocol=subscription.protocol,
             owned=group_partitions(self.owned),
             coordinator_epoch=self.coordinator_epoch if self.member else None,
             generation=self.generation if self.member else None,
@@ -203,11 +196,7 @@ class MembershipManager:
             return [CloseChannel()]
         if now_s < channel.stop_by_s:
             return []
-        late = frozenset(
-            topic_partition
-            for stop in channel.stops
-            for topic_partition in self._owned_of(stop.partitions)
-        )
+        late = frozenset(one for stop in channel.stops for one in self._owned_of(stop.partitions))
         return [*self._lose(late), *self._answer_stops(channel, now_s)]
 
     def end(self) -> list[Effect]:
@@ -241,12 +230,7 @@ class MembershipManager:
         channel.received(frame.id, now_s)
         if isinstance(frame, Ping):
             channel.acknowledge(frame.acknowledged)
-            answer = Pong(
-                id=frame.id,
-                coordinator_epoch=frame.coordinator_epoch,
-                generation=frame.generation,
-            )
-            return [channel.answer(answer, now_s)]
+            return [channel.answer(Pong(**_answered(frame)), now_s)]
         if isinstance(frame, Stop):
             return self._on_stop(channel, frame, now_s)
         return self._on_start(channel, frame, now_s)
@@ -283,12 +267,7 @@ class MembershipManager:
         threads = tuple(tuple(partition_pairs(thread)) for thread in frame.threads)
         self.owned = assigned
         channel.start()
-        answer = Started(
-            id=frame.id,
-            coordinator_epoch=frame.coordinator_epoch,
-            generation=frame.generation,
-            attempt=frame.attempt,
-        )
+        answer = Started(**_answered(frame), attempt=frame.attempt)
         return [*lost, AssignPartitions(added, threads), channel.answer(answer, now_s)]
 
     def _answer_stops(self, channel: _Channel, now_s: float) -> list[Effect]:
@@ -302,21 +281,20 @@ class MembershipManager:
         return [LosePartitions(tuple(sorted(partitions)))] if partitions else []
 
     def _owned_of(self, partitions: Partitions) -> tuple[TopicPartition, ...]:
-        return tuple(
-            topic_partition
-            for topic_partition in partition_pairs(partitions)
-            if topic_partition in self.owned
-        )
+        return tuple(one for one in partition_pairs(partitions) if one in self.owned)
+
+
+def _answered(frame: Ping | Stop | Start) -> dict[str, int]:
+    """Return what each answer repeats of its frame."""
+    return {
+        "id": frame.id,
+        "coordinator_epoch": frame.coordinator_epoch,
+        "generation": frame.generation,
+    }
 
 
 def _stopped(stop: Stop) -> Stopped:
-    return Stopped(
-        id=stop.id,
-        coordinator_epoch=stop.coordinator_epoch,
-        generation=stop.generation,
-        attempt=stop.attempt,
-        partitions=stop.partitions,
-    )
+    return Stopped(**_answered(stop), attempt=stop.attempt, partitions=stop.partitions)
 
 
 _NEVER: Final = float("inf")

@@ -83,7 +83,7 @@ class AsyncProducer:
         self._client = client
         self._settings = settings
         self._idempotent = settings.numbers_batches
-        self._producer_id: asyncio.Task[ProducerIdentity] | None = None
+        self._producer_id: asyncio.Future[ProducerIdentity] | None = None
         self._accumulators: dict[TopicPartition, _Accumulator] = {}
         self._wake: dict[TopicPartition, asyncio.Event] = {}
         self._senders: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -242,7 +242,9 @@ class AsyncProducer:
             # Any error goes to the futures of this batch; the next batch is sent all the same.
             if not isinstance(error, LeadlineError) or needs_new_producer_id(error):
                 accumulator.reset_producer_id()
-            _fail(batch, error)
+            for future in batch.tokens:
+                if not future.done():
+                    future.set_exception(error)
             return
         except asyncio.CancelledError:
             # The batch may be in the log. With the same sequence numbers, the broker would take
@@ -282,11 +284,11 @@ class AsyncProducer:
         if self._idempotent and accumulator.sequence is None:
             try:
                 own = accumulator.needs_own_producer_id
-                identity = await (self._new_producer_id() if own else self._shared_producer_id())
+                allocated = self._client.new_producer_id() if own else self._shared_producer_id()
+                accumulator.sequence = ProducerSequence(await allocated)
             except LeadlineError as error:
                 # Even if the outcome of that request is unknown, the batch was not sent.
                 raise Unreachable(f"could not allocate a producer id: {error}") from error
-            accumulator.sequence = ProducerSequence(identity)
         return accumulator.sequence
 
     async def _shared_producer_id(self) -> ProducerIdentity:
@@ -294,22 +296,13 @@ class AsyncProducer:
         if self._producer_id is None or (
             self._producer_id.done() and self._producer_id.exception()
         ):
-            self._producer_id = asyncio.ensure_future(self._new_producer_id())
+            self._producer_id = asyncio.ensure_future(self._client.new_producer_id())
         return await asyncio.shield(self._producer_id)
-
-    async def _new_producer_id(self) -> ProducerIdentity:
-        return await self._client.new_producer_id()
 
 
 def _cancel(batch: _Batch) -> None:
     for future in batch.tokens:
         future.cancel()
-
-
-def _fail(batch: _Batch, error: Exception) -> None:
-    for future in batch.tokens:
-        if not future.done():
-            future.set_exception(error)
 
 
 class Producer:
@@ -324,10 +317,7 @@ class Producer:
     ) -> None:
         self._thread = EventLoopThread("leadline-producer")
         self._client = AsyncLeadlineClient(bootstrap)
-        self._producer = self._thread.run(self._make(settings))
-
-    async def _make(self, settings: ProducerSettings) -> AsyncProducer:
-        return AsyncProducer(self._client, settings)
+        self._producer = self._thread.call(lambda: AsyncProducer(self._client, settings))
 
     def send(
         self,

@@ -89,19 +89,14 @@ class Attempts:
         """
         if isinstance(error, OutcomeUnknown) and not self._reads:
             self._unknown = error
-        if not self._is_retriable(error, repeatable=repeatable):
+        unknown = isinstance(error, OutcomeUnknown)
+        if not (repeatable if unknown else error.retriable):
             raise self._final(error)
         self._failures += 1
         pause_s = self._policy.pause_s(self._failures, random)
         if now_s + pause_s >= self._deadline_for(error, answered=answered):
             raise self._final(error)
         return pause_s
-
-    @staticmethod
-    def _is_retriable(error: LeadlineError, *, repeatable: bool) -> bool:
-        if isinstance(error, OutcomeUnknown):
-            return repeatable
-        return error.retriable
 
     def _deadline_for(self, error: LeadlineError, *, answered: bool) -> float:
         if isinstance(error, UnknownTopic):

@@ -6,6 +6,7 @@ may have nothing else installed, such as tasks on Spark's executors, can use it.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import select
@@ -103,13 +104,17 @@ class ConnectionPool:
 _pools: WeakSet[ConnectionPool] = WeakSet()
 
 
-def _close_inherited() -> None:
-    """Close a forked child's copies of its parent's sockets; the parent's stay open."""
-    for pool in _pools:
+def _close_all() -> None:
+    """Close the idle connections of this process: at its end, and of what a fork inherited.
+
+    A forked child closes only its copies of its parent's sockets, and the parent's stay open.
+    """
+    for pool in tuple(_pools):
         pool.close()
 
 
-os.register_at_fork(after_in_child=_close_inherited)
+os.register_at_fork(after_in_child=_close_all)
+atexit.register(_close_all)
 
 
 class StdlibTransport:
@@ -127,15 +132,10 @@ class StdlibTransport:
         self._pool = pool or ConnectionPool()
 
     def send(self, request: Request) -> Response:
-        """Return the response, whatever its status.
+        """Return the response; see `Transport.send`.
 
         A read that finds a kept connection closed is sent again over a new one. Other requests are
         not: the caller has to know that the first may have been carried out (rule R15).
-
-        Raises:
-            Unreachable: there was no connection; nothing was sent.
-            ConnectionLost: the request was sent at least in part, and no complete response came.
-
         """
         address, target = _parsed(request)
         kept = self._pool.take(address)

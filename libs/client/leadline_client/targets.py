@@ -44,7 +44,8 @@ class Target(Protocol):
         """Return a base URL, or None if none is known."""
 
     def params(self) -> Mapping[str, str]:
-        """Return query parameters that state what the sender assumes."""
+        """Return query parameters that state what the sender assumes; none by default."""
+        return {}
 
     def on_error(self, error: LeadlineError) -> bool:
         """Learn from a failure; return whether a better address is known now."""
@@ -58,7 +59,7 @@ def base_url(address: str) -> str:
     return (address if "://" in address else f"http://{address}").rstrip("/")
 
 
-class AnyBroker:
+class AnyBroker(Target):
     """Any broker of the cluster: the known ones and the bootstrap addresses, in turn.
 
     Admin requests go here too: a broker forwards them to the active controller,
@@ -87,10 +88,6 @@ class AnyBroker:
         """Return the current address."""
         return next(iter(self.addresses()), None)
 
-    def params(self) -> Mapping[str, str]:
-        """Return nothing: any broker may answer."""
-        return {}
-
     def on_error(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: the next
         """Move on to the next broker, which may be no better."""
         self.rotate()
@@ -108,7 +105,7 @@ class AnyBroker:
         return AllKnownBrokersNotAvailable(f"no broker can be reached at {known}")
 
 
-class PartitionLeader:
+class PartitionLeader(Target):
     """The leader of one partition."""
 
     def __init__(self, cache: MetadataCache, topic: str, partition: int) -> None:
@@ -157,7 +154,7 @@ class PartitionLeader:
         return LeaderNotAvailable(f"{self._topic}-{self._partition} has no leader at present")
 
 
-class GroupCoordinator:
+class GroupCoordinator(Target):
     """The active coordinator of consumer groups, found as in the Consumer Coordinator design."""
 
     def __init__(self) -> None:
@@ -179,10 +176,6 @@ class GroupCoordinator:
     def address(self) -> str | None:
         """Return the address of the coordinator, or None if it is not known."""
         return self._url
-
-    def params(self) -> Mapping[str, str]:
-        """Return nothing."""
-        return {}
 
     def on_error(self, error: LeadlineError) -> bool:  # noqa: ARG002 - any failure means: a lookup
         """Forget the address: another coordinator may be active now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -17,21 +17,8 @@ _CLOSE_TIMEOUT_S: Final = 0.5
 _LARGEST_FRAME: Final = 16 << 20
 
 
-class FrameChannel(Protocol):
-    """Carries the frames of one member, in order, until it breaks."""
-
-    async def send(self, frame: FromConsumer) -> None:
-        """Send a frame; raises ConnectionLost."""
-
-    async def receive(self) -> Frame:
-        """Return the next frame; raises ConnectionLost, or InvalidRequest for an invalid frame."""
-
-    async def close(self) -> None:
-        """Close the channel; raises nothing."""
-
-
 class WebSocketChannel:
-    """A channel on an open WebSocket."""
+    """Carries the frames of one member, in order, over an open WebSocket until it breaks."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
@@ -56,7 +43,7 @@ class WebSocketChannel:
         await self._connection.close()
 
 
-async def open_channel(coordinator_url: str, group: str) -> FrameChannel:
+async def open_channel(coordinator_url: str, group: str) -> WebSocketChannel:
     """Open the channel of one member of `group`.
 
     Raises:

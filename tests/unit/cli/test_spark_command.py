@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from leadline_cli.commands.spark import JOBS
+from leadline_cli.commands.spark import JOBS, write_package
 from leadline_cli.java_runtime import find_java, spark_java_home
 from leadline_cli.main import app
-from leadline_cli.spark_submit import write_package
 
 
 def spark(*words: str) -> Result:

@@ -32,7 +32,7 @@ class MortalCluster(Supervisor):
         for service in (*self._layout.zookeeper_servers, *self._layout.services):
             child = Child(service.name, ["false"], data_dir / f"{service.name}.log")
             child.start()
-            self._children[service.name] = child
+            self.children[service.name] = child
 
 
 async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(

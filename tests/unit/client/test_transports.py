@@ -8,6 +8,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -112,7 +113,7 @@ class Server:
         return head + (stream.read(sum(sizes)) if self.reads_bodies else b"")
 
 
-class Carrier(Protocol):
+class BlockingTransport(Protocol):
     """A transport as these tests use it."""
 
     def send(self, request: Request) -> Response: ...
@@ -148,9 +149,9 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(params=[StdlibTransport, BlockingHttpx])
-def transport(request: pytest.FixtureRequest) -> Iterator[Carrier]:
+def transport(request: pytest.FixtureRequest) -> Iterator[BlockingTransport]:
     """Each of the two transports."""
-    made: Carrier = request.param()
+    made: BlockingTransport = request.param()
     yield made
     made.close()
 
@@ -168,7 +169,9 @@ def unused_address() -> str:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def test_a_request_and_its_response_arrive_whole(transport: Carrier, server: Server) -> None:
+def test_a_request_and_its_response_arrive_whole(
+    transport: BlockingTransport, server: Server
+) -> None:
     server.script = lambda _: OK.replace(b"200 OK", b"421 Misdirected")
     params = {"topics": "a b,ü", "n": "1"}
     headers = {"content-type": "application/json", "accept": "x/y"}
@@ -188,14 +191,14 @@ def test_a_request_and_its_response_arrive_whole(transport: Carrier, server: Ser
     assert sent.items() >= {**headers, "content-length": "2"}.items()
 
 
-def test_a_connection_is_used_again(transport: Carrier, server: Server) -> None:
+def test_a_connection_is_used_again(transport: BlockingTransport, server: Server) -> None:
     for _ in range(5):
         transport.send(Request("GET", server.address))
     assert server.connections == 1
 
 
 def test_a_connection_that_the_server_ends_is_not_used_again(
-    transport: Carrier, server: Server
+    transport: BlockingTransport, server: Server
 ) -> None:
     server.script = lambda _: LAST
     for method in ("GET", "POST", "DELETE"):
@@ -206,12 +209,12 @@ def test_a_connection_that_the_server_ends_is_not_used_again(
 @pytest.mark.parametrize(
     "address", ["http://[::1", "ftp://nonsense", "http://", "http://127.0.0.1:port", "nonsense"]
 )
-def test_an_address_that_is_none_is_unreachable(transport: Carrier, address: str) -> None:
+def test_an_address_that_is_none_is_unreachable(transport: BlockingTransport, address: str) -> None:
     with pytest.raises(Unreachable, match="nothing was sent"):
         transport.send(Request("POST", address))
 
 
-def test_without_a_connection_nothing_was_sent(transport: Carrier) -> None:
+def test_without_a_connection_nothing_was_sent(transport: BlockingTransport) -> None:
     address = unused_address()
     with pytest.raises(Unreachable) as refusal:
         transport.send(Request("POST", address))
@@ -221,7 +224,7 @@ def test_without_a_connection_nothing_was_sent(transport: Carrier) -> None:
 
 @pytest.mark.parametrize("response", [None, b"", HALF, b"nonsense\r\n\r\n"])
 def test_without_a_complete_response_the_outcome_is_unknown(
-    transport: Carrier, server: Server, response: bytes | None
+    transport: BlockingTransport, server: Server, response: bytes | None
 ) -> None:
     server.script = lambda _: response
     server.closes_after_each = True
@@ -231,7 +234,9 @@ def test_without_a_complete_response_the_outcome_is_unknown(
     assert len(server.requests) == 1
 
 
-def test_a_response_that_is_late_is_an_unknown_outcome(transport: Carrier, server: Server) -> None:
+def test_a_response_that_is_late_is_an_unknown_outcome(
+    transport: BlockingTransport, server: Server
+) -> None:
     server.delay_s = 0.5
     with pytest.raises(ConnectionLost):
         transport.send(Request("GET", server.address, timeout_s=0.1))
@@ -319,6 +324,19 @@ def test_threads_share_a_transport(stdlib: StdlibTransport, server: Server) -> N
     assert answers == [b"%d" % number for number in range(10, 90)]
 
 
+def test_a_process_that_ends_closes_the_connections_it_kept(server: Server) -> None:
+    """A module may keep a pool as long as the process runs, and nobody else could close it."""
+    program = (
+        "from leadline_client.stdlib_transport import ConnectionPool, StdlibTransport\n"
+        "from leadline_client.transport import Request\n"
+        "pool = ConnectionPool()\n"
+        f"StdlibTransport(pool=pool).send(Request('GET', {server.address!r}))\n"
+    )
+    command = [sys.executable, "-W", "error", "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_forked_process_leaves_its_parents_connections_alone(
     stdlib: StdlibTransport, server: Server
 ) -> None:
@@ -358,7 +376,9 @@ def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ssl
 
 @pytest.mark.parametrize("kind", [StdlibTransport, BlockingHttpx])
 def test_tls_is_checked_and_its_connections_are_used_again(
-    certificate: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, kind: Callable[[], Carrier]
+    certificate: ssl.SSLContext,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Callable[[], BlockingTransport],
 ) -> None:
     server = Server(certificate)
     trusting = kind()

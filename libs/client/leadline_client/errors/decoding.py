@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from leadline_client.errors import (
-    administration,
-    groups,
-    publishing,
-    replication,
-    requests,
-    unknown,
-)
+from leadline_client.errors import groups, replication, requests
 from leadline_client.errors.tree import LeaderHint, LeadlineError, OutcomeUnknown, Refused
 
-BRANCHES = (requests, replication, publishing, administration, groups, unknown)
-"""The modules of the tree; `ERRORS_BY_CODE` finds only errors of imported modules."""
+BRANCHES = (requests, replication, groups)
+"""The modules of refusals; `ERRORS_BY_CODE` finds only errors of imported modules."""
 
 
 def _tree(root: type[LeadlineError]) -> list[type[LeadlineError]]:

@@ -1,8 +1,8 @@
-"""The root of the error tree, and its two branches: refused and unknown."""
+"""The root of the error tree, its two branches, and every error with an unknown outcome."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
 Outcome = Literal["refused", "unknown"]
@@ -51,11 +51,7 @@ class LeadlineError(Exception):
             "retriable": self.retriable,
         }
         if self.leader is not None:
-            body["leader"] = {
-                "id": self.leader.id,
-                "url": self.leader.url,
-                "epoch": self.leader.epoch,
-            }
+            body["leader"] = asdict(self.leader)
         return body | self.details
 
 
@@ -68,3 +64,47 @@ class OutcomeUnknown(LeadlineError):
 
     code = 50450
     outcome = "unknown"
+
+
+class RequestTimedOut(OutcomeUnknown):
+    """The records were appended, but not replicated within the timeout."""
+
+    code = 50450
+
+
+class LeadershipLost(OutcomeUnknown):
+    """The records were appended, but the leader changed before they were committed."""
+
+    code = 50451
+
+
+class NotEnoughReplicasAfterAppend(OutcomeUnknown):
+    """The records were appended, but the in-sync replicas fell below min.insync.replicas."""
+
+    code = 50452
+
+
+class StoreOutcomeUnknown(OutcomeUnknown):
+    """The server was interrupted during the change: check its effect before you repeat it."""
+
+    code = 50453
+
+
+class RequestUnderWay(OutcomeUnknown):
+    """The first request with this Idempotency-Key is still being processed."""
+
+    code = 40960
+    retriable = True
+
+
+class RequestInDoubt(OutcomeUnknown):
+    """The response to the first request with this Idempotency-Key was lost; check its effect."""
+
+    code = 40961
+
+
+class ConnectionLost(OutcomeUnknown):
+    """The connection broke, or no response came in time, after the request was sent."""
+
+    code = 50454
+    retriable = True
