@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,26 +31,19 @@ _NO_PRODUCERS: Final = ProducerStates()
 _ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
 
 
+@dataclass(eq=False, slots=True)
 class LazyLog:
     """Implements `runtime.ports.Log`; opens its files at the first write.
 
     So thousands of idle replicas cost no files.
     """
 
-    __slots__ = ("_dropped", "_log", "_open", "_root", "_segment_bytes", "identity")
-
-    def __init__(
-        self,
-        root: Path,
-        identity: PartitionIdentity,
-        opening: Callable[[PartitionIdentity], PartitionLog],
-    ) -> None:
-        self.identity = identity
-        self._root = root
-        self._open = opening
-        self._log: PartitionLog | None = None
-        self._dropped = False
-        self._segment_bytes: int | None = None
+    root: Path
+    identity: PartitionIdentity
+    open_log: Callable[[PartitionIdentity], PartitionLog]
+    _log: PartitionLog | None = field(default=None, init=False)
+    _dropped: bool = field(default=False, init=False)
+    _segment_bytes: int | None = field(default=None, init=False)
 
     def written(self) -> PartitionLog | None:
         """Return the underlying log, or None if nothing was ever written."""
@@ -63,7 +57,7 @@ class LazyLog:
         if self._log is None:
             if self._dropped:
                 raise LogClosed(f"the log of {self.identity.directory_name} is closed")
-            self._log = self._open(self.identity)
+            self._log = self.open_log(self.identity)
             if self._segment_bytes is not None:
                 self._log.roll_at(self._segment_bytes)
         return self._log
@@ -71,7 +65,7 @@ class LazyLog:
     @property
     def directory(self) -> Path:
         """The directory of its files, which may not exist yet."""
-        return self._root / self.identity.directory_name
+        return self.root / self.identity.directory_name
 
     @property
     def log_start_offset(self) -> int:

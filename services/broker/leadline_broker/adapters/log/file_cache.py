@@ -13,21 +13,20 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _CLOSED = -1
 DEFAULT_CAPACITY = 1024
 
 
+@dataclass(eq=False, slots=True)
 class LogFile:
     """One file that a `FileCache` opens when needed."""
 
-    __slots__ = ("fd", "path", "pins")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.fd = _CLOSED
-        self.pins = 0
+    path: Path
+    fd: int = field(default=_CLOSED, init=False)
+    pins: int = field(default=0, init=False)
 
 
 class FileCache:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
@@ -223,24 +223,16 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+@dataclass(eq=False, kw_only=True)
 class FetchSessions:
     """All sessions of this leader's followers. Owned by the event loop."""
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        find: Find,
-        execute: Execute,
-        clock: Clock,
-        sending: Throttle,
-    ) -> None:
-        self._broker_state = broker_state
-        self._sending = sending
-        self._find = find
-        self._execute = execute
-        self._clock = clock
-        self._sessions: dict[tuple[int, int], FetchSession] = {}
+    broker_state: BrokerState
+    find: Find
+    execute: Execute
+    clock: Clock
+    sending: Throttle
+    _sessions: dict[tuple[int, int], FetchSession] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -250,7 +242,7 @@ class FetchSessions:
 
         Error codes of the whole response: FetchSessionUnknown, StaleIncarnation.
         """
-        incarnation = self._broker_state.incarnation
+        incarnation = self.broker_state.incarnation
         session = self._session(request)
         if isinstance(session, int):
             return ReplicaFetchResponse(request.nonce, incarnation, session, [])
@@ -289,7 +281,7 @@ class FetchSessions:
         if request.session != request.nonce:
             return FetchSessionUnknown.code
         found = self._sessions[request.broker_id, request.session] = FetchSession(
-            request, self._sending
+            request, self.sending
         )
         return found
 
@@ -301,15 +293,15 @@ class FetchSessions:
         self, session: FetchSession, request: ReplicaFetchRequest, answers: _Answers
     ) -> None:
         """Add the follower's rows to the session; add errors and divergence to `answers`."""
-        now = session.last_request_ms = self._clock.monotonic_ms()
+        now = session.last_request_ms = self.clock.monotonic_ms()
         for forgotten in request.forgotten:
             for number in forgotten.partitions:
-                partition = self._find((forgotten.topic_id, number))
+                partition = self.find((forgotten.topic_id, number))
                 if partition is not None:
                     session.forget(partition)
         for topic in request.topics:
             for row in topic.partitions:
-                partition = self._find((topic.topic_id, row.partition))
+                partition = self.find((topic.topic_id, row.partition))
                 if partition is None:
                     answers.add(topic.topic_id, _unknown(row))
                     continue
@@ -322,7 +314,7 @@ class FetchSessions:
                     leaving=request.leaving,
                 )
                 if effects:
-                    self._execute(partition, effects)
+                    self.execute(partition, effects)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
                     session.update(partition, row)
                 else:

@@ -68,27 +68,17 @@ class EpochEnd:
     leader_epoch: int
 
 
+@dataclass(eq=False, kw_only=True)
 class Serving:
     """Serves clients from the partitions of this broker. Owned by the event loop."""
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        replicas: ReplicaManager,
-        metadata: ClusterMetadataCache,
-        acks: PendingAcks,
-        metrics: BrokerMetrics,
-        executor: EffectExecutor,
-        clock: Clock,
-    ) -> None:
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._metadata = metadata
-        self._acks = acks
-        self._metrics = metrics
-        self._executor = executor
-        self._clock = clock
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    metadata: ClusterMetadataCache
+    acks: PendingAcks
+    metrics: BrokerMetrics
+    executor: EffectExecutor
+    clock: Clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
         """Return a partition that this broker leads and may serve now.
@@ -98,13 +88,13 @@ class Serving:
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced.
 
         """
-        partition = self._replicas.named(topic, number)
+        partition = self.replicas.named(topic, number)
         if partition is None or partition.replica.role is not Role.LEADER:
-            self._broker_state.require_grant()
+            self.broker_state.require_grant()
             raise self._not_led(topic, number, partition)
-        self._broker_state.require_grant()
+        self.broker_state.require_grant()
         current = partition.replica.state.leader_epoch
-        self._require_epoch(leader_epoch, current, self._broker_state.broker_id)
+        self._require_epoch(leader_epoch, current, self.broker_state.broker_id)
         return partition
 
     def _readable(
@@ -116,37 +106,37 @@ class Serving:
             NotLeader: neither is true; for other errors see `led`.
 
         """
-        partition = self._replicas.named(topic, number)
-        row = self._metadata.partition(topic, number)
+        partition = self.replicas.named(topic, number)
+        row = self.metadata.partition(topic, number)
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
             return self.led(topic, number, leader_epoch)
         current = partition.replica.state.leader_epoch
-        in_sync = row is not None and self._broker_state.broker_id in row.isr
+        in_sync = row is not None and self.broker_state.broker_id in row.isr
         if not in_sync or row is None or row.leader_epoch != current:
             return self.led(topic, number, leader_epoch)
-        self._broker_state.require_grant()
+        self.broker_state.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
         return partition
 
     def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
         if stated is not None and stated != current:
             error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
-            hint = self._broker_state.leader_hint(leader, current)
+            hint = self.broker_state.leader_hint(leader, current)
             raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
 
     def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
         """Return the error that names the leader, from the source with the newer leader epoch."""
-        row = self._metadata.partition(topic, number)
+        row = self.metadata.partition(topic, number)
         leader, epoch = (row.leader, row.leader_epoch) if row else (NO_LEADER, -1)
         if partition is not None and partition.replica.state.leader_epoch > epoch:
             leader = partition.replica.state.leader
             epoch = partition.replica.state.leader_epoch
         if row is None and partition is None:
-            if self._metadata.topic_id(topic) is None:
+            if self.metadata.topic_id(topic) is None:
                 return UnknownTopic(f"topic {topic} is unknown")
             return UnknownPartition(f"topic {topic} has no partition {number}")
-        hint = self._broker_state.leader_hint(leader, epoch)
-        if leader in {NO_LEADER, self._broker_state.broker_id}:
+        hint = self.broker_state.leader_hint(leader, epoch)
+        if leader in {NO_LEADER, self.broker_state.broker_id}:
             # Metadata names this broker, whose grant has not arrived yet.
             return LeaderNotAvailable(f"{topic}-{number} has no leader", leader=hint)
         return NotLeader(f"broker {leader} leads {topic}-{number}", leader=hint)
@@ -183,7 +173,7 @@ class Serving:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
             base, end = self.append(partition, data, headers, epoch)
-            self._metrics.produced(count, len(data))
+            self.metrics.produced(count, len(data))
         if acks == "all":
             await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
@@ -225,10 +215,10 @@ class Serving:
         for header in headers:
             stamp(data, header, offset, epoch)
             offset += header.record_count
-        self._executor.append(partition, data)
-        effects = partition.replica.on_appended(base, self._clock.monotonic_ms())
-        self._replicas.unsettled[partition] = None
-        self._executor.execute(partition, effects)
+        self.executor.append(partition, data)
+        effects = partition.replica.on_appended(base, self.clock.monotonic_ms())
+        self.replicas.unsettled[partition] = None
+        self.executor.execute(partition, effects)
         partition.appended(len(data))
         partition.count_in(len(data), offset - base)
         return base, offset
@@ -241,10 +231,10 @@ class Serving:
                 unknown.
 
         """
-        token, acknowledged = self._acks.open()
+        token, acknowledged = self.acks.open()
         replica = partition.replica
         try:
-            self._executor.execute(partition, replica.park(end, token))
+            self.executor.execute(partition, replica.park(end, token))
             async with asyncio.timeout(timeout_ms / 1000):
                 await acknowledged
         except TimeoutError:
@@ -252,8 +242,8 @@ class Serving:
         finally:
             if not acknowledged.done() or acknowledged.cancelled():
                 replica.unpark(token)
-                self._acks.close(token)
-        if not self._broker_state.lease_valid():
+                self.acks.close(token)
+        if not self.broker_state.lease_valid():
             raise LeadershipLost(
                 "the broker lost its connection to ZooKeeper before the records were committed"
             )
@@ -294,7 +284,7 @@ class Serving:
                         partition = readable()
                         records = self._read(partition, offset, max_bytes)
         partition = readable()
-        self._metrics.fetched(len(records))
+        self.metrics.fetched(len(records))
         partition.count_out(len(records))
         state = partition.replica.state
         next_offset = offset
@@ -368,7 +358,7 @@ class Serving:
         partition = self.led(topic, number)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
-            self._require_epoch(epoch, current, self._broker_state.broker_id)
+            self._require_epoch(epoch, current, self.broker_state.broker_id)
         found, end = log.epochs.end_of(epoch, log.log_end_offset)
         return EpochEnd(found, end, current)
 
