@@ -165,7 +165,7 @@ class Serving:
         partition = self.led(topic, number, leader_epoch)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)
-        partition.replica.check_append(all_replicas=acks == "all")
+        partition.replica.leading().check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
         duplicate = self._find_duplicate(partition, headers)
@@ -216,7 +216,7 @@ class Serving:
             stamp(data, header, offset, epoch)
             offset += header.record_count
         self.executor.append(partition, data)
-        effects = partition.replica.on_appended(base, self.clock.monotonic_ms())
+        effects = partition.replica.leading().on_appended(base, self.clock.monotonic_ms())
         self.replicas.unsettled[partition] = None
         self.executor.execute(partition, effects)
         partition.appended(len(data))
@@ -234,7 +234,7 @@ class Serving:
         token, acknowledged = self.acks.open()
         replica = partition.replica
         try:
-            self.executor.execute(partition, replica.park(end, token))
+            self.executor.execute(partition, replica.leading().park(end, token))
             async with asyncio.timeout(timeout_ms / 1000):
                 await acknowledged
         except TimeoutError:

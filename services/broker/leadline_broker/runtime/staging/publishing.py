@@ -111,7 +111,7 @@ class Publishing:
 
     async def _append_staged(self, batch: ApplicationBatch, staged: Sequence[str]) -> None:
         """Append the uploads; copy missing or damaged ones from another replica first."""
-        batch.partition.replica.check_append(all_replicas=True)
+        batch.partition.replica.leading().check_append(all_replicas=True)
         try:
             await self._append_present(batch, staged)
         except UnknownStaged:
@@ -168,7 +168,7 @@ class Publishing:
         led = self._serving.led(partition.topic, partition.partition, batch.leader_epoch)
         if led is not partition:
             raise LeadershipLost("the partition was removed meanwhile")
-        partition.replica.check_append(all_replicas=True)
+        partition.replica.leading().check_append(all_replicas=True)
         headers = list(parse_headers(data))
         self._serving.append(partition, data, headers, batch.leader_epoch)
         self._metrics.produced(sum(header.record_count for header in headers), len(data))

@@ -102,7 +102,7 @@ class StagedCopies:
         """Return the in-sync replicas that are not in `held`."""
         if self.serving.led(partition.topic, partition.partition) is not partition:
             raise LeaderNotAvailable("the replica was removed meanwhile")
-        partition.replica.check_append(all_replicas=True)
+        partition.replica.leading().check_append(all_replicas=True)
         return [broker for broker in must_hold(partition.replica) if broker not in held]
 
     async def _send_copies(

@@ -113,7 +113,7 @@ class Staging:
 
         """
         partition = self.serving.led(topic, number)
-        partition.replica.check_append(all_replicas=True)
+        partition.replica.leading().check_append(all_replicas=True)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)
         staged_id = uuid4().hex
