@@ -278,5 +278,5 @@ async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
         counter = getattr(cluster.brokers[number]._dependencies.metrics, name)
         return float(counter._value.get())
 
-    assert value(1, "_moved_out") == value(4, "_moved_in") == size
-    assert value(2, "_moved_in") == value(1, "_moved_in") == 0
+    assert value(1, "moved_out") == value(4, "moved_in") == size
+    assert value(2, "moved_in") == value(1, "moved_in") == 0

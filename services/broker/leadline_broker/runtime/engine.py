@@ -87,8 +87,8 @@ class Engine:
         self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
-            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out),
-            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in),
+            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out.inc),
+            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in.inc),
         )
         self.fetchers = ReplicaFetcherManager(self._fetch_context())
         self.replicas = ReplicaManager(
@@ -126,7 +126,7 @@ class Engine:
         return GroupFlusher(
             on_durable=self._executor.on_durable,
             on_failed=on_failed,
-            on_group=self._dependencies.metrics.flushed,
+            on_group=self._dependencies.metrics.flush_groups.observe,
         )
 
     def _fetch_context(self) -> FetchContext:

@@ -30,7 +30,6 @@ from leadline_common.bulk_offsets import (
     BulkQuestion,
     LeaderRow,
     PartitionAnswer,
-    PartitionEnds,
     PartitionQuestion,
 )
 from leadline_common.clock import Clock
@@ -118,27 +117,12 @@ class OffsetFinder:
         if question.timestamp is not None:
             await asyncio.sleep(0)  # Each lookup reads the disk: let other tasks run.
         try:
-            ends = self.serving.offsets(topic, partition)
-            offset, timestamp = None, None
-            if question.timestamp is not None:
-                offset, timestamp = self.serving.offset_for_timestamp(
-                    topic, partition, question.timestamp
-                )
+            ends = self.serving.offsets(topic, partition, question.timestamp)
         except LeadlineError as error:
             return _error_answer(question, error)
-        return PartitionAnswer(
-            topic,
-            partition,
-            leader=LeaderRow(self.broker_state.broker_id, self.broker_state.url, ends.leader_epoch),
-            offsets=PartitionEnds(
-                ends.log_start_offset,
-                ends.high_watermark,
-                ends.log_end_offset,
-                ends.leader_epoch,
-                offset,
-                timestamp,
-            ),
-        )
+        identity = self.broker_state
+        leader = LeaderRow(identity.broker_id, identity.url, ends.leader_epoch)
+        return PartitionAnswer(topic, partition, leader=leader, offsets=ends)
 
     def _leader_url(self, answer: PartitionAnswer) -> str:
         """Return the URL of the leader to ask instead of this broker, "" if there is none."""

@@ -13,6 +13,7 @@ from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
+from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
@@ -33,8 +34,8 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_client.wire import NO_LEADER, Acks, PartitionOffsets, ProduceResult
-from leadline_common.bulk_offsets import EARLIEST, LATEST
+from leadline_client.wire import NO_LEADER, Acks, ProduceResult
+from leadline_common.bulk_offsets import EARLIEST, LATEST, PartitionEnds
 from leadline_common.clock import Clock
 
 
@@ -315,8 +316,12 @@ class Serving:
             )
         return log.read(offset, max_bytes, high_watermark)
 
-    def offsets(self, topic: str, number: int) -> PartitionOffsets:
+    def offsets(self, topic: str, number: int, timestamp_ms: int | None = None) -> PartitionEnds:
         """Return log start, high watermark and log end of a partition that this broker leads.
+
+        With a time, also (offset, timestamp) of the first committed record at or after it, None
+        if there is none. `EARLIEST` and `LATEST` give the log start and the high watermark as
+        the offset, without a timestamp.
 
         Raises:
             OffsetNotAvailable: the new leader does not know yet what its predecessor has
@@ -327,26 +332,13 @@ class Serving:
         state, log = partition.replica.state, partition.log
         if state.high_watermark < partition.replica.leading().epoch_start:
             raise OffsetNotAvailable("the new leader does not know the high watermark yet")
-        return PartitionOffsets(
-            log.log_start_offset, state.high_watermark, log.log_end_offset, state.leader_epoch
+        return PartitionEnds(
+            log.log_start_offset,
+            state.high_watermark,
+            log.log_end_offset,
+            state.leader_epoch,
+            *_offset_for_timestamp(log, state.high_watermark, timestamp_ms),
         )
-
-    def offset_for_timestamp(
-        self, topic: str, number: int, timestamp_ms: int
-    ) -> tuple[int | None, int | None]:
-        """Return (offset, timestamp) of the first committed record at or after a time.
-
-        Both are None if there is none. `EARLIEST` and `LATEST` return the log start and the
-        high watermark, without a timestamp.
-        """
-        partition = self.led(topic, number)
-        log, high_watermark = partition.log, partition.replica.state.high_watermark
-        if timestamp_ms == EARLIEST:
-            return log.log_start_offset, None
-        if timestamp_ms == LATEST:
-            return high_watermark, None
-        found = log.offset_for_timestamp(timestamp_ms)
-        return found if found is not None and found[0] < high_watermark else (None, None)
 
     def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
         """Return the end of a leader epoch, for a reader that read in that epoch (KIP-320).
@@ -379,3 +371,16 @@ def _commit_timeout(partition: Partition, timeout_ms: int) -> LeadlineError:
             "appended, but there are too few in-sync replicas now", isr=list(state.isr)
         )
     return RequestTimedOut(f"appended, but not replicated within {timeout_ms} ms")
+
+
+def _offset_for_timestamp(
+    log: Log, high_watermark: int, timestamp_ms: int | None
+) -> tuple[int | None, int | None]:
+    if timestamp_ms is None:
+        return None, None
+    if timestamp_ms == EARLIEST:
+        return log.log_start_offset, None
+    if timestamp_ms == LATEST:
+        return high_watermark, None
+    found = log.offset_for_timestamp(timestamp_ms)
+    return found if found is not None and found[0] < high_watermark else (None, None)

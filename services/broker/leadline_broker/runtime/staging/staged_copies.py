@@ -174,7 +174,7 @@ class StagedCopies:
             except LeadlineError as error:
                 logger.info("no staged copy", broker=broker, staged=staged_id, reason=error.message)
             else:
-                self.metrics.recovered()
+                self.metrics.recovered.inc()
                 return records
         return None
 
