@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -157,17 +157,13 @@ class DiskLogs:
 
     Attributes:
         staged: the staged uploads.
+        stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays, close:
+            the methods of the `LogDirectory`.
 
     """
 
     def __init__(self, settings: BrokerSettings, cluster_id: str) -> None:
-        """Lock the log directory and recover its logs.
-
-        Raises:
-            WrongDirectory: it is in use, or belongs to another cluster or broker.
-            CorruptFile: the controller epoch cannot be read.
-
-        """
+        """Lock the log directory and recover its logs; see `LogDirectory` for the errors."""
         self._files = FileCache(settings.open_files_max)
         self._directory = LogDirectory(
             Path(settings.log_dir),
@@ -181,6 +177,11 @@ class DiskLogs:
             files=self._files,
         )
         self.staged = StagedFiles(self._directory.root)
+        self.stored = self._directory.stored
+        self.persist_controller_epoch = self._directory.persist_controller_epoch
+        self.checkpoint_high_watermarks = self._directory.checkpoint_high_watermarks
+        self.purge_strays = self._directory.purge_strays
+        self.close = self._directory.close
         loaded = self._directory.load_all()
         self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
         self._occupied = set(map(_occupied_name, self._directory.root.iterdir()))
@@ -210,10 +211,6 @@ class DiskLogs:
         """The highest controller epoch that this broker has accepted (rules R1, R11)."""
         return self._directory.controller_epoch
 
-    def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
-        """Return the replicas that are open, with their checkpointed high watermarks."""
-        return self._directory.stored()
-
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog | LazyLog:
         """Return the log of a replica; see `LogDirectory.open`.
 
@@ -239,7 +236,7 @@ class DiskLogs:
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """See `LogDirectory.delete`."""
-        return self._directory.delete(key) if self._was_written(key) else _nothing
+        return self._directory.delete(key) if self._was_written(key) else lambda: None
 
     def _was_written(self, key: ReplicaKey) -> bool:
         """Drop the log of a replica; return whether it is in the log directory."""
@@ -249,30 +246,14 @@ class DiskLogs:
             return log.written() is not None
         return log is not None
 
-    def persist_controller_epoch(self, epoch: int) -> None:
-        """See `LogDirectory.persist_controller_epoch`."""
-        self._directory.persist_controller_epoch(epoch)
-
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
-        """See `LogDirectory.checkpoint_high_watermarks`."""
-        self._directory.checkpoint_high_watermarks(high_watermarks)
-
     def limit_open_files(self, count: int) -> None:
         """Keep at most `count` files open, besides those in use."""
         self._files.resize(count)
-
-    def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
-        """See `LogDirectory.purge_strays`."""
-        return self._directory.purge_strays(now_ms, grace_ms)
 
     def space(self) -> tuple[int, int]:
         """Return the total and the free bytes of the disk. Thread-safe."""
         usage = shutil.disk_usage(self._directory.root)
         return usage.total, usage.free
-
-    def close(self, incarnation: int) -> bool:
-        """See `LogDirectory.close`."""
-        return self._directory.close(incarnation)
 
 
 def _key(log: PartitionLog) -> ReplicaKey:
@@ -288,7 +269,3 @@ def _occupied_name(path: Path) -> str:
     if not path.name.endswith((STRAY_SUFFIX, DELETE_SUFFIX)):
         return path.name
     return _ASIDE.sub("", path.name)
-
-
-def _nothing() -> None:
-    """Do nothing: the replica has no files to delete."""

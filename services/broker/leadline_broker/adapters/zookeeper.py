@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -130,41 +130,39 @@ class ZkBrokerStore:
         while True:
             await session.sync()
             _, epoch_stat = await session.get(epoch_path)
-            owner = await self._registered()
+            owner = await session.exists(znodes.broker_id_path(self.broker_id))
             if owner is not None and owner.ephemeral_owner == session.session_id:
                 self._incarnation = epoch_stat.version  # An attempt of unknown outcome succeeded.
                 return self._incarnation
-            incarnation = epoch_stat.version + 1
+            ops = self._registering(url, rack, settings, epoch_stat.version, owner)
             try:
-                registration = self._registration(url, rack, settings, epoch_stat.version + 1)
-                await session.multi(self._registering(registration, epoch_stat.version, owner))
+                await session.multi(ops)
             except (ConnectionLoss, MultiFailed) as error:
                 logger.info("registration retried", error=str(error))
                 continue
-            self._incarnation = incarnation
-            return incarnation
+            self._incarnation = epoch_stat.version + 1
+            return self._incarnation
 
-    async def _registered(self) -> Stat | None:
-        return await self._open().exists(znodes.broker_id_path(self.broker_id))
-
-    def _registration(
-        self, url: str, rack: str | None, settings: Mapping[str, str], incarnation: int
-    ) -> znodes.BrokerRegistration:
+    def _registering(
+        self,
+        url: str,
+        rack: str | None,
+        settings: Mapping[str, str],
+        version: int,
+        old: Stat | None,
+    ) -> list[Op]:
+        """Return the operations that replace the registration `old`; see `register`."""
+        path = znodes.broker_id_path(self.broker_id)
         address = urlsplit(url)
-        return znodes.BrokerRegistration(
+        registration = znodes.BrokerRegistration(
             id=self.broker_id,
             host=address.hostname or "",
             port=address.port or 0,
             url=url,
             rack=rack,
-            incarnation=incarnation,
+            incarnation=version + 1,
             settings=settings,
         )
-
-    def _registering(
-        self, registration: znodes.BrokerRegistration, version: int, old: Stat | None
-    ) -> list[Op]:
-        path = znodes.broker_id_path(self.broker_id)
         ops: list[Op] = [SetOp(znodes.broker_epoch_path(self.broker_id), b"", version)]
         if old is not None:
             ops.append(DeleteOp(path, old.version))
@@ -301,7 +299,8 @@ class ZkBrokerStore:
                 block = msgspec.json.encode({"version": 1, "next": first + count})
                 await session.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
             except NoNode:
-                await _create_if_missing(session, znodes.PRODUCER_ID_BLOCK)
+                with suppress(NodeExists):
+                    await session.create(znodes.PRODUCER_ID_BLOCK)
             except BadVersion:
                 continue
             else:
@@ -333,10 +332,3 @@ async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> 
         return (await session.get(path))[0]
     except NoNode:
         return None
-
-
-async def _create_if_missing(session: ZkSession, path: str) -> None:
-    try:
-        await session.create(path)
-    except NodeExists:
-        return

@@ -99,7 +99,9 @@ class LogDirectory:
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(DELETE_SUFFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.is_dir() and not _is_reserved(path.name):
+            elif path.name.endswith(STRAY_SUFFIX) or path.name == STAGED_DIRECTORY:
+                continue
+            elif path.is_dir():
                 identity = self._identity_or_stray(path)
                 if identity is not None:
                     identities.append(identity)
@@ -170,7 +172,7 @@ class LogDirectory:
         log = self._take(key)
         log.discard()
         if not log.directory.exists():
-            return _nothing
+            return lambda: None  # There are no files to remove.
         target = self._free_name(log.directory.name, log.identity.topic_id, DELETE_SUFFIX)
         self._rename(log.directory, target)
         return partial(shutil.rmtree, target, ignore_errors=True)
@@ -322,11 +324,3 @@ class LogDirectory:
             raise
         except OSError as error:
             raise storage_error(error) from error
-
-
-def _is_reserved(name: str) -> bool:
-    return name.endswith(STRAY_SUFFIX) or name == STAGED_DIRECTORY
-
-
-def _nothing() -> None:
-    """Do nothing: the replica has no files to delete."""

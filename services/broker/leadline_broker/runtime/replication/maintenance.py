@@ -42,8 +42,13 @@ class Maintenance:
         """Return the coroutines to run; they never return."""
         return [
             self._every(_isr_check_ms, self.check_isrs),
-            self._every(_checkpoint_ms, self.checkpoint),
-            self._every(_retention_ms, self.apply_retention),
+            self._every(
+                lambda settings: settings.replica_high_watermark_checkpoint_interval_ms,
+                self.checkpoint,
+            ),
+            self._every(
+                lambda settings: settings.log_retention_check_interval_ms, self.apply_retention
+            ),
             self._every(_stray_check_ms, self.purge_strays),
         ]
 
@@ -120,14 +125,6 @@ class Maintenance:
 
 def _isr_check_ms(settings: BrokerSettings) -> int:
     return min(_LONGEST_ISR_CHECK_MS, settings.replica_lag_time_max_ms // 4)
-
-
-def _checkpoint_ms(settings: BrokerSettings) -> int:
-    return settings.replica_high_watermark_checkpoint_interval_ms
-
-
-def _retention_ms(settings: BrokerSettings) -> int:
-    return settings.log_retention_check_interval_ms
 
 
 def _stray_check_ms(settings: BrokerSettings) -> int:

@@ -102,7 +102,9 @@ class Publishing:
             else:
                 duplicate = True
             if not isinstance(found, Published):
-                raise found if isinstance(found, LeadlineError) else _interrupted()
+                if isinstance(found, LeadlineError):
+                    raise found
+                raise LeadershipLost("leadership moved while the batch was being published")
         # A duplicate that a new leader finds in its log may not be committed yet.
         await self._serving.committed(partition, found.end_offset, timeout_ms)
         self._staging.discard_everywhere(partition, staged)
@@ -212,7 +214,3 @@ def _stamped(
             epoch = piece_epoch(position + index, pieces)
             stamp_producer(data, header, batch.publisher, epoch, batch.number)
     return data[headers[skip].position :]
-
-
-def _interrupted() -> LeadershipLost:
-    return LeadershipLost("leadership moved while the batch was being published")
