@@ -16,7 +16,7 @@ from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
-from leadline_client.wire import BrokerInfo, ControllerInfo
+from leadline_client.wire import ControllerInfo
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.metadata import MetadataBroker, metadata_routes
 from leadline_common.api.models import ControllerBody, example
@@ -176,7 +176,10 @@ def _add_find_coordinator(
         """
         brokers = metadata.brokers
         return FindCoordinatorBody(
-            brokers=[_broker_row(brokers[number]) for number in sorted(brokers)],
+            brokers=[
+                MetadataBroker.model_validate(brokers[number], from_attributes=True)
+                for number in sorted(brokers)
+            ],
             coordinator=_controller(coordinator_finder.current),
         )
 
@@ -213,10 +216,6 @@ def _add_broker(router: APIRouter, broker: Broker) -> None:
         """Return a unique id for an idempotent producer. Ids may be skipped, never repeated."""
         producer_id, producer_epoch = await broker.engine.producer_ids.allocate()
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
-
-
-def _broker_row(broker: BrokerInfo) -> MetadataBroker:
-    return MetadataBroker.model_validate(broker, from_attributes=True)
 
 
 def _controller(controller: ControllerInfo | None) -> ControllerBody | None:

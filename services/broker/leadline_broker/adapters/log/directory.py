@@ -38,6 +38,8 @@ _MS = 1_000_000
 class LogDirectory:
     """The logs of one broker of one cluster under one root, locked by one process.
 
+    Its public methods are documented at `runtime.ports.LogStore`.
+
     Directories are never removed in place. An unexpected replica is renamed to a stray and
     kept for a grace period; a deleted replica is renamed before its files are removed. So a
     crash leaves no incomplete log under its name (rule R12).
@@ -129,15 +131,7 @@ class LogDirectory:
         ]
 
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
-        """Return the log of a replica, empty if there is none yet.
-
-        A log of another topic id under the same name becomes a stray first. If the replica's
-        own log is a stray, it is restored.
-
-        Raises:
-            StorageFailed: the partition on disk could not be opened.
-
-        """
+        """Return the log of a replica, empty if there is none yet."""
         identity = PartitionIdentity(topic, topic_id, partition)
         name = identity.directory_name
         if self._names.get(name) == identity.key:
@@ -200,12 +194,7 @@ class LogDirectory:
         return purged
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Store the highest accepted controller epoch; durable when this returns.
-
-        Raises:
-            StorageFailed: the write failed; the previous epoch stays.
-
-        """
+        """Store the highest accepted controller epoch; durable when this returns."""
         if epoch > self.controller_epoch:
             try:
                 root_files.write_controller_epoch(self.root, epoch)
@@ -214,12 +203,7 @@ class LogDirectory:
             self.controller_epoch = epoch
 
     def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
-        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe.
-
-        Raises:
-            StorageFailed: the write failed; the previous checkpoint stays.
-
-        """
+        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe."""
         with self._checkpointing:
             try:
                 root_files.write_high_watermarks(self.root, high_watermarks)

@@ -32,19 +32,15 @@ class LogFile:
 class FileCache:
     """The open files of the process; closes the least recently used first. Thread-safe.
 
-    `capacity` is the number of descriptors; pinned files may exceed it.
+    `capacity` is the number of descriptors; pinned files may exceed it. `open_count` is the
+    number of open descriptors.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._idle: OrderedDict[LogFile, None] = OrderedDict()
-        self._open_count = 0
-
-    @property
-    def open_count(self) -> int:
-        """The number of open descriptors."""
-        return self._open_count
+        self.open_count = 0
 
     def resize(self, capacity: int) -> None:
         """Keep at most `capacity` descriptors open from now on."""
@@ -72,11 +68,11 @@ class FileCache:
         with self._lock:
             if file.fd == _CLOSED:
                 file.fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-                self._open_count += 1
+                self.open_count += 1
             elif not file.pins:
                 del self._idle[file]
             file.pins += 1
-            if self._open_count > self._capacity:
+            if self.open_count > self._capacity:
                 self._close_idle(self._capacity)
             return file.fd
 
@@ -86,7 +82,7 @@ class FileCache:
             file.pins -= 1
             if not file.pins:
                 self._idle[file] = None
-                if self._open_count > self._capacity:
+                if self.open_count > self._capacity:
                     self._close_idle(self._capacity)
 
     @contextmanager
@@ -106,11 +102,11 @@ class FileCache:
                 self._close_one(file)
 
     def _close_idle(self, keep: int) -> None:
-        while self._open_count > keep and self._idle:
+        while self.open_count > keep and self._idle:
             file, _ = self._idle.popitem(last=False)
             self._close_one(file)
 
     def _close_one(self, file: LogFile) -> None:
         fd, file.fd = file.fd, _CLOSED
-        self._open_count -= 1
+        self.open_count -= 1
         os.close(fd)

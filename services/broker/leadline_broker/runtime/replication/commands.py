@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Role
 from leadline_broker.domain.state import NOTHING_ORDERED, Order, ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.ports import LogStore
-from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
+from leadline_broker.runtime.replication.partition import Execute, Partition, PartitionSettings
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -65,7 +64,7 @@ class ControllerCommands:
     settings: TopicSettings
     heartbeats: Heartbeats
     throttle: MovingThrottle
-    execute: Callable[[Partition, Sequence[Effect]], None]
+    execute: Execute
     clock: Clock
     in_background: Callable[[Callable[[], None]], None]
     _stopped: OrderedDict[ReplicaKey, int] = field(default_factory=OrderedDict, init=False)

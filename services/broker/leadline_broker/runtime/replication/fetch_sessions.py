@@ -19,10 +19,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.throttle import Throttle
 from leadline_client.errors import (
     FetchSessionUnknown,
@@ -39,9 +38,6 @@ from leadline_common.rpc import (
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
-
-Execute = Callable[[Partition, list[Effect]], None]
-Find = Callable[[ReplicaKey], Partition | None]
 
 _ABANDONED_MS: Final = 600_000
 """A session without a request for this long is abandoned."""
@@ -183,8 +179,8 @@ class FetchSession:
             yield partition, answer
         changed, self._with_high_watermark = self._with_high_watermark, {}
         for partition in changed:
-            position = self._positions.get(partition)
-            if position is not None and self._owes_high_watermark(position):
+            position, current = self._positions.get(partition), partition.replica.state
+            if position is not None and position.sent_high_watermark != current.high_watermark:
                 answer = partition.replica.peek(position.row)
                 position.sent_high_watermark = answer.high_watermark
                 yield partition, answer
@@ -198,9 +194,6 @@ class FetchSession:
         if position.reset or not self._moves(partition):
             return size
         return min(size, self._sending.available())
-
-    def _owes_high_watermark(self, position: _Position) -> bool:
-        return position.sent_high_watermark != position.partition.replica.state.high_watermark
 
     def _read(self, position: _Position, max_bytes: int) -> FetchedRow:
         """Return the records from the follower's position on, or an error."""
@@ -228,7 +221,7 @@ class FetchSessions:
     """All sessions of this leader's followers. Owned by the event loop."""
 
     broker_state: BrokerState
-    find: Find
+    find: Callable[[ReplicaKey], Partition | None]
     execute: Execute
     clock: Clock
     sending: Throttle

@@ -13,7 +13,7 @@ up, so that their throttle and their volume delay no other replica (KIP-73).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,12 +22,11 @@ from typing import Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.flusher import GroupFlusher
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.throttle import Throttle
 from leadline_client.backoff import Backoff
 from leadline_client.errors import (
@@ -73,7 +72,7 @@ class FetchContext:
     peers: Peers
     flusher: GroupFlusher
     moving_flusher: GroupFlusher
-    execute: Callable[[Partition, Sequence[Effect]], None]
+    execute: Execute
     clock: Clock
     random: Random
     settings: BrokerSettings

@@ -8,17 +8,17 @@ regards itself as the leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect, IsrProposal
+from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.ports import ClusterStore
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_client.backoff import backoff_pause
 from leadline_common.zk.errors import ZkError
 
@@ -26,9 +26,6 @@ logger = structlog.get_logger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
-
-Execute = Callable[[Partition, Sequence[Effect]], None]
-OnCommitted = Callable[[Partition, IsrProposal, int], None]
 
 
 @dataclass(eq=False)
@@ -41,7 +38,7 @@ class IsrWriter:
 
     store: ClusterStore
     execute: Execute
-    on_committed: OnCommitted
+    on_committed: Callable[[Partition, IsrProposal, int], None]
     on_stepped_down: Callable[[Partition], None]
     _writes: dict[Partition, tuple[Replica, IsrProposal]] = field(default_factory=dict, init=False)
     _reads: dict[Partition, Replica] = field(default_factory=dict, init=False)

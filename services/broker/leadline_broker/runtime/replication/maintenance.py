@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import LogStore
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
@@ -35,7 +34,7 @@ class Maintenance:
     replicas: ReplicaManager
     logs: LogStore
     clock: Clock
-    execute: Callable[[Partition, Sequence[Effect]], None]
+    execute: Execute
     _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import ReplicaConfig, ReplicaKey
 from leadline_broker.runtime.ports import Log
@@ -223,3 +224,7 @@ class Partition:
             isr=state.isr if self.replica.leadership is not None else None,
             log_dir=str(log.directory),
         )
+
+
+Execute = Callable[[Partition, Sequence[Effect]], None]
+"""Executes the effects of a partition's replica in order."""

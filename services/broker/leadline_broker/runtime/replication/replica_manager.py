@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica, Role
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.ports import Log, LogStore, StoredReplica
 from leadline_broker.runtime.replication.fetchers import ReplicaFetcherManager
 from leadline_broker.runtime.replication.partition import (
     NOT_APPLIED,
+    Execute,
     Partition,
     PartitionSettings,
     ReplicaInfo,
@@ -32,7 +32,7 @@ class ReplicaManager:
     broker_id: int
     logs: LogStore
     fetchers: ReplicaFetcherManager
-    execute: Callable[[Partition, Sequence[Effect]], None]
+    execute: Execute
     _partitions: dict[ReplicaKey, Partition] = field(default_factory=dict, init=False)
     _by_name: dict[tuple[str, int], Partition] = field(default_factory=dict, init=False)
     unsettled: dict[Partition, None] = field(default_factory=dict, init=False)
