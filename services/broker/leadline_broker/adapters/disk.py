@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from leadline_broker.adapters.log.directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import LogClosed
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
@@ -29,6 +29,7 @@ logger = structlog.get_logger(__name__)
 _NO_EPOCHS: Final = EpochHistory()
 _NO_PRODUCERS: Final = ProducerStates()
 _ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
+"""What the name of a stray or deleted directory has besides: topic id, number and suffix."""
 
 
 @dataclass(eq=False, slots=True)
@@ -183,8 +184,10 @@ class DiskLogs:
         self.purge_strays = self._directory.purge_strays
         self.close = self._directory.close
         loaded = self._directory.load_all()
-        self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
-        self._occupied = set(map(_occupied_name, self._directory.root.iterdir()))
+        self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {
+            log.identity.key: log for log in loaded
+        }
+        self._occupied = {_ASIDE.sub("", path.name) for path in self._directory.root.iterdir()}
         self._report(loaded)
 
     def _report(self, loaded: list[PartitionLog]) -> None:
@@ -254,18 +257,3 @@ class DiskLogs:
         """Return the total and the free bytes of the disk. Thread-safe."""
         usage = shutil.disk_usage(self._directory.root)
         return usage.total, usage.free
-
-
-def _key(log: PartitionLog) -> ReplicaKey:
-    return log.identity.topic_id, log.identity.partition
-
-
-def _occupied_name(path: Path) -> str:
-    """Return the name of the partition directory that an entry of the root belongs to.
-
-    The names of stray and deleted directories have further parts: the topic id, an optional
-    number, and a suffix.
-    """
-    if not path.name.endswith((STRAY_SUFFIX, DELETE_SUFFIX)):
-        return path.name
-    return _ASIDE.sub("", path.name)

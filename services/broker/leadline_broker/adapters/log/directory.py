@@ -38,7 +38,7 @@ _MS = 1_000_000
 class LogDirectory:
     """The logs of one broker of one cluster under one root, locked by one process.
 
-    Its public methods are documented at `runtime.ports.LogStore`.
+    `runtime.ports.LogStore` documents the methods that the two share, and their errors.
 
     Directories are never removed in place. An unexpected replica is renamed to a stray and
     kept for a grace period; a deleted replica is renamed before its files are removed. So a

@@ -56,7 +56,9 @@ class ControlledShutdown:
 
     async def _until_answered(self) -> None:
         """Wait until the produces that were accepted before the move are answered."""
-        while waiting := [p for p in self.replicas.all() if _owes_answers(p)]:
+        while waiting := [
+            p for p in self.replicas.all() if p.replica.leadership is None and p.replica.has_parked
+        ]:
             await waiting[0].changed()
 
     async def _pause(self) -> None:
@@ -100,7 +102,3 @@ class ControlledShutdown:
         """Return whether another assigned broker is live: it may still catch up."""
         assigned = {*partition.replica.state.assigned} - {self.broker_state.broker_id}
         return not assigned.isdisjoint(self.metadata.brokers)
-
-
-def _owes_answers(partition: Partition) -> bool:
-    return partition.replica.leadership is None and partition.replica.has_parked

@@ -19,7 +19,6 @@ from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     InvalidRequest,
-    LeaderHint,
     LeaderNotAvailable,
     LeadlineError,
     NotLeader,
@@ -251,7 +250,9 @@ def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
 
 
 def _error_answer(question: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
-    return PartitionAnswer(*question.topic_partition, error.code, error.message, _row(error.leader))
+    hint = error.leader
+    leader = LeaderRow(hint.id, hint.url, hint.epoch) if hint else None
+    return PartitionAnswer(*question.topic_partition, error.code, error.message, leader)
 
 
 def _unavailable(question: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
@@ -260,7 +261,3 @@ def _unavailable(question: PartitionQuestion, error: LeadlineError) -> Partition
         f"the leader did not respond: {error.message}", leader=error.leader
     )
     return _error_answer(question, unavailable)
-
-
-def _row(hint: LeaderHint | None) -> LeaderRow | None:
-    return LeaderRow(hint.id, hint.url, hint.epoch) if hint else None

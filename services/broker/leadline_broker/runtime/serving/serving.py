@@ -58,11 +58,7 @@ class FetchedData:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The end of a leader epoch in the log of the current leader.
-
-    `epoch` is the latest one not above the requested epoch, -1 if the log has none;
-    `end_offset` is exclusive, and is the log end for the current epoch.
-    """
+    """The end of a leader epoch; see `api.offsets.EpochEndAnswer` for the fields."""
 
     epoch: int
     end_offset: int
