@@ -160,7 +160,7 @@ def stepped_down() -> Replica:
     return made
 
 
-def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
+def test_a_former_leader_acknowledges_what_the_new_one_has_committed() -> None:
     made = stepped_down()
 
     assert acknowledged(made.on_fetched(1)) == [77]
@@ -170,7 +170,7 @@ def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
     assert made.on_durable() == []
 
 
-def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
+def test_a_former_leader_fails_what_the_new_one_has_not_got() -> None:
     made = stepped_down()
     diverging = FetchedRow(0, 6, 2, 5, NO_ERROR, 0, 0, diverging_epoch=5, diverging_end=1)
 
@@ -179,7 +179,7 @@ def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
 
 
 @pytest.mark.parametrize("how", ["reset", "fenced", "unreachable"])
-def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
+def test_a_former_leader_fails_all_it_will_never_hear_of(how: str) -> None:
     made = stepped_down()
     reset = FetchedRow(0, 6, 2, 5, OffsetOutOfRange.code, 9, 9)
     ends = {
@@ -191,7 +191,7 @@ def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
     assert failed(ends[how]()) == [77, 78]
 
 
-def test_a_caller_that_gave_up_at_a_deposed_leader_is_forgotten() -> None:
+def test_a_caller_that_gave_up_at_a_former_leader_is_forgotten() -> None:
     made = stepped_down()
 
     made.unpark(77)

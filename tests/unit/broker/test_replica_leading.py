@@ -72,7 +72,7 @@ def test_an_older_incarnation_is_refused() -> None:
     assert leadership(made).progress[2].end == 1
 
 
-def test_a_newer_incarnation_begins_anew() -> None:
+def test_a_newer_incarnation_begins_again() -> None:
     made, _ = leader([5, 5])
     Follower(made, 2, incarnation=3).fetch(2, 5)
 
