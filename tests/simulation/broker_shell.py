@@ -182,7 +182,7 @@ class BrokerProcess(Process):
         """Append one record with acks=all, and answer when it is committed."""
         replica = self.shell.replica
         try:
-            replica.check_append(all_replicas=True)
+            replica.leading().check_append(all_replicas=True)
         except LeadlineError as refusal:
             self.world.reached(f"produce refused: {type(refusal).__name__}")
             answer(ProduceReply(refused=True, leader=replica.state.leader))
@@ -201,7 +201,7 @@ class BrokerProcess(Process):
 
         self.shell.acks[token] = done
         self.shell.appended(offset)
-        self.shell.run(replica.park(offset + 1, token))
+        self.shell.run(replica.leading().park(offset + 1, token))
         self.after(PRODUCE_TIMEOUT_MS, self._time_out, token)
 
     def _time_out(self, token: int) -> None:

@@ -304,7 +304,7 @@ class ReplicaShell:
 
     def appended(self, previous_end: int) -> None:
         """Note a produced record: fsync it, and tell the waiting followers."""
-        self.run(self.replica.on_appended(previous_end, self.world.now_ms))
+        self.run(self.replica.leading().on_appended(previous_end, self.world.now_ms))
         self._wake()
 
     # -- ISR writes --------------------------------------------------------------

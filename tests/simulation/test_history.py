@@ -127,9 +127,9 @@ def test_an_unknown_outcome_may_be_read_or_not(shown: bool) -> None:
 
 
 def test_unsent() -> None:
-    found = history().check([read([*GOOD, (4, "never-sent")])])
+    found = history().check([read([*GOOD, (4, "never sent")])])
 
-    assert [(a.kind, a.value) for a in found] == [(AnomalyKind.UNSENT, "never-sent")]
+    assert [(a.kind, a.value) for a in found] == [(AnomalyKind.UNSENT, "never sent")]
 
 
 def test_inconsistent() -> None:

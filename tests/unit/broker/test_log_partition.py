@@ -159,7 +159,7 @@ def test_cutting_before_the_start_leaves_an_empty_log_there(tmp_path: Path) -> N
     assert open_log(tmp_path).log_start_offset == 20
 
 
-def test_reset_begins_anew_at_an_offset(tmp_path: Path) -> None:
+def test_reset_restarts_at_an_offset(tmp_path: Path) -> None:
     log = open_log(tmp_path, segment_bytes=200)
     for number in range(5):
         log.append(batch(number, b"x" * 60, epoch=3, producer=(1, 0, number)))

@@ -33,7 +33,7 @@ def test_starts_fenced_and_serves_nothing() -> None:
     assert made.role is Role.FENCED
     assert made.fetch_row() is None
     with pytest.raises(NotLeader):
-        made.check_append(all_replicas=False)
+        made.leading().check_append(all_replicas=False)
     answer, effects = made.on_replica_fetch(
         FetchRow(0, 5, 0, -1), broker_id=2, incarnation=0, nonce=1, now=0
     )
@@ -153,14 +153,14 @@ def stepped_down() -> Replica:
     """Return a former leader with produces that wait for two records, the ends 1 and 2."""
     made, log = leader()
     log.append([5, 5])
-    made.park(1, 77)
-    made.park(2, 78)
+    made.leading().park(1, 77)
+    made.leading().park(2, 78)
     _, effects = made.on_leader_and_isr(row(2, 6), 0)
     assert failed(effects) == acknowledged(effects) == []
     return made
 
 
-def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
+def test_a_former_leader_acknowledges_what_the_new_one_has_committed() -> None:
     made = stepped_down()
 
     assert acknowledged(made.on_fetched(1)) == [77]
@@ -170,7 +170,7 @@ def test_a_deposed_leader_acknowledges_what_the_new_one_has_committed() -> None:
     assert made.on_durable() == []
 
 
-def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
+def test_a_former_leader_fails_what_the_new_one_has_not_got() -> None:
     made = stepped_down()
     diverging = FetchedRow(0, 6, 2, 5, NO_ERROR, 0, 0, diverging_epoch=5, diverging_end=1)
 
@@ -179,7 +179,7 @@ def test_a_deposed_leader_fails_what_the_new_one_has_not_got() -> None:
 
 
 @pytest.mark.parametrize("how", ["reset", "fenced", "unreachable"])
-def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
+def test_a_former_leader_fails_all_it_will_never_hear_of(how: str) -> None:
     made = stepped_down()
     reset = FetchedRow(0, 6, 2, 5, OffsetOutOfRange.code, 9, 9)
     ends = {
@@ -191,7 +191,7 @@ def test_a_deposed_leader_fails_all_it_will_never_hear_of(how: str) -> None:
     assert failed(ends[how]()) == [77, 78]
 
 
-def test_a_caller_that_gave_up_at_a_deposed_leader_is_forgotten() -> None:
+def test_a_caller_that_gave_up_at_a_former_leader_is_forgotten() -> None:
     made = stepped_down()
 
     made.unpark(77)
@@ -201,7 +201,7 @@ def test_a_caller_that_gave_up_at_a_deposed_leader_is_forgotten() -> None:
 
 def test_a_leader_does_not_give_up() -> None:
     made, _ = leader([5])
-    made.park(2, 77)
+    made.leading().park(2, 77)
 
     assert made.give_up() == []
 
@@ -210,7 +210,7 @@ def test_a_leader_elected_again_keeps_its_parked_produces() -> None:
     made, log = leader(min_insync=1, isr=(1,))
     log.append([5])
     log.durable_end_offset = 0
-    made.park(1, 77)
+    made.leading().park(1, 77)
 
     _, effects = made.on_leader_and_isr(row(1, 6, (1, 2)), 0)
 
@@ -223,13 +223,13 @@ def test_a_leader_elected_again_keeps_its_parked_produces() -> None:
 def test_stepping_down_fences() -> None:
     made, log = leader()
     log.append([5])
-    made.park(1, 77)
+    made.leading().park(1, 77)
 
     assert failed(made.step_down()) == [77]
     assert made.role is Role.FENCED
     assert made.fetch_row() is None
     with pytest.raises(NotLeader):
-        made.park(1, 78)
+        made.leading().park(1, 78)
 
 
 @pytest.mark.parametrize("to", [2, NO_LEADER])
@@ -269,7 +269,7 @@ def test_the_checkpointed_high_watermark_is_capped_by_the_log(
 def test_reading_a_newer_epoch_deposes() -> None:
     made, log = leader()
     log.append([5])
-    made.park(1, 77)
+    made.leading().park(1, 77)
 
     effects = made.on_state_read(PublishedState(2, 6, (2, 3), (), 4))
 

@@ -176,7 +176,7 @@ def test_a_cut_takes_the_high_watermark_along() -> None:
     assert made.state.high_watermark == 2
 
 
-def test_out_of_range_starts_the_log_anew() -> None:
+def test_out_of_range_restarts_the_log() -> None:
     made, _ = following([1, 1])
 
     effects = made.on_fetch_answer(

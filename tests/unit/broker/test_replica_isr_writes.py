@@ -130,7 +130,7 @@ def test_a_late_read_does_not_settle_a_newer_proposal() -> None:
     _, effects = third.fetch(1, 5, now=2 * LAG_MS)
     assert the_proposal(effects).isr == AR
     log.append([5])
-    made.park(2, 77)
+    made.leading().park(2, 77)
     Follower(made, 2, incarnation=1).fetch(2, 5, now=2 * LAG_MS)
 
     assert acknowledged(made.on_state_read(read_before_the_next_write)) == []
@@ -171,7 +171,7 @@ def test_the_watermark_waits_for_a_proposed_member() -> None:
     made, log = growing()
     second = Follower(made, 2, incarnation=1)
     log.append([5])
-    made.park(2, 77)
+    made.leading().park(2, 77)
 
     assert acknowledged(second.fetch(2, 5)[1]) == []
     assert made.state.high_watermark == 1
@@ -237,7 +237,7 @@ def test_proposals_are_numbered_over_epochs() -> None:
 def test_a_conflict_with_a_newer_epoch_steps_down() -> None:
     made, log = shrinking()
     log.append([5])
-    made.park(2, 77)
+    made.leading().park(2, 77)
     assert made.on_isr_written(1, CONFLICT) == [ReadState()]
 
     assert failed(made.on_state_read(PublishedState(2, 6, (2, 3), (), 1))) == [77]

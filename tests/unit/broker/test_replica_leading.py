@@ -72,7 +72,7 @@ def test_an_older_incarnation_is_refused() -> None:
     assert leadership(made).progress[2].end == 1
 
 
-def test_a_newer_incarnation_begins_anew() -> None:
+def test_a_newer_incarnation_begins_again() -> None:
     made, _ = leader([5, 5])
     Follower(made, 2, incarnation=3).fetch(2, 5)
 
@@ -197,7 +197,7 @@ def test_it_acknowledges_in_the_order_of_offsets() -> None:
     made, log = leader(isr=(1, 2))
     log.append([5, 5, 5])
     for offset in (1, 2, 3):
-        made.park(offset, 70 + offset)
+        made.leading().park(offset, 70 + offset)
     follower = Follower(made, 2)
 
     assert acknowledged(follower.fetch(2, 5)[1]) == [71, 72]
@@ -208,13 +208,13 @@ def test_what_is_committed_is_acknowledged_at_once() -> None:
     made, _ = leader([5, 5], isr=(1, 2))
     Follower(made, 2).fetch(2, 5)
 
-    assert acknowledged(made.park(2, 7)) == [7]
+    assert acknowledged(made.leading().park(2, 7)) == [7]
 
 
 def test_who_gave_up_is_not_acknowledged() -> None:
     made, log = leader(isr=(1, 2))
     log.append([5])
-    made.park(1, 7)
+    made.leading().park(1, 7)
     made.unpark(7)
 
     assert acknowledged(Follower(made, 2).fetch(1, 5)[1]) == []
@@ -237,17 +237,17 @@ def test_acks_all_need_enough_replicas(
 ) -> None:
     made, _ = leader(isr=isr, replicas=replicas, min_insync=min_insync)
 
-    made.check_append(all_replicas=False)
+    made.leading().check_append(all_replicas=False)
     if enough:
-        made.check_append(all_replicas=True)
+        made.leading().check_append(all_replicas=True)
     else:
         with pytest.raises(NotEnoughReplicas):
-            made.check_append(all_replicas=True)
+            made.leading().check_append(all_replicas=True)
 
 
 def test_a_single_replica_commits_by_itself() -> None:
     made, log = leader(isr=(1,), replicas=(1,))
-    assert made.on_appended(log.log_end_offset, 0) == [Flush()]
+    assert made.leading().on_appended(log.log_end_offset, 0) == [Flush()]
     log.append([5])
 
     assert made.on_durable() == [HighWatermarkAdvanced(1)]
@@ -298,7 +298,7 @@ def test_a_member_that_lags_is_dropped() -> None:
     second, third = Follower(made, 2), Follower(made, 3)
     second.fetch(1, 5)
     third.fetch(1, 5)
-    made.on_appended(log.log_end_offset, 10)
+    made.leading().on_appended(log.log_end_offset, 10)
     log.append([5])
     second.fetch(2, 5, now=LAG_MS)
 
@@ -342,7 +342,7 @@ def test_the_watermark_rises_and_covers_only_what_every_member_holds(
     for (step,) in steps:
         now += LAG_MS // 3
         if step == "append":
-            made.on_appended(log.log_end_offset, now)
+            made.leading().on_appended(log.log_end_offset, now)
             log.append([5], durable=False)
         elif step == "sync":
             log.durable_end_offset = log.log_end_offset

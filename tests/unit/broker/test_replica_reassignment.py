@@ -176,7 +176,7 @@ def test_other_replicas_do_not_catch_up(adding: tuple[int, ...], isr: tuple[int,
 
 def test_a_dropped_leader_gives_up_what_it_had_parked() -> None:
     made, _ = leader((5,))
-    made.park(1, 7)
+    made.leading().park(1, 7)
 
     effects = made.step_down()
 

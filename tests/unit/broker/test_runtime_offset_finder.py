@@ -258,7 +258,7 @@ async def test_a_leader_has_longer_for_many_times(
 ) -> None:
     """A thousand look-ups take seconds; asked for again and again they would never be done."""
     broker, given = cluster.brokers[1], []
-    peers = broker.engine.offset_finder._peers
+    peers = broker.engine.offset_finder.peers
 
     async def offsets(url: str, question: BulkQuestion, timeout_ms: int) -> BulkAnswer:
         del url

@@ -52,8 +52,8 @@ async def stage(cluster: SmallCluster, to: int, *uploads: str) -> list[str]:
 async def publish(
     cluster: SmallCluster, to: int, number: int, staged: list[str], timeout_ms: int = 5_000
 ) -> PublishedBatch:
-    desk = cluster.brokers[to].engine.publishing
-    return await desk.publish(TOPIC, 0, "app", number, staged, timeout_ms)
+    publishing = cluster.brokers[to].engine.publishing
+    return await publishing.publish(TOPIC, 0, "app", number, staged, timeout_ms)
 
 
 def files(cluster: SmallCluster, at: int) -> list[str]:

@@ -222,7 +222,7 @@ async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, sid
     throttle = getattr(broker.engine.throttle, side)
     await cluster.produce(1, "a")
     throttle.set_rate(0)
-    broker.engine.heartbeats._on_response = lambda _: None
+    broker.engine.heartbeats.on_response = lambda _: None
 
     expand(cluster)
     broker.engine.throttle._hold(held=False)
@@ -240,7 +240,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     broker = cluster.brokers[1]
     heartbeats, on_response = broker.engine.heartbeats, broker.engine.on_heartbeat_response
     throttle = broker.engine.throttle
-    heartbeats._on_response = lambda _: None
+    heartbeats.on_response = lambda _: None
     await cluster.produce(1, "a")
     throttle.on_heartbeat_sent()
 
@@ -250,7 +250,7 @@ async def test_nothing_moves_before_the_controller_has_said_how_fast(
     await cluster.produce(1, "b")
     assert cluster.end(4) == 0
 
-    heartbeats._on_response = on_response
+    heartbeats.on_response = on_response
     heartbeats.trigger()
     await cluster.until(lambda: isr(cluster) == EXPANDED, "4 is in sync")
     assert not throttle.sending.held
@@ -278,5 +278,5 @@ async def test_what_was_moved_is_counted(cluster: SmallCluster) -> None:
         counter = getattr(cluster.brokers[number]._dependencies.metrics, name)
         return float(counter._value.get())
 
-    assert value(1, "_moved_out") == value(4, "_moved_in") == size
-    assert value(2, "_moved_in") == value(1, "_moved_in") == 0
+    assert value(1, "moved_out") == value(4, "moved_in") == size
+    assert value(2, "moved_in") == value(1, "moved_in") == 0

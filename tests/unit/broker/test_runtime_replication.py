@@ -35,7 +35,7 @@ async def test_a_new_leader_serves_all_that_was_acknowledged(cluster: SmallClust
     assert await cluster.read(2) == ["a", "b", "c"]
 
 
-async def test_a_deposed_leader_drops_what_was_never_committed(cluster: SmallCluster) -> None:
+async def test_a_former_leader_drops_what_was_never_committed(cluster: SmallCluster) -> None:
     await cluster.produce(1, "a")
     cluster.cut = {1}
     lost = asyncio.create_task(cluster.produce(1, "x", "y"))

@@ -78,7 +78,7 @@ async def test_a_grant_for_another_broker_is_refused(cluster: SmallCluster) -> N
         cluster.brokers[1].engine.commands.leader_and_isr(cluster.request(2))
 
 
-async def test_a_deposed_controller_is_refused_even_after_a_restart(
+async def test_a_former_controller_is_refused_even_after_a_restart(
     cluster: SmallCluster,
 ) -> None:
     cluster.controller_epoch = 7
@@ -241,7 +241,7 @@ async def test_a_broker_ends_when_another_registers_under_its_id(cluster: SmallC
         await asyncio.wait_for(cluster.brokers[1].failed(), 5)
 
 
-async def test_a_registration_that_is_gone_is_made_anew(cluster: SmallCluster) -> None:
+async def test_a_registration_that_is_gone_is_made_again(cluster: SmallCluster) -> None:
     cluster.stores[1].registered_as = "gone"
 
     cluster.stores[1].hint()

@@ -48,8 +48,8 @@ async def stage(cluster: SmallCluster, to: int, *words: str) -> list[str]:
 
 
 async def publish(cluster: SmallCluster, to: int, number: int, staged: list[str]) -> PublishedBatch:
-    desk = cluster.brokers[to].engine.publishing
-    return await desk.publish(TOPIC, 0, "app", number, staged, 5_000)
+    publishing = cluster.brokers[to].engine.publishing
+    return await publishing.publish(TOPIC, 0, "app", number, staged, 5_000)
 
 
 def files(cluster: SmallCluster, at: int) -> list[str]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from leadline_broker.adapters.log.directory import DELETE_SUFFIX, STRAY_SUFFIX, LogDirectory
+from leadline_broker.adapters.log.directory import LogDirectory
 from leadline_broker.adapters.log.errors import LogClosed
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
@@ -28,28 +29,22 @@ logger = structlog.get_logger(__name__)
 _NO_EPOCHS: Final = EpochHistory()
 _NO_PRODUCERS: Final = ProducerStates()
 _ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
+"""What the name of a stray or deleted directory has besides: topic id, number and suffix."""
 
 
+@dataclass(eq=False, slots=True)
 class LazyLog:
     """Implements `runtime.ports.Log`; opens its files at the first write.
 
     So thousands of idle replicas cost no files.
     """
 
-    __slots__ = ("_dropped", "_log", "_open", "_root", "_segment_bytes", "identity")
-
-    def __init__(
-        self,
-        root: Path,
-        identity: PartitionIdentity,
-        opening: Callable[[PartitionIdentity], PartitionLog],
-    ) -> None:
-        self.identity = identity
-        self._root = root
-        self._open = opening
-        self._log: PartitionLog | None = None
-        self._dropped = False
-        self._segment_bytes: int | None = None
+    root: Path
+    identity: PartitionIdentity
+    open_log: Callable[[PartitionIdentity], PartitionLog]
+    _log: PartitionLog | None = field(default=None, init=False)
+    _dropped: bool = field(default=False, init=False)
+    _segment_bytes: int | None = field(default=None, init=False)
 
     def written(self) -> PartitionLog | None:
         """Return the underlying log, or None if nothing was ever written."""
@@ -63,7 +58,7 @@ class LazyLog:
         if self._log is None:
             if self._dropped:
                 raise LogClosed(f"the log of {self.identity.directory_name} is closed")
-            self._log = self._open(self.identity)
+            self._log = self.open_log(self.identity)
             if self._segment_bytes is not None:
                 self._log.roll_at(self._segment_bytes)
         return self._log
@@ -71,7 +66,7 @@ class LazyLog:
     @property
     def directory(self) -> Path:
         """The directory of its files, which may not exist yet."""
-        return self._root / self.identity.directory_name
+        return self.root / self.identity.directory_name
 
     @property
     def log_start_offset(self) -> int:
@@ -163,17 +158,13 @@ class DiskLogs:
 
     Attributes:
         staged: the staged uploads.
+        stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays, close:
+            the methods of the `LogDirectory`.
 
     """
 
     def __init__(self, settings: BrokerSettings, cluster_id: str) -> None:
-        """Lock the log directory and recover its logs.
-
-        Raises:
-            WrongDirectory: it is in use, or belongs to another cluster or broker.
-            CorruptFile: the controller epoch cannot be read.
-
-        """
+        """Lock the log directory and recover its logs; see `LogDirectory` for the errors."""
         self._files = FileCache(settings.open_files_max)
         self._directory = LogDirectory(
             Path(settings.log_dir),
@@ -187,9 +178,16 @@ class DiskLogs:
             files=self._files,
         )
         self.staged = StagedFiles(self._directory.root)
+        self.stored = self._directory.stored
+        self.persist_controller_epoch = self._directory.persist_controller_epoch
+        self.checkpoint_high_watermarks = self._directory.checkpoint_high_watermarks
+        self.purge_strays = self._directory.purge_strays
+        self.close = self._directory.close
         loaded = self._directory.load_all()
-        self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {_key(log): log for log in loaded}
-        self._occupied = set(map(_occupied_name, self._directory.root.iterdir()))
+        self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {
+            log.identity.key: log for log in loaded
+        }
+        self._occupied = {_ASIDE.sub("", path.name) for path in self._directory.root.iterdir()}
         self._report(loaded)
 
     def _report(self, loaded: list[PartitionLog]) -> None:
@@ -216,10 +214,6 @@ class DiskLogs:
         """The highest controller epoch that this broker has accepted (rules R1, R11)."""
         return self._directory.controller_epoch
 
-    def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
-        """Return the replicas that are open, with their checkpointed high watermarks."""
-        return self._directory.stored()
-
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog | LazyLog:
         """Return the log of a replica; see `LogDirectory.open`.
 
@@ -245,7 +239,7 @@ class DiskLogs:
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """See `LogDirectory.delete`."""
-        return self._directory.delete(key) if self._was_written(key) else _nothing
+        return self._directory.delete(key) if self._was_written(key) else lambda: None
 
     def _was_written(self, key: ReplicaKey) -> bool:
         """Drop the log of a replica; return whether it is in the log directory."""
@@ -255,46 +249,11 @@ class DiskLogs:
             return log.written() is not None
         return log is not None
 
-    def persist_controller_epoch(self, epoch: int) -> None:
-        """See `LogDirectory.persist_controller_epoch`."""
-        self._directory.persist_controller_epoch(epoch)
-
-    def checkpoint_high_watermarks(self, high_watermarks: Mapping[ReplicaKey, int]) -> None:
-        """See `LogDirectory.checkpoint_high_watermarks`."""
-        self._directory.checkpoint_high_watermarks(high_watermarks)
-
     def limit_open_files(self, count: int) -> None:
         """Keep at most `count` files open, besides those in use."""
         self._files.resize(count)
-
-    def purge_strays(self, now_ms: int, grace_ms: int) -> list[str]:
-        """See `LogDirectory.purge_strays`."""
-        return self._directory.purge_strays(now_ms, grace_ms)
 
     def space(self) -> tuple[int, int]:
         """Return the total and the free bytes of the disk. Thread-safe."""
         usage = shutil.disk_usage(self._directory.root)
         return usage.total, usage.free
-
-    def close(self, incarnation: int) -> bool:
-        """See `LogDirectory.close`."""
-        return self._directory.close(incarnation)
-
-
-def _key(log: PartitionLog) -> ReplicaKey:
-    return log.identity.topic_id, log.identity.partition
-
-
-def _occupied_name(path: Path) -> str:
-    """Return the name of the partition directory that an entry of the root belongs to.
-
-    The names of stray and deleted directories have further parts: the topic id, an optional
-    number, and a suffix.
-    """
-    if not path.name.endswith((STRAY_SUFFIX, DELETE_SUFFIX)):
-        return path.name
-    return _ASIDE.sub("", path.name)
-
-
-def _nothing() -> None:
-    """Do nothing: the replica has no files to delete."""

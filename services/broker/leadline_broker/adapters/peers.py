@@ -132,17 +132,22 @@ class HttpPeers:
     async def _ask(
         self, url: str, request: msgspec.Struct, timeout_ms: int, decode: Callable[[bytes], _T]
     ) -> _T:
-        body = self._msgpack.encode(request)
-        return _decoded(decode, await self._post(url, body, MSGPACK, timeout_ms))
+        return await self._post(url, self._msgpack.encode(request), MSGPACK, timeout_ms, decode)
 
     async def _ask_in_json(
         self, url: str, request: msgspec.Struct, timeout_ms: int, decode: Callable[[bytes], _T]
     ) -> _T:
-        body = msgspec.json.encode(request)
-        return _decoded(decode, await self._post(url, body, JSON, timeout_ms))
+        return await self._post(url, msgspec.json.encode(request), JSON, timeout_ms, decode)
 
-    async def _post(self, url: str, body: bytes, content_type: str, timeout_ms: int) -> bytes:
-        """Return the body of a successful response.
+    async def _post(
+        self,
+        url: str,
+        body: bytes,
+        content_type: str,
+        timeout_ms: int,
+        decode: Callable[[bytes], _T],
+    ) -> _T:
+        """Return the decoded body of a successful response.
 
         Raises:
             LeadlineError: the error that the service returned, or ConnectionLost.
@@ -159,7 +164,10 @@ class HttpPeers:
             raise ConnectionLost(f"no answer from {url}: {error!r}") from error
         if answer.status != 200:
             raise error_from_body(answer.status, _json(content))
-        return content
+        try:
+            return decode(content)
+        except msgspec.MsgspecError as error:
+            raise ConnectionLost(f"the response cannot be decoded: {error}") from error
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -171,13 +179,6 @@ class HttpPeers:
                 auto_decompress=False,
             )
         return self._session
-
-
-def _decoded(decode: Callable[[bytes], _T], content: bytes) -> _T:
-    try:
-        return decode(content)
-    except msgspec.MsgspecError as error:
-        raise ConnectionLost(f"the response cannot be decoded: {error}") from error
 
 
 def _json(content: bytes) -> Any:

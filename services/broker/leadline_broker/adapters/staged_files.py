@@ -45,12 +45,7 @@ class StagedFiles:
         return uploads
 
     def write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> None:
-        """Write an upload, completely or not at all.
-
-        Raises:
-            StorageFailed: the write failed; nothing is stored.
-
-        """
+        """Write an upload, completely or not at all."""
         path = self._path(key, staged_id)
         partial = path.with_name(path.name + TEMPORARY_SUFFIX)
         try:
@@ -63,12 +58,7 @@ class StagedFiles:
             raise storage_error(error) from error
 
     def read(self, key: ReplicaKey, staged_id: str) -> bytes | None:
-        """Return an upload, or None if it is gone.
-
-        Raises:
-            StorageFailed: the read failed.
-
-        """
+        """Return an upload, or None if it is gone."""
         try:
             return self._path(key, staged_id).read_bytes()
         except FileNotFoundError:

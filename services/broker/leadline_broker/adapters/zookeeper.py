@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -41,17 +42,17 @@ logger = structlog.get_logger(__name__)
 _CLUSTER_ID_POLL_S: Final = 0.2
 
 
+@dataclass(eq=False)
 class ZkBrokerStore:
     """Implements `runtime.ports.ClusterStore`; `connect` replaces the session with a new one."""
 
-    def __init__(self, broker_id: int, hosts: str, session_timeout_ms: int, clock: Clock) -> None:
-        self._broker_id = broker_id
-        self._hosts = hosts
-        self._timeout_ms = session_timeout_ms
-        self._clock = clock
-        self._session: ZkSession | None = None
-        self._incarnation = -1
-        self._hint: Callable[[], None] = _nothing
+    broker_id: int
+    hosts: str
+    session_timeout_ms: int
+    clock: Clock
+    _session: ZkSession | None = field(default=None, init=False)
+    _incarnation: int = field(default=-1, init=False)
+    _hint: Callable[[], None] = field(default=lambda: None, init=False)
 
     # -- session ---------------------------------------------------------------
 
@@ -83,7 +84,7 @@ class ZkBrokerStore:
                 on_lost()
 
         session = ZkSession(on_state=state_changed, on_reconnected=on_hint)
-        await session.start(self._hosts, self._timeout_ms)
+        await session.start(self.hosts, self.session_timeout_ms)
         self._session, self._hint = session, on_hint
 
     async def close(self) -> None:
@@ -123,48 +124,46 @@ class ZkBrokerStore:
 
         """
         session = self._open()
-        epoch_path = znodes.broker_epoch_path(self._broker_id)
+        epoch_path = znodes.broker_epoch_path(self.broker_id)
         await session.ensure_path(znodes.BROKER_IDS)
         await session.ensure_path(epoch_path)
         while True:
             await session.sync()
             _, epoch_stat = await session.get(epoch_path)
-            owner = await self._registered()
+            owner = await session.exists(znodes.broker_id_path(self.broker_id))
             if owner is not None and owner.ephemeral_owner == session.session_id:
                 self._incarnation = epoch_stat.version  # An attempt of unknown outcome succeeded.
                 return self._incarnation
-            incarnation = epoch_stat.version + 1
+            ops = self._registering(url, rack, settings, epoch_stat.version, owner)
             try:
-                registration = self._registration(url, rack, settings, epoch_stat.version + 1)
-                await session.multi(self._registering(registration, epoch_stat.version, owner))
+                await session.multi(ops)
             except (ConnectionLoss, MultiFailed) as error:
                 logger.info("registration retried", error=str(error))
                 continue
-            self._incarnation = incarnation
-            return incarnation
+            self._incarnation = epoch_stat.version + 1
+            return self._incarnation
 
-    async def _registered(self) -> Stat | None:
-        return await self._open().exists(znodes.broker_id_path(self._broker_id))
-
-    def _registration(
-        self, url: str, rack: str | None, settings: Mapping[str, str], incarnation: int
-    ) -> znodes.BrokerRegistration:
+    def _registering(
+        self,
+        url: str,
+        rack: str | None,
+        settings: Mapping[str, str],
+        version: int,
+        old: Stat | None,
+    ) -> list[Op]:
+        """Return the operations that replace the registration `old`; see `register`."""
+        path = znodes.broker_id_path(self.broker_id)
         address = urlsplit(url)
-        return znodes.BrokerRegistration(
-            id=self._broker_id,
+        registration = znodes.BrokerRegistration(
+            id=self.broker_id,
             host=address.hostname or "",
             port=address.port or 0,
             url=url,
             rack=rack,
-            incarnation=incarnation,
+            incarnation=version + 1,
             settings=settings,
         )
-
-    def _registering(
-        self, registration: znodes.BrokerRegistration, version: int, old: Stat | None
-    ) -> list[Op]:
-        path = znodes.broker_id_path(self._broker_id)
-        ops: list[Op] = [SetOp(znodes.broker_epoch_path(self._broker_id), b"", version)]
+        ops: list[Op] = [SetOp(znodes.broker_epoch_path(self.broker_id), b"", version)]
         if old is not None:
             ops.append(DeleteOp(path, old.version))
         ops.append(CreateOp(path, znodes.encode_value(registration), ephemeral=True))
@@ -173,7 +172,7 @@ class ZkBrokerStore:
     async def registration(self) -> str:
         """Return the value of a `runtime.ports.Registration` and watch the registration."""
         session = self._open()
-        path = znodes.broker_id_path(self._broker_id)
+        path = znodes.broker_id_path(self.broker_id)
         stat = await session.exists(path, watch=self._hint)
         if stat is None:
             return "gone"
@@ -182,7 +181,7 @@ class ZkBrokerStore:
     async def configs(self, on_hint: Callable[[], None]) -> tuple[bytes | None, bytes | None]:
         """Return the dynamic settings of this broker and of the cluster, and watch both."""
         session = self._open()
-        broker = await _watched(session, znodes.broker_config_path(self._broker_id), on_hint)
+        broker = await _watched(session, znodes.broker_config_path(self.broker_id), on_hint)
         return broker, await _watched(session, znodes.CONFIG_CLUSTER, on_hint)
 
     async def controller(self) -> ControllerInfo | None:
@@ -235,10 +234,10 @@ class ZkBrokerStore:
         proposal: IsrProposal,
         nodes: PartitionNodes | None,
     ) -> IsrOutcome:
-        transaction = IsrTransaction(self._broker_id, incarnation, partition, proposal)
+        transaction = IsrTransaction(self.broker_id, incarnation, partition, proposal)
         if nodes is None or not transaction.fits(nodes):
             return IsrWriteResult.CONFLICT, -1
-        ops = transaction.operations(nodes, self._clock.wall_ms())
+        ops = transaction.operations(nodes, self.clock.wall_ms())
         try:
             results = await self._open().multi(ops)
         except MultiFailed as failure:
@@ -300,7 +299,8 @@ class ZkBrokerStore:
                 block = msgspec.json.encode({"version": 1, "next": first + count})
                 await session.set(znodes.PRODUCER_ID_BLOCK, block, stat.version)
             except NoNode:
-                await _create_if_missing(session, znodes.PRODUCER_ID_BLOCK)
+                with suppress(NodeExists):
+                    await session.create(znodes.PRODUCER_ID_BLOCK)
             except BadVersion:
                 continue
             else:
@@ -332,14 +332,3 @@ async def _watched(session: ZkSession, path: str, watch: Callable[[], None]) -> 
         return (await session.get(path))[0]
     except NoNode:
         return None
-
-
-async def _create_if_missing(session: ZkSession, path: str) -> None:
-    try:
-        await session.create(path)
-    except NodeExists:
-        return
-
-
-def _nothing() -> None:
-    """Do nothing; stands in until `connect` sets the callback."""

@@ -12,11 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.parameters import Query
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
-from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.serving.load import BrokerLoadReport, LoadMeter, ReplicaLoad
 from leadline_client.errors import BrokerFenced, NoController, StoreOutcomeUnknown
-from leadline_client.wire import BrokerInfo, ControllerInfo
+from leadline_client.wire import ControllerInfo
 from leadline_common.api.administration import CLUSTER_TAG
 from leadline_common.api.metadata import MetadataBroker, metadata_routes
 from leadline_common.api.models import ControllerBody, example
@@ -159,14 +157,11 @@ def cluster_routes(broker: Broker) -> APIRouter:
         return Document(metadata.document(names), etag)
 
     router = metadata_routes(CLUSTER_TAG, read, NoController)
-    _add_find_coordinator(router, metadata, broker.coordinator_finder)
-    _add_broker(router, broker)
+    _add_routes(router, broker)
     return router
 
 
-def _add_find_coordinator(
-    router: APIRouter, metadata: ClusterMetadataCache, coordinator_finder: CoordinatorFinder
-) -> None:
+def _add_routes(router: APIRouter, broker: Broker) -> None:
     @router.post("/consult", summary="Find the coordinator")
     @read_only
     async def find_coordinator() -> FindCoordinatorBody:
@@ -174,14 +169,15 @@ def _add_find_coordinator(
 
         Any broker answers (Consumer Coordinator design, On Consumer Startup).
         """
-        brokers = metadata.brokers
+        brokers = broker.metadata.brokers
         return FindCoordinatorBody(
-            brokers=[_broker_row(brokers[number]) for number in sorted(brokers)],
-            coordinator=_controller(coordinator_finder.current),
+            brokers=[
+                MetadataBroker.model_validate(brokers[number], from_attributes=True)
+                for number in sorted(brokers)
+            ],
+            coordinator=_controller(broker.coordinator_finder.current),
         )
 
-
-def _add_broker(router: APIRouter, broker: Broker) -> None:
     @router.get("/broker", summary="Get the state of this broker")
     async def this_broker() -> ThisBroker:
         """Return identity, incarnation and grant of the broker that answers."""
@@ -213,10 +209,6 @@ def _add_broker(router: APIRouter, broker: Broker) -> None:
         """Return a unique id for an idempotent producer. Ids may be skipped, never repeated."""
         producer_id, producer_epoch = await broker.engine.producer_ids.allocate()
         return ProducerIdBody(producer_id=producer_id, producer_epoch=producer_epoch)
-
-
-def _broker_row(broker: BrokerInfo) -> MetadataBroker:
-    return MetadataBroker.model_validate(broker, from_attributes=True)
 
 
 def _controller(controller: ControllerInfo | None) -> ControllerBody | None:

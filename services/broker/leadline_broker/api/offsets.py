@@ -103,7 +103,8 @@ def offsets_routes(serving: Callable[[], Serving]) -> APIRouter:
         A new leader returns a retriable error until its high watermark covers everything that
         its predecessor has committed (KIP-207).
         """
-        return _look_up(serving(), topic, partition, timestamp)
+        ends = serving().offsets(topic, partition, timestamp)
+        return OffsetsAnswer.model_validate(ends, from_attributes=True)
 
     @router.get(
         "/topics/{topic}/partitions/{partition}/epochs/{epoch}",
@@ -161,19 +162,4 @@ def add_bulk_offsets(app: ServiceApp, offset_finder: Callable[[], OffsetFinder])
         request_example=BulkQuestion(partitions=[PartitionQuestion("orders", 0)]),
         response_example=BulkAnswer([row]),
         changes_nothing=True,
-    )
-
-
-def _look_up(serving: Serving, topic: str, partition: int, timestamp: int | None) -> OffsetsAnswer:
-    ends = serving.offsets(topic, partition)
-    offset, found = None, None
-    if timestamp is not None:
-        offset, found = serving.offset_for_timestamp(topic, partition, timestamp)
-    return OffsetsAnswer(
-        log_start_offset=ends.log_start_offset,
-        high_watermark=ends.high_watermark,
-        log_end_offset=ends.log_end_offset,
-        leader_epoch=ends.leader_epoch,
-        offset=offset,
-        timestamp=found,
     )

@@ -34,7 +34,7 @@ from leadline_client.errors import (
     UnknownTopic,
     UnsupportedFormat,
 )
-from leadline_client.wire import Acks, ProduceResult
+from leadline_client.wire import Acks
 from leadline_common.clock import Clock
 from leadline_common.http.bulk import read_body, send_body
 from leadline_common.http.middleware import limit_body
@@ -176,7 +176,10 @@ class ProduceEndpoint:
             timeout_ms=timeout_ms,
             leader_epoch=leader_epoch,
         )
-        await send_body(send, _answer(result), JSON.encode())
+        answer = ProduceAnswer(
+            result.base_offset, result.leader_epoch, result.count, result.duplicate
+        )
+        await send_body(send, msgspec.json.encode(answer), JSON.encode())
 
 
 def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
@@ -194,9 +197,3 @@ def batches_of(scope: Scope, body: bytes, clock: Clock) -> bytearray:
     if media_type == JSON:
         return bytearray(encode_batch(parse_body(body), clock.wall_ms()))
     raise UnsupportedFormat(f"the body must be {JSON} or {OCTETS}, not {media_type}")
-
-
-def _answer(result: ProduceResult) -> bytes:
-    return msgspec.json.encode(
-        ProduceAnswer(result.base_offset, result.leader_epoch, result.count, result.duplicate)
-    )

@@ -7,6 +7,8 @@ truncate to the high watermark), R3 (a response must match the current state) an
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from leadline_broker.domain.effects import (
     AppendFetched,
     Effect,
@@ -21,17 +23,15 @@ from leadline_client.wire import NO_LEADER
 from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
 
 
+@dataclass(eq=False, slots=True)
 class Following:
     """One leader epoch of one partition, on a follower.
 
     `caught_up` is true once this log has held every record that the leader had committed.
     """
 
-    __slots__ = ("_state", "caught_up")
-
-    def __init__(self, state: ReplicaState) -> None:
-        self._state = state
-        self.caught_up = False
+    state: ReplicaState
+    caught_up: bool = field(default=False, init=False)
 
     def fetch_row(self) -> FetchRow | None:
         """Return where to fetch from, or None while this replica cannot fetch.
@@ -39,13 +39,13 @@ class Following:
         The offset is the durable end: a fetch waits until the whole log is
         fsynced (rule R4).
         """
-        if self._state.leader == NO_LEADER:
+        if self.state.leader == NO_LEADER:
             return None
-        log = self._state.log
-        if self._state.rules.r4_durable_ends and log.durable_end_offset < log.log_end_offset:
+        log = self.state.log
+        if self.state.rules.r4_durable_ends and log.durable_end_offset < log.log_end_offset:
             return None
         return FetchRow(
-            self._state.partition, self._state.leader_epoch, log.log_end_offset, log.epochs.latest
+            self.state.partition, self.state.leader_epoch, log.log_end_offset, log.epochs.latest
         )
 
     def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:
@@ -58,7 +58,7 @@ class Following:
         if asked is None or not self._fits(answer, asked):
             return []
         if answer.error_code == OffsetOutOfRange.code:
-            self._state.high_watermark = answer.log_start_offset
+            self.state.high_watermark = answer.log_start_offset
             return [ResetLog(answer.log_start_offset), Flush()]
         if answer.error_code != NO_ERROR:
             return []
@@ -72,8 +72,8 @@ class Following:
         echo = (answer.partition, answer.leader_epoch, answer.fetch_offset, answer.last_epoch)
         if echo == (asked.partition, asked.leader_epoch, asked.fetch_offset, asked.last_epoch):
             return True
-        uncorrelated = answer.diverging_end >= 0 and not self._state.rules.r3_correlated
-        return uncorrelated and answer.leader_epoch == self._state.leader_epoch
+        uncorrelated = answer.diverging_end >= 0 and not self.state.rules.r3_correlated
+        return uncorrelated and answer.leader_epoch == self.state.leader_epoch
 
     def _truncate(self, epoch: int, end_offset: int) -> list[Effect]:
         """Truncate to the leader's end of `epoch`, or to this log's own end of it if that is lower.
@@ -81,9 +81,9 @@ class Following:
         If this log lacks the epoch, the next fetch states an older one, and so on until
         both logs agree (KIP-279).
         """
-        _, own_end = self._state.log.epochs.end_of(epoch, self._state.log.log_end_offset)
+        _, own_end = self.state.log.epochs.end_of(epoch, self.state.log.log_end_offset)
         end = min(end_offset, own_end)
-        self._state.high_watermark = min(self._state.high_watermark, end)
+        self.state.high_watermark = min(self.state.high_watermark, end)
         return [Truncate(end)]
 
     def on_fetched(self, leader_high_watermark: int) -> list[Effect]:
@@ -91,9 +91,9 @@ class Following:
 
         A follower that holds every committed record has caught up, for this leader epoch.
         """
-        end = min(leader_high_watermark, self._state.log.log_end_offset)
+        end = min(leader_high_watermark, self.state.log.log_end_offset)
         self.caught_up |= end == leader_high_watermark
-        if end <= self._state.high_watermark:
+        if end <= self.state.high_watermark:
             return []
-        self._state.high_watermark = end
+        self.state.high_watermark = end
         return [HighWatermarkAdvanced(end)]

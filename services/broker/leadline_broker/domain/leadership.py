@@ -137,7 +137,7 @@ class PartitionLeadership:
         """
         code = self._fetch_refusal(row, broker_id, incarnation, nonce)
         if code != NO_ERROR:
-            return self._answer(row, error_code=code), []
+            return self._state.answer(row, error_code=code), []
         follower = self._follower(broker_id, incarnation, now)
         follower.last_nonce = nonce
         follower.leaving = leaving
@@ -145,18 +145,18 @@ class PartitionLeadership:
             divergence = self._divergence(row)
             if divergence is not None:
                 epoch, end = divergence
-                return self._answer(row, diverging_epoch=epoch, diverging_end=end), []
+                return self._state.answer(row, diverging_epoch=epoch, diverging_end=end), []
         log = self._state.log
         if not log.log_start_offset <= row.fetch_offset <= log.log_end_offset:
-            return self._answer(row, error_code=OffsetOutOfRange.code), []
+            return self._state.answer(row, error_code=OffsetOutOfRange.code), []
         follower.on_fetch(row.fetch_offset, log.log_end_offset, now)
         effects = self._maybe_grow(now) + self.advance_high_watermark()
-        return self._answer(row), effects
+        return self._state.answer(row), effects
 
     def peek(self, row: FetchRow) -> FetchedRow:
         """Return a response to a row that is already recorded, with the current high watermark."""
         stale = row.leader_epoch != self._state.leader_epoch
-        return self._answer(row, error_code=FencedLeaderEpoch.code if stale else NO_ERROR)
+        return self._state.answer(row, error_code=FencedLeaderEpoch.code if stale else NO_ERROR)
 
     def _fetch_refusal(self, row: FetchRow, broker_id: int, incarnation: int, nonce: int) -> int:
         if broker_id not in self.progress:
@@ -185,26 +185,6 @@ class PartitionLeadership:
         if epoch == row.last_epoch and end >= row.fetch_offset:
             return None
         return epoch, end
-
-    def _answer(
-        self,
-        row: FetchRow,
-        *,
-        error_code: int = NO_ERROR,
-        diverging_epoch: int = -1,
-        diverging_end: int = -1,
-    ) -> FetchedRow:
-        return FetchedRow(
-            partition=row.partition,
-            leader_epoch=row.leader_epoch,
-            fetch_offset=row.fetch_offset,
-            last_epoch=row.last_epoch,
-            error_code=error_code,
-            high_watermark=self._state.high_watermark,
-            log_start_offset=self._state.log.log_start_offset,
-            diverging_epoch=diverging_epoch,
-            diverging_end=diverging_end,
-        )
 
     def maybe_change_isr(self, now: int) -> list[Effect]:
         """Propose to shrink or grow the ISR if necessary; call this regularly.

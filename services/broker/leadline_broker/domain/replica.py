@@ -194,24 +194,6 @@ class Replica:
             raise NotLeader("this broker does not lead the partition")
         return self.leadership
 
-    def check_append(self, *, all_replicas: bool) -> None:
-        """Raise if a produce may not be appended now.
-
-        Raises:
-            NotLeader: another broker leads, or none does.
-            NotEnoughReplicas: acks=all and the ISR is below min.insync.replicas.
-
-        """
-        self.leading().check_append(all_replicas=all_replicas)
-
-    def on_appended(self, previous_end: int, now: int) -> list[Effect]:
-        """Record that the leader appended to its log, which ended at `previous_end` before."""
-        return self.leading().on_appended(previous_end, now)
-
-    def park(self, end_offset: int, token: int) -> list[Effect]:
-        """Acknowledge `token` once every record below `end_offset` is committed."""
-        return self.leading().park(end_offset, token)
-
     def unpark(self, token: int) -> None:
         """Remove a parked produce whose caller no longer waits."""
         self._parked.remove(token)
@@ -232,7 +214,7 @@ class Replica:
     ) -> tuple[FetchedRow, list[Effect]]:
         """Record a follower's fetch; see `PartitionLeadership.on_replica_fetch`."""
         if self.leadership is None:
-            return self._not_leader(row), []
+            return self.state.answer(row, error_code=NotLeader.code), []
         return self.leadership.on_replica_fetch(
             row,
             broker_id=broker_id,
@@ -245,19 +227,8 @@ class Replica:
     def peek(self, row: FetchRow) -> FetchedRow:
         """Return a response to a row that is already recorded, with the current high watermark."""
         if self.leadership is None:
-            return self._not_leader(row)
+            return self.state.answer(row, error_code=NotLeader.code)
         return self.leadership.peek(row)
-
-    def _not_leader(self, row: FetchRow) -> FetchedRow:
-        return FetchedRow(
-            row.partition,
-            row.leader_epoch,
-            row.fetch_offset,
-            row.last_epoch,
-            NotLeader.code,
-            self.state.high_watermark,
-            self.state.log.log_start_offset,
-        )
 
     def maybe_change_isr(self, now: int) -> list[Effect]:
         """Propose to shrink or grow the ISR if necessary; call this regularly."""

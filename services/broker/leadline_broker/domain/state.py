@@ -12,7 +12,7 @@ from leadline_broker.domain.isr import isr_floor
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_client.errors import LeadershipLost
 from leadline_client.wire import NO_LEADER
-from leadline_common.rpc import PartitionRow
+from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, PartitionRow
 
 NO_LEADER_EPOCH = -1
 NO_STATE_VERSION = -1
@@ -104,6 +104,27 @@ class ReplicaState:
         self.isr = row.isr
         self.eligible = row.eligible
         self.adding = row.adding
+
+    def answer(
+        self,
+        row: FetchRow,
+        *,
+        error_code: int = NO_ERROR,
+        diverging_epoch: int = -1,
+        diverging_end: int = -1,
+    ) -> FetchedRow:
+        """Return a response without records to a follower's row."""
+        return FetchedRow(
+            partition=row.partition,
+            leader_epoch=row.leader_epoch,
+            fetch_offset=row.fetch_offset,
+            last_epoch=row.last_epoch,
+            error_code=error_code,
+            high_watermark=self.high_watermark,
+            log_start_offset=self.log.log_start_offset,
+            diverging_epoch=diverging_epoch,
+            diverging_end=diverging_end,
+        )
 
     def moves(self, broker: int) -> bool:
         """Return whether a replica is being added and not yet in sync: it may be throttled."""

@@ -22,31 +22,26 @@ class RateQuota:
 
     A caller may take more than is available, because batches are never split. The debt is
     repaid before anything is available again, so the average holds. Times are monotonic
-    milliseconds.
+    milliseconds. `bytes_per_s` is the rate in force, `NO_THROTTLE` for none; see `set_rate`.
     """
 
-    __slots__ = ("_bytes_per_s", "_filled_at", "_level")
+    __slots__ = ("_filled_at", "_level", "bytes_per_s")
 
     def __init__(self) -> None:
         """Start without a throttle."""
-        self._bytes_per_s = NO_THROTTLE
+        self.bytes_per_s = NO_THROTTLE
         self._level = 0.0
         self._filled_at = 0
 
     @property
-    def bytes_per_s(self) -> int:
-        """The rate in force; `NO_THROTTLE` for none."""
-        return self._bytes_per_s
-
-    @property
     def throttled(self) -> bool:
         """Whether a rate is in force."""
-        return self._bytes_per_s >= 0
+        return self.bytes_per_s >= 0
 
     def set_rate(self, bytes_per_s: int, now: int) -> None:
         """Change the rate and empty the bucket; setting the same rate again changes nothing."""
-        if bytes_per_s != self._bytes_per_s:
-            self._bytes_per_s = bytes_per_s
+        if bytes_per_s != self.bytes_per_s:
+            self.bytes_per_s = bytes_per_s
             self._level = 0.0
             self._filled_at = now
 
@@ -68,15 +63,15 @@ class RateQuota:
         if self.available(now):
             return 0.0
         missing = max(1.0, self._quantum) - self._level
-        if missing * 1_000 >= self._bytes_per_s * LONGEST_DELAY_MS:
+        if missing * 1_000 >= self.bytes_per_s * LONGEST_DELAY_MS:
             return LONGEST_DELAY_MS
-        return missing * 1_000 / self._bytes_per_s
+        return missing * 1_000 / self.bytes_per_s
 
     @property
     def _quantum(self) -> float:
-        return self._bytes_per_s * _QUANTUM_MS / 1_000
+        return self.bytes_per_s * _QUANTUM_MS / 1_000
 
     def _fill(self, now: int) -> None:
-        gained = (now - self._filled_at) * self._bytes_per_s / 1_000
-        self._level = min(self._level + gained, self._bytes_per_s * _BURST_MS / 1_000)
+        gained = (now - self._filled_at) * self.bytes_per_s / 1_000
+        self._level = min(self._level + gained, self.bytes_per_s * _BURST_MS / 1_000)
         self._filled_at = now

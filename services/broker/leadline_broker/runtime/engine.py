@@ -87,14 +87,19 @@ class Engine:
         self._executor = EffectExecutor(self.acks, on_failed)
         self.flusher, self.moving_flusher = self._flusher(on_failed), self._flusher(on_failed)
         self.throttle = MovingThrottle(
-            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out),
-            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in),
+            sending=Throttle(dependencies.clock, dependencies.metrics.moved_out.inc),
+            receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in.inc),
         )
         self.fetchers = ReplicaFetcherManager(self._fetch_context())
         self.replicas = ReplicaManager(
             dependencies.broker_state.broker_id, logs, self.fetchers, self._executor.execute
         )
-        self.isr_writer = self._isr_writer()
+        self.isr_writer = IsrWriter(
+            dependencies.store,
+            execute=self._executor.execute,
+            on_committed=self._isr_committed,
+            on_stepped_down=self.replicas.applied,
+        )
         self._executor.connect(
             flusher=self.flusher,
             moving_flusher=self.moving_flusher,
@@ -103,7 +108,13 @@ class Engine:
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
-        self.sessions = self._sessions()
+        self.sessions = FetchSessions(
+            broker_state=dependencies.broker_state,
+            find=self.replicas.find,
+            execute=self._executor.execute,
+            clock=dependencies.clock,
+            sending=self.throttle.sending,
+        )
         self.heartbeats = self._heartbeats()
         self.commands = self._commands()
         self.producer_ids = ProducerIds(dependencies.store)
@@ -118,7 +129,13 @@ class Engine:
             serving=self.serving, staging=self.staging, metrics=dependencies.metrics
         )
         self.replicas.on_dropped = self.staging.forget
-        self.load = self._load_meter()
+        self.load = LoadMeter(
+            dependencies.broker_state.broker_id,
+            configuration=dependencies.configuration,
+            replicas=self.replicas,
+            logs=self.logs,
+            clock=dependencies.clock,
+        )
         self.maintenance = self._maintenance()
         self.controlled_shutdown = self._controlled_shutdown()
 
@@ -126,7 +143,7 @@ class Engine:
         return GroupFlusher(
             on_durable=self._executor.on_durable,
             on_failed=on_failed,
-            on_group=self._dependencies.metrics.flushed,
+            on_group=self._dependencies.metrics.flush_groups.observe,
         )
 
     def _fetch_context(self) -> FetchContext:
@@ -141,23 +158,6 @@ class Engine:
             settings=self._dependencies.settings,
             nonces=count(1),
             receiving=self.throttle.receiving,
-        )
-
-    def _isr_writer(self) -> IsrWriter:
-        return IsrWriter(
-            self._dependencies.store,
-            execute=self._executor.execute,
-            on_committed=self._isr_committed,
-            on_stepped_down=self.replicas.applied,
-        )
-
-    def _sessions(self) -> FetchSessions:
-        return FetchSessions(
-            broker_state=self._dependencies.broker_state,
-            find=self.replicas.find,
-            execute=self._executor.execute,
-            clock=self._dependencies.clock,
-            sending=self.throttle.sending,
         )
 
     def _heartbeats(self) -> Heartbeats:
@@ -224,15 +224,6 @@ class Engine:
             copies=self.copies,
             clock=self._dependencies.clock,
             in_background=self._in_background,
-        )
-
-    def _load_meter(self) -> LoadMeter:
-        return LoadMeter(
-            self._dependencies.broker_state.broker_id,
-            configuration=self._dependencies.configuration,
-            replicas=self.replicas,
-            logs=self.logs,
-            clock=self._dependencies.clock,
         )
 
     def _maintenance(self) -> Maintenance:

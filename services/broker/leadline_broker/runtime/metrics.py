@@ -22,10 +22,10 @@ class BrokerMetrics:
         self._bytes_in = metrics.counter("bytes_in", "Bytes appended as leader.")
         self._produces = metrics.counter("produces", "Produce requests that appended.")
         self._bytes_out = metrics.counter("bytes_out", "Bytes served to consumers.")
-        self._moved_in = metrics.counter(
+        self.moved_in = metrics.counter(
             "moving_bytes_in", "Bytes fetched for replicas that a reassignment adds to this broker."
         )
-        self._moved_out = metrics.counter(
+        self.moved_out = metrics.counter(
             "moving_bytes_out", "Bytes sent to replicas that a reassignment adds to other brokers."
         )
         self._fetches = metrics.counter("fetches", "Consumer fetch requests served.")
@@ -33,11 +33,11 @@ class BrokerMetrics:
         self._duplicates = metrics.counter(
             "publish_duplicates", "Publishes of batches that were already in the log."
         )
-        self._recovered = metrics.counter(
+        self.recovered = metrics.counter(
             "staged_recovered", "Staged uploads that a leader copied from another replica."
         )
         self._isr = metrics.counter("isr_changes", "ISR changes written.", ("kind",))
-        self._groups = metrics.histogram(
+        self.flush_groups = metrics.histogram(
             "flush_group_logs", "Logs fsynced in one group.", buckets=_GROUP_BUCKETS
         )
 
@@ -56,25 +56,9 @@ class BrokerMetrics:
         """Count a successful publish."""
         (self._duplicates if duplicate else self._publishes).inc()
 
-    def recovered(self) -> None:
-        """Count a staged upload that was copied from another replica."""
-        self._recovered.inc()
-
-    def moved_in(self, size: int) -> None:
-        """Count bytes fetched for moving replicas."""
-        self._moved_in.inc(size)
-
-    def moved_out(self, size: int) -> None:
-        """Count bytes sent to moving replicas."""
-        self._moved_out.inc(size)
-
     def isr_changed(self, proposal: IsrProposal, members_before: int) -> None:
         """Count a committed ISR change."""
         self._isr.labels("shrink" if len(proposal.isr) < members_before else "expand").inc()
-
-    def flushed(self, logs: int) -> None:
-        """Record the size of a group commit."""
-        self._groups.observe(logs)
 
     def watch(
         self,

@@ -103,6 +103,10 @@ class LogStore(Protocol):
 
         A log of another topic id under the same name becomes a stray first. If the replica's
         own log is a stray, it is restored.
+
+        Raises:
+            StorageFailed: the partition on disk could not be opened.
+
         """
 
     def to_stray(self, key: ReplicaKey) -> None:

@@ -38,6 +38,8 @@ _MS = 1_000_000
 class LogDirectory:
     """The logs of one broker of one cluster under one root, locked by one process.
 
+    `runtime.ports.LogStore` documents the methods that the two share, and their errors.
+
     Directories are never removed in place. An unexpected replica is renamed to a stray and
     kept for a grace period; a deleted replica is renamed before its files are removed. So a
     crash leaves no incomplete log under its name (rule R12).
@@ -99,7 +101,9 @@ class LogDirectory:
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(DELETE_SUFFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.is_dir() and not _is_reserved(path.name):
+            elif path.name.endswith(STRAY_SUFFIX) or path.name == STAGED_DIRECTORY:
+                continue
+            elif path.is_dir():
                 identity = self._identity_or_stray(path)
                 if identity is not None:
                     identities.append(identity)
@@ -127,15 +131,7 @@ class LogDirectory:
         ]
 
     def open(self, topic: str, topic_id: str, partition: int) -> PartitionLog:
-        """Return the log of a replica, empty if there is none yet.
-
-        A log of another topic id under the same name becomes a stray first. If the replica's
-        own log is a stray, it is restored.
-
-        Raises:
-            StorageFailed: the partition on disk could not be opened.
-
-        """
+        """Return the log of a replica, empty if there is none yet."""
         identity = PartitionIdentity(topic, topic_id, partition)
         name = identity.directory_name
         if self._names.get(name) == identity.key:
@@ -170,7 +166,7 @@ class LogDirectory:
         log = self._take(key)
         log.discard()
         if not log.directory.exists():
-            return _nothing
+            return lambda: None  # There are no files to remove.
         target = self._free_name(log.directory.name, log.identity.topic_id, DELETE_SUFFIX)
         self._rename(log.directory, target)
         return partial(shutil.rmtree, target, ignore_errors=True)
@@ -198,12 +194,7 @@ class LogDirectory:
         return purged
 
     def persist_controller_epoch(self, epoch: int) -> None:
-        """Store the highest accepted controller epoch; durable when this returns.
-
-        Raises:
-            StorageFailed: the write failed; the previous epoch stays.
-
-        """
+        """Store the highest accepted controller epoch; durable when this returns."""
         if epoch > self.controller_epoch:
             try:
                 root_files.write_controller_epoch(self.root, epoch)
@@ -212,12 +203,7 @@ class LogDirectory:
             self.controller_epoch = epoch
 
     def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
-        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe.
-
-        Raises:
-            StorageFailed: the write failed; the previous checkpoint stays.
-
-        """
+        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe."""
         with self._checkpointing:
             try:
                 root_files.write_high_watermarks(self.root, high_watermarks)
@@ -322,11 +308,3 @@ class LogDirectory:
             raise
         except OSError as error:
             raise storage_error(error) from error
-
-
-def _is_reserved(name: str) -> bool:
-    return name.endswith(STRAY_SUFFIX) or name == STAGED_DIRECTORY
-
-
-def _nothing() -> None:
-    """Do nothing: the replica has no files to delete."""

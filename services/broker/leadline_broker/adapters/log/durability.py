@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from leadline_broker.adapters.log.checked_files import fsync_path
@@ -42,6 +42,7 @@ class Unsynced:
         self.epochs |= older.epochs
 
 
+@dataclass(eq=False, slots=True)
 class Durability:
     """The end offsets of a log, and the parts of it that are not synced yet.
 
@@ -56,43 +57,30 @@ class Durability:
 
     """
 
-    __slots__ = (
-        "_directory",
-        "_epochs",
-        "_files",
-        "_unsynced",
-        "closed",
-        "durable_end_offset",
-        "end_offset",
-        "failure",
-        "flushing",
-        "marking",
-    )
+    directory: Path
+    files: FileCache
+    epochs: EpochHistory
+    end_offset: int
+    durable_end_offset: int = field(init=False)
+    failure: LogFailed | None = field(default=None, init=False)
+    marking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    flushing: threading.RLock = field(default_factory=threading.RLock, init=False)
+    closed: bool = field(default=False, init=False)
+    _unsynced: Unsynced = field(default_factory=Unsynced, init=False)
 
-    def __init__(
-        self, directory: Path, files: FileCache, epochs: EpochHistory, end_offset: int
-    ) -> None:
-        self.end_offset = end_offset
-        self.durable_end_offset = end_offset
-        self.failure: LogFailed | None = None
-        self.marking = threading.Lock()
-        self.flushing = threading.RLock()
-        self._directory = directory
-        self._files = files
-        self._epochs = epochs
-        self._unsynced = Unsynced()
-        self.closed = False
+    def __post_init__(self) -> None:
+        self.durable_end_offset = self.end_offset
 
     def require_usable(self) -> None:
         """Raise `LogFailed` or `LogClosed` unless the log can be used."""
         if self.failure is not None:
             raise LogFailed(self.failure.message)
         if self.closed:
-            raise LogClosed(f"the log of {self._directory.name} is closed")
+            raise LogClosed(f"the log of {self.directory.name} is closed")
 
     def fail(self, error: OSError) -> LogFailed:
         """Mark the log as failed permanently and return the error to raise."""
-        self.failure = LogFailed(f"the log of {self._directory.name} failed: {error.strerror}")
+        self.failure = LogFailed(f"the log of {self.directory.name} failed: {error.strerror}")
         return self.failure
 
     def wrote(self, file: LogFile) -> None:
@@ -101,7 +89,7 @@ class Durability:
             if self._unsynced.file is None:
                 self._unsynced.file = file
                 return
-        self._files.unpin(file)
+        self.files.unpin(file)
 
     def entries_changed(self, *, new_directory: bool = False) -> None:
         """Record that files, or the directory itself, were created or removed."""
@@ -127,9 +115,9 @@ class Durability:
                 self.require_usable()
                 end = self.end_offset
                 unsynced, self._unsynced = self._unsynced, Unsynced()
-                epochs = self._epochs.entries() if unsynced.epochs else []
+                epochs = self.epochs.entries() if unsynced.epochs else []
             try:
-                _sync(self._directory, unsynced, epochs)
+                _sync(self.directory, unsynced, epochs)
             except OSError as error:
                 self._put_back(unsynced)
                 raise self.fail(error) from error
@@ -137,7 +125,7 @@ class Durability:
                 self._put_back(unsynced)
                 raise
             if unsynced.file is not None:
-                self._files.unpin(unsynced.file)
+                self.files.unpin(unsynced.file)
             self.durable_end_offset = end
             return end
 
@@ -146,7 +134,7 @@ class Durability:
         with self.marking:
             file, self._unsynced.file = self._unsynced.file, None
         if file is not None:
-            self._files.unpin(file)
+            self.files.unpin(file)
 
     def close(self) -> None:
         """Refuse all further use."""
@@ -159,7 +147,7 @@ class Durability:
             surplus = unsynced.file if self._unsynced.file is not None else None
             self._unsynced.absorb(unsynced)
         if surplus is not None:
-            self._files.unpin(surplus)
+            self.files.unpin(surplus)
 
 
 def append_bytes(fd: int, data: Buffer, position: int) -> None:

@@ -13,39 +13,34 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _CLOSED = -1
 DEFAULT_CAPACITY = 1024
 
 
+@dataclass(eq=False, slots=True)
 class LogFile:
     """One file that a `FileCache` opens when needed."""
 
-    __slots__ = ("fd", "path", "pins")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.fd = _CLOSED
-        self.pins = 0
+    path: Path
+    fd: int = field(default=_CLOSED, init=False)
+    pins: int = field(default=0, init=False)
 
 
 class FileCache:
     """The open files of the process; closes the least recently used first. Thread-safe.
 
-    `capacity` is the number of descriptors; pinned files may exceed it.
+    `capacity` is the number of descriptors; pinned files may exceed it. `open_count` is the
+    number of open descriptors.
     """
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         self._capacity = capacity
         self._lock = threading.Lock()
         self._idle: OrderedDict[LogFile, None] = OrderedDict()
-        self._open_count = 0
-
-    @property
-    def open_count(self) -> int:
-        """The number of open descriptors."""
-        return self._open_count
+        self.open_count = 0
 
     def resize(self, capacity: int) -> None:
         """Keep at most `capacity` descriptors open from now on."""
@@ -73,11 +68,11 @@ class FileCache:
         with self._lock:
             if file.fd == _CLOSED:
                 file.fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
-                self._open_count += 1
+                self.open_count += 1
             elif not file.pins:
                 del self._idle[file]
             file.pins += 1
-            if self._open_count > self._capacity:
+            if self.open_count > self._capacity:
                 self._close_idle(self._capacity)
             return file.fd
 
@@ -87,7 +82,7 @@ class FileCache:
             file.pins -= 1
             if not file.pins:
                 self._idle[file] = None
-                if self._open_count > self._capacity:
+                if self.open_count > self._capacity:
                     self._close_idle(self._capacity)
 
     @contextmanager
@@ -107,11 +102,11 @@ class FileCache:
                 self._close_one(file)
 
     def _close_idle(self, keep: int) -> None:
-        while self._open_count > keep and self._idle:
+        while self.open_count > keep and self._idle:
             file, _ = self._idle.popitem(last=False)
             self._close_one(file)
 
     def _close_one(self, file: LogFile) -> None:
         fd, file.fd = file.fd, _CLOSED
-        self._open_count -= 1
+        self.open_count -= 1
         os.close(fd)

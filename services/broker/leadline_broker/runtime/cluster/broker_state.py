@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from leadline_client.errors import (
     BrokerFenced,
@@ -15,24 +16,25 @@ from leadline_common.rpc import BrokerRow
 NO_INCARNATION = -1
 
 
+@dataclass(eq=False)
 class BrokerState:
     """Registration, grant and lease of this broker, and the addresses of the others.
 
     A broker is fenced until the controller has granted all its roles in its current
     incarnation (rule R9), and while its lease is expired (rule R10). It is `leaving` from the
-    start of its shutdown, and `stopping` once its leaders have moved.
+    start of its shutdown, and `stopping` once its leaders have moved. `lease_valid()` returns
+    whether it may still act as a leader.
     """
 
-    def __init__(self, broker_id: int, lease_valid: Callable[[], bool]) -> None:
-        self.broker_id = broker_id
-        self.url = ""
-        self.incarnation = NO_INCARNATION
-        self.last_incarnation = NO_INCARNATION
-        self.granted = False
-        self.leaving = False
-        self.stopping = False
-        self._lease_valid = lease_valid
-        self._addresses: dict[int, BrokerRow] = {}
+    broker_id: int
+    lease_valid: Callable[[], bool]
+    url: str = field(default="", init=False)
+    incarnation: int = field(default=NO_INCARNATION, init=False)
+    last_incarnation: int = field(default=NO_INCARNATION, init=False)
+    granted: bool = field(default=False, init=False)
+    leaving: bool = field(default=False, init=False)
+    stopping: bool = field(default=False, init=False)
+    _addresses: dict[int, BrokerRow] = field(default_factory=dict, init=False)
 
     def registered(self, incarnation: int) -> None:
         """Start a new incarnation, without a grant."""
@@ -43,17 +45,13 @@ class BrokerState:
         self.incarnation = NO_INCARNATION
         self.granted = False
 
-    def lease_valid(self) -> bool:
-        """Return whether this broker may still act as a leader."""
-        return self._lease_valid()
-
     def require_grant(self) -> None:
         """Raise BrokerFenced unless the broker may act as a leader now (rules R9, R10)."""
         if self.stopping:
             raise BrokerFenced("the broker is stopping")
         if not self.granted:
             raise BrokerFenced("the broker has no grant from the controller yet")
-        if not self._lease_valid():
+        if not self.lease_valid():
             raise BrokerFenced("the broker has lost its connection to ZooKeeper")
 
     def require_addressed(self, broker_id: int, incarnation: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -24,6 +25,7 @@ logger = structlog.get_logger(__name__)
 _SHORTEST_TIMEOUT_MS: Final = 1_000
 
 
+@dataclass(eq=False)
 class Heartbeats:
     """Sends heartbeats periodically, and at once after an ISR change.
 
@@ -32,25 +34,15 @@ class Heartbeats:
     response.
     """
 
-    def __init__(
-        self,
-        peers: Peers,
-        broker_state: BrokerState,
-        *,
-        interval_ms: int,
-        controller_url: Callable[[], str],
-        build_request: Callable[[list[tuple[str, int]]], HeartbeatRequest],
-        on_response: Callable[[HeartbeatResponse], None],
-    ) -> None:
-        self._peers = peers
-        self._broker_state = broker_state
-        self._interval_ms = interval_ms
-        self._controller_url = controller_url
-        self._build_request = build_request
-        self._on_response = on_response
-        self._isr_changes: dict[TopicPartition, None] = {}
-        self._due = asyncio.Event()
-        self._failing = False
+    peers: Peers
+    broker_state: BrokerState
+    interval_ms: int
+    controller_url: Callable[[], str]
+    build_request: Callable[[list[tuple[str, int]]], HeartbeatRequest]
+    on_response: Callable[[HeartbeatResponse], None]
+    _isr_changes: dict[TopicPartition, None] = field(default_factory=dict, init=False)
+    _due: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _failing: bool = field(default=False, init=False)
 
     def isr_changed(self, topic_partition: TopicPartition) -> None:
         """Report a written ISR at once."""
@@ -65,19 +57,19 @@ class Heartbeats:
         """Send heartbeats; never returns."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_ms / 1000):
+                async with asyncio.timeout(self.interval_ms / 1000):
                     await self._due.wait()
             self._due.clear()
-            url = self._controller_url()
-            if url and self._broker_state.incarnation != NO_INCARNATION:
+            url = self.controller_url()
+            if url and self.broker_state.incarnation != NO_INCARNATION:
                 await self._send(url)
 
     async def _send(self, url: str) -> None:
         changes, self._isr_changes = self._isr_changes, {}
-        timeout_ms = max(_SHORTEST_TIMEOUT_MS, self._interval_ms)
+        timeout_ms = max(_SHORTEST_TIMEOUT_MS, self.interval_ms)
         try:
-            request = self._build_request(list(changes))
-            response = await self._peers.heartbeat(url, request, timeout_ms)
+            request = self.build_request(list(changes))
+            response = await self.peers.heartbeat(url, request, timeout_ms)
         except LeadlineError as error:
             self._isr_changes = changes | self._isr_changes
             if not self._failing:
@@ -85,4 +77,4 @@ class Heartbeats:
             self._failing = True
         else:
             self._failing = False
-            self._on_response(response)
+            self.on_response(response)

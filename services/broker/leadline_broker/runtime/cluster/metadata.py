@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -121,24 +122,16 @@ class ClusterMetadataCache:
 
     async def wait_newer(self, after: int, timeout_ms: int) -> bool:
         """Wait until the version exceeds `after`; return whether it does."""
-        if self.version <= after:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.add(waiting)
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    while self.version <= after:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_ms / 1000):
+                while self.version <= after:
+                    waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                    self._waiting.add(waiting)
+                    try:
                         await waiting
-                        waiting = asyncio.get_running_loop().create_future()
-                        self._waiting.add(waiting)
-            except TimeoutError:
-                pass
-            finally:
-                self._waiting.discard(waiting)
+                    finally:
+                        self._waiting.discard(waiting)
         return self.version > after
-
-    def topic_names(self) -> list[str]:
-        """Return the names of all topics, sorted."""
-        return sorted(self._topics)
 
     def topic_id(self, topic: str) -> str | None:
         """Return the topic's id, or None if it is unknown."""

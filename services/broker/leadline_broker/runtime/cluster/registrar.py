@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from random import Random
 
 import structlog
@@ -25,6 +26,7 @@ class SupersededError(Exception):
     """Another process has registered under this broker's id; this process must stop."""
 
 
+@dataclass(eq=False)
 class BrokerRegistrar:
     """Keeps this broker registered. Owned by the event loop.
 
@@ -33,34 +35,26 @@ class BrokerRegistrar:
     registration.
     """
 
-    def __init__(
-        self,
-        store: ClusterStore,
-        broker_state: BrokerState,
-        *,
-        rack: str | None,
-        settings: Mapping[str, str],
-        random: Random,
-        on_fenced: Callable[[], None],
-        on_registered: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._broker_state = broker_state
-        self._rack = rack
-        self._settings = settings
-        self._backoff = Backoff(random.random, first_ms=100, longest_ms=2_000)
-        self._on_fenced = on_fenced
-        self._on_registered = on_registered
-        self._lost = False
-        self._wake = asyncio.Event()
-        self.controller: ControllerInfo | None = None
+    store: ClusterStore
+    broker_state: BrokerState
+    rack: str | None
+    settings: Mapping[str, str]
+    random: Random
+    on_fenced: Callable[[], None]
+    on_registered: Callable[[], None]
+    _lost: bool = field(default=False, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    controller: ControllerInfo | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(self.random.random, first_ms=100, longest_ms=2_000)
 
     async def connect(self) -> str:
         """Start a session, retrying until it succeeds, and return the cluster's id."""
         while True:
             try:
-                await self._store.connect(self._session_lost, self._wake.set)
-                cluster_id = await self._store.cluster_id()
+                await self.store.connect(self._session_lost, self._wake.set)
+                cluster_id = await self.store.cluster_id()
             except ZkError as error:
                 await self._pause("no session with ZooKeeper", error)
             else:
@@ -73,10 +67,10 @@ class BrokerRegistrar:
             try:
                 if self._lost:
                     self._lost = False
-                    await self._store.close()
-                    await self._store.connect(self._session_lost, self._wake.set)
-                incarnation = await self._store.register(
-                    self._broker_state.url, self._rack, self._settings
+                    await self.store.close()
+                    await self.store.connect(self._session_lost, self._wake.set)
+                incarnation = await self.store.register(
+                    self.broker_state.url, self.rack, self.settings
                 )
             except ZkError as error:
                 self._lost = True
@@ -85,10 +79,10 @@ class BrokerRegistrar:
             if self._lost:
                 continue
             self._backoff.reset()
-            self._broker_state.registered(incarnation)
-            logger.info("registered", incarnation=incarnation, url=self._broker_state.url)
+            self.broker_state.registered(incarnation)
+            logger.info("registered", incarnation=incarnation, url=self.broker_state.url)
             self._wake.set()
-            self._on_registered()
+            self.on_registered()
             return
 
     async def run(self) -> None:
@@ -109,15 +103,15 @@ class BrokerRegistrar:
     async def _check(self) -> None:
         """Read the controller and the registration."""
         try:
-            self.controller = await self._store.controller()
-            registration = Registration(await self._store.registration())
+            self.controller = await self.store.controller()
+            registration = Registration(await self.store.registration())
         except ZkError as error:
             # After reconnecting, the session calls `on_hint` or `on_lost`.
             logger.info("registration not read", error=str(error))
             return
         if registration is Registration.REPLACED:
             raise SupersededError(
-                f"another process has registered as broker {self._broker_state.broker_id}"
+                f"another process has registered as broker {self.broker_state.broker_id}"
             )
         if registration is Registration.GONE:
             logger.warning("registration gone")
@@ -127,9 +121,9 @@ class BrokerRegistrar:
         """Fence the broker at once; `run` registers it again."""
         if not self._lost:
             self._lost = True
-            logger.warning("session lost", incarnation=self._broker_state.incarnation)
-            self._broker_state.fence()
-            self._on_fenced()
+            logger.warning("session lost", incarnation=self.broker_state.incarnation)
+            self.broker_state.fence()
+            self.on_fenced()
         self._wake.set()
 
     async def _pause(self, event: str, error: ZkError) -> None:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Role
 from leadline_broker.domain.state import NOTHING_ORDERED, Order, ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.ports import LogStore
-from leadline_broker.runtime.replication.partition import Partition, PartitionSettings
+from leadline_broker.runtime.replication.partition import Execute, Partition, PartitionSettings
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -50,44 +50,31 @@ _SETTLING_CHECKS: Final = 50
 _SETTLING_PAUSE_S: Final = 0.02
 
 
+@dataclass(eq=False, kw_only=True)
 class ControllerCommands:
     """Executes the commands of the controller. Owned by the event loop.
 
     `in_background(work)` runs the removal of files in a thread.
     """
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        replicas: ReplicaManager,
-        logs: LogStore,
-        metadata: ClusterMetadataCache,
-        settings: TopicSettings,
-        heartbeats: Heartbeats,
-        throttle: MovingThrottle,
-        execute: Callable[[Partition, Sequence[Effect]], None],
-        clock: Clock,
-        in_background: Callable[[Callable[[], None]], None],
-    ) -> None:
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._logs = logs
-        self._metadata = metadata
-        self._settings = settings
-        self._heartbeats = heartbeats
-        self._throttle = throttle
-        self._execute = execute
-        self._clock = clock
-        self._in_background = in_background
-        self._stopped: OrderedDict[ReplicaKey, int] = OrderedDict()
-        self._latest = NOTHING_ORDERED
-        self._applied_settings: dict[str, PartitionSettings] = {}
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    logs: LogStore
+    metadata: ClusterMetadataCache
+    settings: TopicSettings
+    heartbeats: Heartbeats
+    throttle: MovingThrottle
+    execute: Execute
+    clock: Clock
+    in_background: Callable[[Callable[[], None]], None]
+    _stopped: OrderedDict[ReplicaKey, int] = field(default_factory=OrderedDict, init=False)
+    _latest: Order = field(default=NOTHING_ORDERED, init=False)
+    _applied_settings: dict[str, PartitionSettings] = field(default_factory=dict, init=False)
 
     @property
     def controller_epoch(self) -> int:
         """The highest controller epoch that this broker has accepted."""
-        return self._logs.controller_epoch
+        return self.logs.controller_epoch
 
     def _accept_epoch(self, controller_epoch: int) -> None:
         """Store the controller's epoch before executing its command (rules R1, R11).
@@ -97,11 +84,11 @@ class ControllerCommands:
             StorageFailed: the epoch could not be stored; the controller sends again.
 
         """
-        known = self._logs.controller_epoch
+        known = self.logs.controller_epoch
         if controller_epoch < known:
             raise StaleControllerEpoch(f"controller epoch {known} is known", controller_epoch=known)
         if controller_epoch > known:
-            self._logs.persist_controller_epoch(controller_epoch)
+            self.logs.persist_controller_epoch(controller_epoch)
 
     def leader_and_isr(self, request: LeaderAndIsrRequest) -> CommandResponse:
         """Take the granted roles (on_LeaderAndISRCommand).
@@ -115,16 +102,16 @@ class ControllerCommands:
             BrokerFenced: this incarnation has no full grant yet.
 
         """
-        granted = self._broker_state.granted
+        granted = self.broker_state.granted
         adding = any(row.adding for topic in request.topics for row in topic.partitions)
         if adding:
-            self._throttle.on_replicas_added()
-        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+            self.throttle.on_replicas_added()
+        self.broker_state.require_addressed(request.broker_id, request.incarnation)
         self._accept_epoch(request.controller_epoch)
         if not (granted or request.is_init):
             raise BrokerFenced("the broker has no full grant yet")
-        self._broker_state.update_addresses(request.brokers)
-        now = self._clock.monotonic_ms()
+        self.broker_state.update_addresses(request.brokers)
+        now = self.clock.monotonic_ms()
         order = (request.controller_epoch, request.sequence)
         codes = [self._grant_topic(topic, now, order) for topic in request.topics]
         overtaken, self._latest = order < self._latest, max(order, self._latest)
@@ -132,14 +119,14 @@ class ControllerCommands:
             if not overtaken:
                 self._make_others_stray(request.topics)
             if not granted:
-                logger.info("granted", replicas=len(self._replicas), cause=request.cause)
-            self._broker_state.granted = True
+                logger.info("granted", replicas=len(self.replicas), cause=request.cause)
+            self.broker_state.granted = True
         if adding or not granted:
-            self._heartbeats.trigger()
-        return CommandResponse(self.controller_epoch, self._broker_state.incarnation, codes)
+            self.heartbeats.trigger()
+        return CommandResponse(self.controller_epoch, self.broker_state.incarnation, codes)
 
     def _grant_topic(self, topic: TopicRows, now: int, order: Order) -> list[int]:
-        settings = self._settings.of(topic.configs)
+        settings = self.settings.of(topic.configs)
         return [self._grant(topic, row, settings, now, order) for row in topic.partitions]
 
     def _grant(
@@ -154,16 +141,16 @@ class ControllerCommands:
         try:
             partition = self._find_or_create(topic, row, settings, order)
             if order >= self._latest:
-                self._replicas.configure(partition, settings)
+                self.replicas.configure(partition, settings)
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
-            self._execute(partition, effects)
+            self.execute(partition, effects)
         except LeadlineError as error:
             logger.warning(
                 "grant refused", topic=topic.topic, partition=row.partition, reason=error.message
             )
             return error.code
         if code == NO_ERROR:
-            self._replicas.applied(partition)
+            self.replicas.applied(partition)
         return code
 
     def _find_or_create(
@@ -175,7 +162,7 @@ class ControllerCommands:
         deleted first. All its records have epochs below the first epoch of this partition, so
         the earlier partition has been removed in the meantime (rule R12).
         """
-        partition = self._replicas.find((topic.topic_id, row.partition))
+        partition = self.replicas.find((topic.topic_id, row.partition))
         while partition is None or _is_of_removed_partition(partition, row):
             if partition is not None:
                 logger.warning(
@@ -184,9 +171,9 @@ class ControllerCommands:
                     partition=row.partition,
                     first_epoch=row.first_epoch,
                 )
-                self._in_background(self._replicas.delete(partition))
+                self.in_background(self.replicas.delete(partition))
             self._require_startable(topic, row, order)
-            partition = self._replicas.create(topic.topic, topic.topic_id, row.partition, settings)
+            partition = self.replicas.create(topic.topic, topic.topic_id, row.partition, settings)
         return partition
 
     def _require_startable(self, topic: TopicRows, row: PartitionRow, order: Order) -> None:
@@ -195,18 +182,18 @@ class ControllerCommands:
         An overtaken grant may precede one: a deleted replica no longer knows which epochs it
         led. A reassignment may add a replica again in the epoch in which it was removed.
         """
-        if self._broker_state.broker_id not in row.replicas:
+        if self.broker_state.broker_id not in row.replicas:
             raise InvalidRequest("the grant does not assign the partition to this broker")
         if order < self._latest:
             raise FencedLeaderEpoch("the grant was overtaken by a newer one")
         stopped = self._stopped.get((topic.topic_id, row.partition))
-        again = row.leader_epoch == stopped and self._broker_state.broker_id in row.adding
+        again = row.leader_epoch == stopped and self.broker_state.broker_id in row.adding
         if stopped is not None and row.leader_epoch <= stopped and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
     def _make_others_stray(self, topics: list[TopicRows]) -> None:
         granted = {(topic.topic_id, row.partition) for topic in topics for row in topic.partitions}
-        for partition in self._replicas.all():
+        for partition in self.replicas.all():
             if partition.key not in granted:
                 logger.warning(
                     "replica made stray",
@@ -214,7 +201,7 @@ class ControllerCommands:
                     topic_id=partition.topic_id,
                     partition=partition.partition,
                 )
-                self._replicas.make_stray(partition)
+                self.replicas.make_stray(partition)
 
     def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
         """Stop replicas, and delete their logs if requested (stopReplica).
@@ -225,17 +212,17 @@ class ControllerCommands:
             InvalidRequest, StaleIncarnation, StaleControllerEpoch: see rule R1.
 
         """
-        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+        self.broker_state.require_addressed(request.broker_id, request.incarnation)
         self._accept_epoch(request.controller_epoch)
         codes = [
             [self._stop(topic.topic_id, row, request.delete) for row in topic.partitions]
             for topic in request.topics
         ]
-        return CommandResponse(self.controller_epoch, self._broker_state.incarnation, codes)
+        return CommandResponse(self.controller_epoch, self.broker_state.incarnation, codes)
 
     def _stop(self, topic_id: str, row: StopRow, delete: bool) -> int:
         key = (topic_id, row.partition)
-        partition = self._replicas.find(key)
+        partition = self.replicas.find(key)
         if partition is not None and partition.replica.state.leader_epoch > row.leader_epoch:
             return FencedLeaderEpoch.code
         if delete:
@@ -244,11 +231,11 @@ class ControllerCommands:
             return NO_ERROR
         try:
             if delete:
-                self._in_background(self._replicas.delete(partition))
+                self.in_background(self.replicas.delete(partition))
             elif partition.replica.role is Role.FOLLOWER and partition.replica.has_parked:
                 self._fence_later(partition, row.leader_epoch, _SETTLING_CHECKS)
             else:
-                self._replicas.fence(partition)
+                self.replicas.fence(partition)
         except LeadlineError as error:
             return error.code
         return NO_ERROR
@@ -259,7 +246,7 @@ class ControllerCommands:
         The next fetches from the new leader answer them.
         """
         replica = partition.replica
-        if self._replicas.find(partition.key) is not partition:
+        if self.replicas.find(partition.key) is not partition:
             return
         if replica.state.leader_epoch > leader_epoch or replica.role is not Role.FOLLOWER:
             return
@@ -268,7 +255,7 @@ class ControllerCommands:
             again = (partition, leader_epoch, checks - 1)
             loop.call_later(_SETTLING_PAUSE_S, self._fence_later, *again)
         else:
-            self._replicas.fence(partition)
+            self.replicas.fence(partition)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Apply the cluster's metadata and the topics' settings.
@@ -278,24 +265,24 @@ class ControllerCommands:
             StaleVersion: see `ClusterMetadataCache.apply`.
 
         """
-        self._broker_state.require_addressed(request.broker_id, request.incarnation)
+        self.broker_state.require_addressed(request.broker_id, request.incarnation)
         self._accept_epoch(request.controller.epoch)
-        version = self._metadata.apply(request)
+        version = self.metadata.apply(request)
         for topic in request.topics:
             self._configure_topic(topic)
-        self._broker_state.update_addresses(request.brokers)
+        self.broker_state.update_addresses(request.brokers)
         return UpdateMetadataResponse(self.controller_epoch, version)
 
     def _configure_topic(self, topic: TopicRows) -> None:
         """Apply a topic's settings, which may change within a leader epoch."""
-        settings = self._settings.of(topic.configs)
+        settings = self.settings.of(topic.configs)
         if self._applied_settings.get(topic.topic_id) is settings:
             return
         self._applied_settings[topic.topic_id] = settings
         for row in topic.partitions:
-            partition = self._replicas.find((topic.topic_id, row.partition))
+            partition = self.replicas.find((topic.topic_id, row.partition))
             if partition is not None:
-                self._replicas.configure(partition, settings)
+                self.replicas.configure(partition, settings)
 
     def _remember_stop(self, key: ReplicaKey, leader_epoch: int) -> None:
         self._stopped[key] = max(leader_epoch, self._stopped.get(key, -1))

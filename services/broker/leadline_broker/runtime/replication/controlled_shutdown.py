@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -30,48 +31,41 @@ _ROLES_TIMEOUT_S: Final = 2.0
 """How long to wait for the new roles before asking again."""
 
 
+@dataclass(eq=False, kw_only=True)
 class ControlledShutdown:
     """Asks the controller to move the leaders off this broker. Owned by the event loop."""
 
-    def __init__(
-        self,
-        *,
-        peers: Peers,
-        broker_state: BrokerState,
-        replicas: ReplicaManager,
-        metadata: ClusterMetadataCache,
-        controller_url: Callable[[], str],
-        backoff: Backoff,
-    ) -> None:
-        self._peers = peers
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._metadata = metadata
-        self._controller_url = controller_url
-        self._backoff = backoff
+    peers: Peers
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    metadata: ClusterMetadataCache
+    controller_url: Callable[[], str]
+    backoff: Backoff
 
     async def run(self, timeout_ms: int) -> None:
         """Return once this broker leads nothing, no other broker can lead it, or the time is up."""
-        self._broker_state.leaving = True
-        logger.info("controlled shutdown started", partitions=len(self._replicas.led()))
+        self.broker_state.leaving = True
+        logger.info("controlled shutdown started", partitions=len(self.replicas.led()))
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._may_ask() and await self._move_leaders():
                     await self._pause()
             async with asyncio.timeout(_ANSWERS_TIMEOUT_S):
                 await self._until_answered()
-        logger.info("controlled shutdown ended", still_led=len(self._replicas.led()))
+        logger.info("controlled shutdown ended", still_led=len(self.replicas.led()))
 
     async def _until_answered(self) -> None:
         """Wait until the produces that were accepted before the move are answered."""
-        while waiting := [p for p in self._replicas.all() if _owes_answers(p)]:
+        while waiting := [
+            p for p in self.replicas.all() if p.replica.leadership is None and p.replica.has_parked
+        ]:
             await waiting[0].changed()
 
     async def _pause(self) -> None:
-        await asyncio.sleep(self._backoff.next_ms() / 1000)
+        await asyncio.sleep(self.backoff.next_ms() / 1000)
 
     def _may_ask(self) -> bool:
-        return self._broker_state.granted and self._broker_state.lease_valid()
+        return self.broker_state.granted and self.broker_state.lease_valid()
 
     async def _move_leaders(self) -> bool:
         """Ask once; return whether asking again may move more leaders."""
@@ -80,14 +74,14 @@ class ControlledShutdown:
         except LeadlineError as error:
             logger.warning("controlled shutdown refused", reason=error.message)
             may_pass = error.retriable or error.outcome == "unknown"
-            return may_pass and bool(self._replicas.led())
+            return may_pass and bool(self.replicas.led())
         with suppress(TimeoutError):
             async with asyncio.timeout(_ROLES_TIMEOUT_S):
                 while moved := [
-                    p for p in self._replicas.led() if p.topic_partition not in remaining
+                    p for p in self.replicas.led() if p.topic_partition not in remaining
                 ]:
                     await moved[0].changed()
-        return any(self._another_may_lead(partition) for partition in self._replicas.led())
+        return any(self._another_may_lead(partition) for partition in self.replicas.led())
 
     async def _ask(self) -> set[tuple[str, int]]:
         """Return the partitions whose leader the controller could not move.
@@ -96,19 +90,15 @@ class ControlledShutdown:
             LeadlineError: the controller refused, or the outcome is unknown.
 
         """
-        broker_id, incarnation = self._broker_state.broker_id, self._broker_state.incarnation
+        broker_id, incarnation = self.broker_state.broker_id, self.broker_state.incarnation
         cause = f"shutdown-{broker_id}-{incarnation}"
         request = ControlledShutdownRequest(broker_id, incarnation, cause)
-        answer = await self._peers.controlled_shutdown(
-            self._controller_url(), request, _ANSWER_TIMEOUT_MS
+        answer = await self.peers.controlled_shutdown(
+            self.controller_url(), request, _ANSWER_TIMEOUT_MS
         )
         return set(answer.remaining)
 
     def _another_may_lead(self, partition: Partition) -> bool:
         """Return whether another assigned broker is live: it may still catch up."""
-        assigned = {*partition.replica.state.assigned} - {self._broker_state.broker_id}
-        return not assigned.isdisjoint(self._metadata.brokers)
-
-
-def _owes_answers(partition: Partition) -> bool:
-    return partition.replica.leadership is None and partition.replica.has_parked
+        assigned = {*partition.replica.state.assigned} - {self.broker_state.broker_id}
+        return not assigned.isdisjoint(self.metadata.brokers)

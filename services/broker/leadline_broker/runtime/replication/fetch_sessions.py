@@ -14,15 +14,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.throttle import Throttle
 from leadline_client.errors import (
     FetchSessionUnknown,
@@ -39,9 +38,6 @@ from leadline_common.rpc import (
     ReplicaFetchRequest,
     ReplicaFetchResponse,
 )
-
-Execute = Callable[[Partition, list[Effect]], None]
-Find = Callable[[ReplicaKey], Partition | None]
 
 _ABANDONED_MS: Final = 600_000
 """A session without a request for this long is abandoned."""
@@ -183,8 +179,8 @@ class FetchSession:
             yield partition, answer
         changed, self._with_high_watermark = self._with_high_watermark, {}
         for partition in changed:
-            position = self._positions.get(partition)
-            if position is not None and self._owes_high_watermark(position):
+            position, current = self._positions.get(partition), partition.replica.state
+            if position is not None and position.sent_high_watermark != current.high_watermark:
                 answer = partition.replica.peek(position.row)
                 position.sent_high_watermark = answer.high_watermark
                 yield partition, answer
@@ -198,9 +194,6 @@ class FetchSession:
         if position.reset or not self._moves(partition):
             return size
         return min(size, self._sending.available())
-
-    def _owes_high_watermark(self, position: _Position) -> bool:
-        return position.sent_high_watermark != position.partition.replica.state.high_watermark
 
     def _read(self, position: _Position, max_bytes: int) -> FetchedRow:
         """Return the records from the follower's position on, or an error."""
@@ -223,24 +216,16 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+@dataclass(eq=False, kw_only=True)
 class FetchSessions:
     """All sessions of this leader's followers. Owned by the event loop."""
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        find: Find,
-        execute: Execute,
-        clock: Clock,
-        sending: Throttle,
-    ) -> None:
-        self._broker_state = broker_state
-        self._sending = sending
-        self._find = find
-        self._execute = execute
-        self._clock = clock
-        self._sessions: dict[tuple[int, int], FetchSession] = {}
+    broker_state: BrokerState
+    find: Callable[[ReplicaKey], Partition | None]
+    execute: Execute
+    clock: Clock
+    sending: Throttle
+    _sessions: dict[tuple[int, int], FetchSession] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -250,7 +235,7 @@ class FetchSessions:
 
         Error codes of the whole response: FetchSessionUnknown, StaleIncarnation.
         """
-        incarnation = self._broker_state.incarnation
+        incarnation = self.broker_state.incarnation
         session = self._session(request)
         if isinstance(session, int):
             return ReplicaFetchResponse(request.nonce, incarnation, session, [])
@@ -289,7 +274,7 @@ class FetchSessions:
         if request.session != request.nonce:
             return FetchSessionUnknown.code
         found = self._sessions[request.broker_id, request.session] = FetchSession(
-            request, self._sending
+            request, self.sending
         )
         return found
 
@@ -301,15 +286,15 @@ class FetchSessions:
         self, session: FetchSession, request: ReplicaFetchRequest, answers: _Answers
     ) -> None:
         """Add the follower's rows to the session; add errors and divergence to `answers`."""
-        now = session.last_request_ms = self._clock.monotonic_ms()
+        now = session.last_request_ms = self.clock.monotonic_ms()
         for forgotten in request.forgotten:
             for number in forgotten.partitions:
-                partition = self._find((forgotten.topic_id, number))
+                partition = self.find((forgotten.topic_id, number))
                 if partition is not None:
                     session.forget(partition)
         for topic in request.topics:
             for row in topic.partitions:
-                partition = self._find((topic.topic_id, row.partition))
+                partition = self.find((topic.topic_id, row.partition))
                 if partition is None:
                     answers.add(topic.topic_id, _unknown(row))
                     continue
@@ -322,7 +307,7 @@ class FetchSessions:
                     leaving=request.leaving,
                 )
                 if effects:
-                    self._execute(partition, effects)
+                    self.execute(partition, effects)
                 if answer.error_code == NO_ERROR and answer.diverging_end < 0:
                     session.update(partition, row)
                 else:

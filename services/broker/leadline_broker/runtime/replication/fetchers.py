@@ -13,21 +13,20 @@ up, so that their throttle and their volume delay no other replica (KIP-73).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import Peers
 from leadline_broker.runtime.replication.flusher import GroupFlusher
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.throttle import Throttle
 from leadline_client.backoff import Backoff
 from leadline_client.errors import (
@@ -73,7 +72,7 @@ class FetchContext:
     peers: Peers
     flusher: GroupFlusher
     moving_flusher: GroupFlusher
-    execute: Callable[[Partition, Sequence[Effect]], None]
+    execute: Execute
     clock: Clock
     random: Random
     settings: BrokerSettings
@@ -165,6 +164,7 @@ class ReplicaFetcherManager:
         self._fetcher_of.clear()
 
 
+@dataclass(eq=False)
 class ReplicaFetcher:
     """Fetches some partitions from one leader.
 
@@ -172,24 +172,20 @@ class ReplicaFetcher:
     `on_caught_up(partition)` is called for each that has caught up.
     """
 
-    def __init__(
-        self,
-        leader: int,
-        context: FetchContext,
-        on_caught_up: Callable[[Partition], None] | None = None,
-    ) -> None:
-        self._leader = leader
-        self._context = context
-        self._on_caught_up = on_caught_up
-        self._flusher = context.moving_flusher if on_caught_up else context.flusher
-        self._partitions: dict[ReplicaKey, Partition] = {}
-        self._changed: dict[ReplicaKey, Partition] = {}
-        self._forgotten: dict[ReplicaKey, None] = {}
-        self._penalties = Penalties(context.clock, context.backoff)
-        self._session = NO_SESSION
-        self._backoff = context.backoff()
-        self._wake = asyncio.Event()
-        self._in_flight: asyncio.Task[ReplicaFetchResponse] | None = None
+    leader: int
+    context: FetchContext
+    on_caught_up: Callable[[Partition], None] | None = None
+    _partitions: dict[ReplicaKey, Partition] = field(default_factory=dict, init=False)
+    _changed: dict[ReplicaKey, Partition] = field(default_factory=dict, init=False)
+    _forgotten: dict[ReplicaKey, None] = field(default_factory=dict, init=False)
+    _session: int = field(default=NO_SESSION, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _in_flight: asyncio.Task[ReplicaFetchResponse] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._flusher = self.context.moving_flusher if self.on_caught_up else self.context.flusher
+        self._penalties = Penalties(self.context.clock, self.context.backoff)
+        self._backoff = self.context.backoff()
 
     def add(self, partition: Partition) -> None:
         """Add a partition; this cancels a request that waits at the leader."""
@@ -215,7 +211,7 @@ class ReplicaFetcher:
             except LeadlineError as error:
                 await self._failed(error.message)
             except Exception:
-                logger.exception("unexpected error in a fetch", leader=self._leader)
+                logger.exception("unexpected error in a fetch", leader=self.leader)
                 await self._failed("an unexpected error of this broker")
 
     async def _fetch(self) -> None:
@@ -255,9 +251,9 @@ class ReplicaFetcher:
 
     def _throttled_ms(self) -> float:
         """Return how long the throttle forbids fetching."""
-        if self._on_caught_up is None or not self._partitions:
+        if self.on_caught_up is None or not self._partitions:
             return 0.0
-        return self._context.receiving.delay_ms()
+        return self.context.receiving.delay_ms()
 
     async def _idle(self) -> None:
         """Wait for a partition, or for the end of a delay."""
@@ -274,12 +270,12 @@ class ReplicaFetcher:
         if not self._partitions:
             self._session = NO_SESSION
             return None
-        nonce = next(self._context.nonces)
+        nonce = next(self.context.nonces)
         rows = self._rows()
         if not rows and self._session == NO_SESSION:
             return None
         forgotten, self._forgotten = self._forgotten, {}
-        settings, broker_state = self._context.settings, self._context.broker_state
+        settings, broker_state = self.context.settings, self.context.broker_state
         wait_ms = settings.replica_fetch_wait_max_ms
         return ReplicaFetchRequest(
             broker_id=broker_state.broker_id,
@@ -295,10 +291,10 @@ class ReplicaFetcher:
         )
 
     def _max_bytes(self) -> int:
-        largest = self._context.settings.replica_fetch_max_bytes
-        if self._on_caught_up is None:
+        largest = self.context.settings.replica_fetch_max_bytes
+        if self.on_caught_up is None:
             return largest
-        return min(largest, self._context.receiving.available())
+        return min(largest, self.context.receiving.available())
 
     def _rows(self) -> list[FetchTopic]:
         """Return all positions in a new session, otherwise those that changed."""
@@ -324,12 +320,12 @@ class ReplicaFetcher:
             LeadlineError: there is no valid response.
 
         """
-        address = self._context.broker_state.address_of(self._leader)
+        address = self.context.broker_state.address_of(self.leader)
         if address is None:
             raise ConnectionLost("the leader's address is unknown")
         url, incarnation = address
         call = self._in_flight = asyncio.create_task(
-            self._context.peers.fetch(url, request, request.wait_ms + _ANSWER_MARGIN_MS)
+            self.context.peers.fetch(url, request, request.wait_ms + _ANSWER_MARGIN_MS)
         )
         try:
             await asyncio.wait([call])
@@ -352,16 +348,16 @@ class ReplicaFetcher:
         self._session = NO_SESSION
         for partition in list(self._partitions.values()):
             if partition.replica.has_parked:
-                self._context.execute(partition, partition.replica.give_up())
+                self.context.execute(partition, partition.replica.give_up())
         pause_ms = self._backoff.next_ms()
         if self._backoff.failures == 1:
-            logger.info("fetch failed", leader=self._leader, reason=reason)
+            logger.info("fetch failed", leader=self.leader, reason=reason)
         await asyncio.sleep(pause_ms / 1000)
 
     def _apply(self, response: ReplicaFetchResponse) -> None:
-        if self._on_caught_up is not None:
+        if self.on_caught_up is not None:
             rows = (row for topic in response.topics for row in topic.partitions)
-            self._context.receiving.take(sum(len(row.records) for row in rows))
+            self.context.receiving.take(sum(len(row.records) for row in rows))
         for topic in response.topics:
             for row in topic.partitions:
                 partition = self._partitions.get((topic.topic_id, row.partition))
@@ -372,13 +368,13 @@ class ReplicaFetcher:
         """Pass a row to the replica; delay the partition if it refuses the row."""
         try:
             effects = partition.replica.on_fetch_answer(row)
-            self._context.execute(partition, effects)
+            self.context.execute(partition, effects)
         except LeadlineError as error:
             logger.warning(
                 "fetched records refused",
                 topic=partition.topic,
                 partition=partition.partition,
-                leader=self._leader,
+                leader=self.leader,
                 reason=error.message,
             )
             self._penalties.impose(partition.key)
@@ -387,8 +383,8 @@ class ReplicaFetcher:
             self._penalties.impose(partition.key)
             return
         self._penalties.lift(partition.key)
-        if self._on_caught_up is not None and not partition.replica.catching_up:
-            self._on_caught_up(partition)
+        if self.on_caught_up is not None and not partition.replica.catching_up:
+            self.on_caught_up(partition)
         elif row.records or row.diverging_end >= 0 or row.error_code != NO_ERROR:
             self._changed[partition.key] = partition
 

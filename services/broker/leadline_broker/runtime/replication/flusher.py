@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -24,6 +25,7 @@ _RETRY_S: Final = 0.2
 """How long to wait for space on a full disk."""
 
 
+@dataclass(eq=False, kw_only=True)
 class GroupFlusher:
     """Fsyncs marked logs in groups. Owned by the event loop, except for the fsyncs.
 
@@ -32,20 +34,15 @@ class GroupFlusher:
     logs in each group.
     """
 
-    def __init__(
-        self,
-        *,
-        on_durable: Callable[[Partition], None],
-        on_failed: Callable[[StorageFailed], None],
-        on_group: Callable[[int], None],
-    ) -> None:
-        self._on_durable = on_durable
-        self._on_failed = on_failed
-        self._on_group = on_group
-        self._dirty: dict[Partition, None] = {}
-        self._wake = asyncio.Event()
-        self._next_group: asyncio.Future[None] | None = None
-        self._flushing: asyncio.Future[None] | None = None
+    on_durable: Callable[[Partition], None]
+    on_failed: Callable[[StorageFailed], None]
+    on_group: Callable[[int], None]
+    _dirty: dict[Partition, None] = field(default_factory=dict, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _next_group: asyncio.Future[None] | None = field(default=None, init=False)
+    _flushing: asyncio.Future[None] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fsync")
 
     def mark(self, partition: Partition) -> None:
@@ -82,12 +79,12 @@ class GroupFlusher:
             self._thread.shutdown(wait=True)
 
     def _report(self, group: list[Partition], failures: list[StorageFailed | None]) -> None:
-        self._on_group(len(group))
+        self.on_group(len(group))
         for partition, failure in zip(group, failures, strict=True):
             if failure is None:
-                self._on_durable(partition)
+                self.on_durable(partition)
             elif partition.log.failed:
-                self._on_failed(failure)
+                self.on_failed(failure)
             elif partition.log.durable_end_offset < partition.log.log_end_offset:
                 # No space, or the log was closed meanwhile; only the former is retried.
                 logger.warning("flush postponed", partition=partition.key, error=failure.message)

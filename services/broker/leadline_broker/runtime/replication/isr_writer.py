@@ -8,16 +8,17 @@ regards itself as the leader.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect, IsrProposal
+from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.ports import ClusterStore
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_client.backoff import backoff_pause
 from leadline_common.zk.errors import ZkError
 
@@ -26,10 +27,8 @@ logger = structlog.get_logger(__name__)
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
-Execute = Callable[[Partition, Sequence[Effect]], None]
-OnCommitted = Callable[[Partition, IsrProposal, int], None]
 
-
+@dataclass(eq=False)
 class IsrWriter:
     """Writes ISR proposals and reports the results to the replicas. Owned by the event loop.
 
@@ -37,21 +36,13 @@ class IsrWriter:
     `on_stepped_down(partition)` for each partition that another broker turns out to lead.
     """
 
-    def __init__(
-        self,
-        store: ClusterStore,
-        *,
-        execute: Execute,
-        on_committed: OnCommitted,
-        on_stepped_down: Callable[[Partition], None],
-    ) -> None:
-        self._store = store
-        self._execute = execute
-        self._on_committed = on_committed
-        self._on_stepped_down = on_stepped_down
-        self._writes: dict[Partition, tuple[Replica, IsrProposal]] = {}
-        self._reads: dict[Partition, Replica] = {}
-        self._wake = asyncio.Event()
+    store: ClusterStore
+    execute: Execute
+    on_committed: Callable[[Partition, IsrProposal, int], None]
+    on_stepped_down: Callable[[Partition], None]
+    _writes: dict[Partition, tuple[Replica, IsrProposal]] = field(default_factory=dict, init=False)
+    _reads: dict[Partition, Replica] = field(default_factory=dict, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def write(self, partition: Partition, proposal: IsrProposal) -> None:
         """Write the proposal, then report with `Replica.on_isr_written`."""
@@ -92,7 +83,7 @@ class IsrWriter:
             ((partition.topic, partition.topic_id, partition.partition), proposal)
             for partition, (_, proposal) in writes.items()
         ]
-        outcomes = await self._store.write_isrs(changes)
+        outcomes = await self.store.write_isrs(changes)
         for (partition, (replica, proposal)), outcome in zip(writes.items(), outcomes, strict=True):
             if partition.replica is replica:
                 self._apply(partition, proposal, outcome)
@@ -104,7 +95,7 @@ class IsrWriter:
         result, state_version = outcome
         effects = partition.replica.on_isr_written(proposal.number, result, state_version)
         if result is IsrWriteResult.COMMITTED:
-            self._on_committed(partition, proposal, before)
+            self.on_committed(partition, proposal, before)
         else:
             logger.info(
                 "ISR not written",
@@ -113,7 +104,7 @@ class IsrWriter:
                 isr=proposal.isr,
                 result=result.value,
             )
-        self._execute(partition, effects)
+        self.execute(partition, effects)
         if result is IsrWriteResult.JOINER_REFUSED:
             for broker, _ in proposal.joiners:
                 partition.reset_follower(broker)
@@ -126,7 +117,7 @@ class IsrWriter:
             return True
         keys = {p: (p.topic, p.topic_id, p.partition) for p in reads}
         try:
-            states = await self._store.read_states(list(keys.values()))
+            states = await self.store.read_states(list(keys.values()))
         except ZkError as error:
             logger.warning("state not read", partitions=len(reads), error=str(error))
             self._reads = reads | self._reads
@@ -137,8 +128,8 @@ class IsrWriter:
                 if replica.leadership is not None:
                     unreadable[partition] = replica
             elif partition.replica is replica:
-                self._execute(partition, replica.on_state_read(states[keys[partition]]))
+                self.execute(partition, replica.on_state_read(states[keys[partition]]))
                 if replica.leadership is None:
-                    self._on_stepped_down(partition)
+                    self.on_stepped_down(partition)
         self._reads = unreadable | self._reads
         return not unreadable

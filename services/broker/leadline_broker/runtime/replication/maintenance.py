@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.ports import LogStore
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import Execute, Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
@@ -25,33 +25,29 @@ _LONGEST_ISR_CHECK_MS: Final = 500
 _STRAY_CHECK_MS: Final = 600_000
 
 
+@dataclass(eq=False, kw_only=True)
 class Maintenance:
     """The periodic work of a broker. Owned by the event loop, except for writing files."""
 
-    def __init__(
-        self,
-        *,
-        configuration: Configuration,
-        broker_state: BrokerState,
-        replicas: ReplicaManager,
-        logs: LogStore,
-        clock: Clock,
-        execute: Callable[[Partition, Sequence[Effect]], None],
-    ) -> None:
-        self._configuration = configuration
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._logs = logs
-        self._clock = clock
-        self._execute = execute
-        self._checkpointed: dict[ReplicaKey, int] = {}
+    configuration: Configuration
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    logs: LogStore
+    clock: Clock
+    execute: Execute
+    _checkpointed: dict[ReplicaKey, int] = field(default_factory=dict, init=False)
 
     def loops(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run; they never return."""
         return [
             self._every(_isr_check_ms, self.check_isrs),
-            self._every(_checkpoint_ms, self.checkpoint),
-            self._every(_retention_ms, self.apply_retention),
+            self._every(
+                lambda settings: settings.replica_high_watermark_checkpoint_interval_ms,
+                self.checkpoint,
+            ),
+            self._every(
+                lambda settings: settings.log_retention_check_interval_ms, self.apply_retention
+            ),
             self._every(_stray_check_ms, self.purge_strays),
         ]
 
@@ -61,7 +57,7 @@ class Maintenance:
         work: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         while True:
-            await asyncio.sleep(interval_ms(self._configuration.current) / 1000)
+            await asyncio.sleep(interval_ms(self.configuration.current) / 1000)
             try:
                 await work()
             except StorageFailed as error:
@@ -73,27 +69,27 @@ class Maintenance:
         Replication V3, section G: maybe_change_ISR. Without a lease nothing is proposed: after
         a long pause of this process every follower seems to lag.
         """
-        if not self._broker_state.lease_valid():
+        if not self.broker_state.lease_valid():
             return
-        now = self._clock.monotonic_ms()
-        for partition in list(self._replicas.unsettled):
-            self._execute(partition, partition.replica.maybe_change_isr(now))
-            self._replicas.applied(partition)
+        now = self.clock.monotonic_ms()
+        for partition in list(self.replicas.unsettled):
+            self.execute(partition, partition.replica.maybe_change_isr(now))
+            self.replicas.applied(partition)
 
     async def checkpoint(self) -> None:
         """Write the high watermarks if any has changed."""
         high_watermarks = {
             partition.key: partition.replica.state.high_watermark
-            for partition in self._replicas.all()
+            for partition in self.replicas.all()
             if partition.log.log_end_offset
         }
         if high_watermarks != self._checkpointed:
-            await asyncio.to_thread(self._logs.checkpoint_high_watermarks, high_watermarks)
+            await asyncio.to_thread(self.logs.checkpoint_high_watermarks, high_watermarks)
             self._checkpointed = high_watermarks
 
     async def apply_retention(self) -> None:
         """Delete closed segments past their retention, partition by partition."""
-        for partition in self._replicas.all():
+        for partition in self.replicas.all():
             if partition.log.log_end_offset and not partition.log.failed:
                 self._apply_retention(partition)
                 await asyncio.sleep(0)
@@ -102,7 +98,7 @@ class Maintenance:
         """Apply the retention of one partition; its failure must not affect the others."""
         try:
             removed = partition.log.apply_retention(
-                self._clock.wall_ms(),
+                self.clock.wall_ms(),
                 partition.settings.retention_ms,
                 partition.settings.retention_bytes,
                 partition.replica.state.high_watermark,
@@ -118,9 +114,9 @@ class Maintenance:
     async def purge_strays(self) -> None:
         """Delete the strays whose grace period has ended."""
         purged = await asyncio.to_thread(
-            self._logs.purge_strays,
-            self._clock.wall_ms(),
-            self._configuration.current.stray_grace_ms,
+            self.logs.purge_strays,
+            self.clock.wall_ms(),
+            self.configuration.current.stray_grace_ms,
         )
         for name in purged:
             logger.warning("stray replica deleted", name=name)
@@ -128,14 +124,6 @@ class Maintenance:
 
 def _isr_check_ms(settings: BrokerSettings) -> int:
     return min(_LONGEST_ISR_CHECK_MS, settings.replica_lag_time_max_ms // 4)
-
-
-def _checkpoint_ms(settings: BrokerSettings) -> int:
-    return settings.replica_high_watermark_checkpoint_interval_ms
-
-
-def _retention_ms(settings: BrokerSettings) -> int:
-    return settings.log_retention_check_interval_ms
 
 
 def _stray_check_ms(settings: BrokerSettings) -> int:

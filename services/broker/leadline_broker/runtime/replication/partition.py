@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica
 from leadline_broker.domain.state import ReplicaConfig, ReplicaKey
 from leadline_broker.runtime.ports import Log
@@ -79,6 +80,7 @@ class Subscriber(Protocol):
         """Remove the partition from the session."""
 
 
+@dataclass(eq=False, slots=True)
 class Partition:
     """One local replica. Owned by the event loop.
 
@@ -86,39 +88,19 @@ class Partition:
     fenced; heartbeats report it.
     """
 
-    __slots__ = (
-        "_waiting",
-        "applied_epoch",
-        "log",
-        "partition",
-        "replica",
-        "settings",
-        "subscribers",
-        "topic",
-        "topic_id",
-        "traffic",
-    )
+    topic: str
+    topic_id: str
+    partition: int
+    log: Log
+    replica: Replica
+    settings: PartitionSettings
+    applied_epoch: int = field(default=NOT_APPLIED, init=False)
+    traffic: Traffic = field(default=Traffic(), init=False)
+    subscribers: dict[Subscriber, None] | None = field(default=None, init=False)
+    _waiting: list[asyncio.Future[None]] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        topic: str,
-        topic_id: str,
-        partition: int,
-        log: Log,
-        replica: Replica,
-        settings: PartitionSettings,
-    ) -> None:
-        self.topic = topic
-        self.topic_id = topic_id
-        self.partition = partition
-        self.log = log
-        self.replica = replica
-        self.settings = settings
-        log.roll_at(settings.segment_bytes)
-        self.applied_epoch = NOT_APPLIED
-        self.traffic = Traffic()
-        self.subscribers: dict[Subscriber, None] | None = None
-        self._waiting: list[asyncio.Future[None]] | None = None
+    def __post_init__(self) -> None:
+        self.log.roll_at(self.settings.segment_bytes)
 
     @property
     def key(self) -> ReplicaKey:
@@ -242,3 +224,7 @@ class Partition:
             isr=state.isr if self.replica.leadership is not None else None,
             log_dir=str(log.directory),
         )
+
+
+Execute = Callable[[Partition, Sequence[Effect]], None]
+"""Executes the effects of a partition's replica in order."""

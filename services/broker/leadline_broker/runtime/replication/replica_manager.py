@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
-from leadline_broker.domain.effects import Effect
 from leadline_broker.domain.replica import Replica, Role
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.ports import Log, LogStore, StoredReplica
 from leadline_broker.runtime.replication.fetchers import ReplicaFetcherManager
 from leadline_broker.runtime.replication.partition import (
     NOT_APPLIED,
+    Execute,
     Partition,
     PartitionSettings,
     ReplicaInfo,
@@ -18,6 +19,7 @@ from leadline_broker.runtime.replication.partition import (
 from leadline_common.rpc import replica_fingerprint
 
 
+@dataclass(eq=False)
 class ReplicaManager:
     """The replicas by (topic id, partition). Owned by the event loop.
 
@@ -27,24 +29,17 @@ class ReplicaManager:
     `on_dropped(key)` is called for each removed replica.
     """
 
-    def __init__(
-        self,
-        broker_id: int,
-        logs: LogStore,
-        fetchers: ReplicaFetcherManager,
-        execute: Callable[[Partition, Sequence[Effect]], None],
-    ) -> None:
-        self._broker_id = broker_id
-        self._logs = logs
-        self._fetchers = fetchers
-        self._execute = execute
-        self._partitions: dict[ReplicaKey, Partition] = {}
-        self._by_name: dict[tuple[str, int], Partition] = {}
-        self.unsettled: dict[Partition, None] = {}
-        self.growing: dict[Partition, None] = {}
-        self.on_dropped: Callable[[ReplicaKey], None] = lambda _: None
-        self.digest = 0
-        self.applied_count = 0
+    broker_id: int
+    logs: LogStore
+    fetchers: ReplicaFetcherManager
+    execute: Execute
+    _partitions: dict[ReplicaKey, Partition] = field(default_factory=dict, init=False)
+    _by_name: dict[tuple[str, int], Partition] = field(default_factory=dict, init=False)
+    unsettled: dict[Partition, None] = field(default_factory=dict, init=False)
+    growing: dict[Partition, None] = field(default_factory=dict, init=False)
+    on_dropped: Callable[[ReplicaKey], None] = field(default=lambda _: None, init=False)
+    digest: int = field(default=0, init=False)
+    applied_count: int = field(default=0, init=False)
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -90,7 +85,7 @@ class ReplicaManager:
         other = self.named(topic, partition)
         if other is not None:
             self.make_stray(other)
-        log = self._logs.open(topic, topic_id, partition)
+        log = self.logs.open(topic, topic_id, partition)
         return self._add(topic, topic_id, partition, log, settings, 0)
 
     def _add(
@@ -116,7 +111,7 @@ class ReplicaManager:
         high_watermark: int,
     ) -> Replica:
         return Replica(
-            broker_id=self._broker_id,
+            broker_id=self.broker_id,
             topic_id=topic_id,
             partition=partition,
             log=log,
@@ -164,8 +159,8 @@ class ReplicaManager:
 
     def fence(self, partition: Partition) -> None:
         """Fence one replica; its waiting produces fail."""
-        self._fetchers.stop(partition)
-        self._execute(partition, partition.replica.step_down())
+        self.fetchers.stop(partition)
+        self.execute(partition, partition.replica.step_down())
         self.applied(partition)
 
     def configure(self, partition: Partition, settings: PartitionSettings) -> None:
@@ -173,18 +168,18 @@ class ReplicaManager:
         if partition.settings is not settings:
             partition.configure(settings)
             # A lower min.insync.replicas may commit records.
-            self._execute(partition, partition.replica.on_durable())
+            self.execute(partition, partition.replica.on_durable())
             self.applied(partition)
 
     def make_stray(self, partition: Partition) -> None:
         """Rename the log of a replica that the controller does not know to a stray (rule R12)."""
         self._drop(partition)
-        self._logs.to_stray(partition.key)
+        self.logs.to_stray(partition.key)
 
     def delete(self, partition: Partition) -> Callable[[], None]:
         """Delete a replica; return the removal of its files, which may run in any thread."""
         self._drop(partition)
-        return self._logs.delete(partition.key)
+        return self.logs.delete(partition.key)
 
     def _drop(self, partition: Partition) -> None:
         self.fence(partition)

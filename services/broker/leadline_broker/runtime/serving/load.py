@@ -59,48 +59,42 @@ class _Sample(NamedTuple):
     totals: Mapping[Partition, Traffic]
 
 
+@dataclass(eq=False)
 class LoadMeter:
     """Measures the load of this broker's replicas. Owned by the event loop."""
 
-    def __init__(
-        self,
-        broker_id: int,
-        *,
-        configuration: Configuration,
-        replicas: ReplicaManager,
-        logs: LogStore,
-        clock: Clock,
-    ) -> None:
-        self._broker_id = broker_id
-        self._configuration = configuration
-        self._replicas = replicas
-        self._logs = logs
-        self._clock = clock
-        self._samples = deque([_Sample(clock.monotonic_ms(), {})])
+    broker_id: int
+    configuration: Configuration
+    replicas: ReplicaManager
+    logs: LogStore
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._samples = deque([_Sample(self.clock.monotonic_ms(), {})])
 
     async def run(self) -> None:
         """Sample the totals periodically; never returns."""
         while True:
-            await asyncio.sleep(self._configuration.current.load_window_ms / _SAMPLES / 1000)
+            await asyncio.sleep(self.configuration.current.load_window_ms / _SAMPLES / 1000)
             self.sample()
 
     def sample(self) -> None:
         """Sample the totals, and drop samples that are older than the window."""
-        now = self._clock.monotonic_ms()
-        totals = {p: p.traffic for p in self._replicas.all() if p.traffic != Traffic()}
+        now = self.clock.monotonic_ms()
+        totals = {p: p.traffic for p in self.replicas.all() if p.traffic != Traffic()}
         self._samples.append(_Sample(now, totals))
-        begin = now - self._configuration.current.load_window_ms
+        begin = now - self.configuration.current.load_window_ms
         while len(self._samples) > 1 and self._samples[1].at_ms <= begin:
             self._samples.popleft()
 
     async def report(self) -> BrokerLoadReport:
         """Return the load over the window, or since the start of this broker if that is shorter."""
-        total, free = await asyncio.to_thread(self._logs.space)
-        now, first = self._clock.monotonic_ms(), self._samples[0]
-        end = self._clock.wall_ms()
-        rows = [_row(p, first.totals.get(p, Traffic())) for p in self._replicas.all()]
+        total, free = await asyncio.to_thread(self.logs.space)
+        now, first = self.clock.monotonic_ms(), self._samples[0]
+        end = self.clock.wall_ms()
+        rows = [_row(p, first.totals.get(p, Traffic())) for p in self.replicas.all()]
         return BrokerLoadReport(
-            broker_id=self._broker_id,
+            broker_id=self.broker_id,
             window_start_ms=end - (now - first.at_ms),
             window_end_ms=end,
             disk_total_bytes=total,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from leadline_broker.domain.replica import Role
@@ -18,7 +19,6 @@ from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_client.errors import (
     InvalidRequest,
-    LeaderHint,
     LeaderNotAvailable,
     LeadlineError,
     NotLeader,
@@ -29,7 +29,6 @@ from leadline_common.bulk_offsets import (
     BulkQuestion,
     LeaderRow,
     PartitionAnswer,
-    PartitionEnds,
     PartitionQuestion,
 )
 from leadline_common.clock import Clock
@@ -46,26 +45,17 @@ _RETRY_MS: Final = 300
 """How long to wait before asking again about partitions without a result."""
 
 
+@dataclass(eq=False, kw_only=True)
 class OffsetFinder:
     """Answers `POST /v1/offsets`. Owned by the event loop."""
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        metadata: ClusterMetadataCache,
-        replicas: ReplicaManager,
-        serving: Serving,
-        peers: Peers,
-        clock: Clock,
-    ) -> None:
-        self._broker_state = broker_state
-        self._metadata = metadata
-        self._replicas = replicas
-        self._serving = serving
-        self._peers = peers
-        self._clock = clock
-        self._stopping = asyncio.Event()
+    broker_state: BrokerState
+    metadata: ClusterMetadataCache
+    replicas: ReplicaManager
+    serving: Serving
+    peers: Peers
+    clock: Clock
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def stop(self) -> None:
         """Answer every waiting request now, because the broker is about to stop."""
@@ -81,10 +71,10 @@ class OffsetFinder:
         asked = self._expand(question)
         after = _thresholds(question, asked)
         ask_leaders = question.scope == "cluster"
-        deadline = self._clock.monotonic_ms() + question.wait_ms
+        deadline = self.clock.monotonic_ms() + question.wait_ms
         while True:
             found = await self._find(asked, ask_leaders=ask_leaders)
-            left = deadline - self._clock.monotonic_ms()
+            left = deadline - self.clock.monotonic_ms()
             expired = left <= 0 or self._stopping.is_set()
             if expired or any(_is_beyond(answer, after) for answer in found):
                 return BulkAnswer(found)
@@ -96,7 +86,7 @@ class OffsetFinder:
         whole = [
             PartitionQuestion(topic, number, question.timestamp)
             for topic in question.topics
-            for number in self._metadata.partition_numbers(topic) or [0]
+            for number in self.metadata.partition_numbers(topic) or [0]
         ]
         return [*whole, *question.partitions]
 
@@ -126,43 +116,26 @@ class OffsetFinder:
         if question.timestamp is not None:
             await asyncio.sleep(0)  # Each lookup reads the disk: let other tasks run.
         try:
-            ends = self._serving.offsets(topic, partition)
-            offset, timestamp = None, None
-            if question.timestamp is not None:
-                offset, timestamp = self._serving.offset_for_timestamp(
-                    topic, partition, question.timestamp
-                )
+            ends = self.serving.offsets(topic, partition, question.timestamp)
         except LeadlineError as error:
             return _error_answer(question, error)
-        return PartitionAnswer(
-            topic,
-            partition,
-            leader=LeaderRow(
-                self._broker_state.broker_id, self._broker_state.url, ends.leader_epoch
-            ),
-            offsets=PartitionEnds(
-                ends.log_start_offset,
-                ends.high_watermark,
-                ends.log_end_offset,
-                ends.leader_epoch,
-                offset,
-                timestamp,
-            ),
-        )
+        identity = self.broker_state
+        leader = LeaderRow(identity.broker_id, identity.url, ends.leader_epoch)
+        return PartitionAnswer(topic, partition, leader=leader, offsets=ends)
 
     def _leader_url(self, answer: PartitionAnswer) -> str:
         """Return the URL of the leader to ask instead of this broker, "" if there is none."""
         hint = answer.leader
         if answer.error_code != NotLeader.code or hint is None:
             return ""
-        return hint.url if hint.id != self._broker_state.broker_id else ""
+        return hint.url if hint.id != self.broker_state.broker_id else ""
 
     async def _ask(self, url: str, asked: Sequence[PartitionQuestion]) -> Sequence[PartitionAnswer]:
         question = BulkQuestion(partitions=list(asked), scope="local")
         lookups = sum(row.timestamp is not None for row in asked)
         timeout_ms = _REQUEST_TIMEOUT_MS + lookups * _LOOKUP_MS
         try:
-            rows = (await self._peers.offsets(url, question, timeout_ms)).partitions
+            rows = (await self.peers.offsets(url, question, timeout_ms)).partitions
         except LeadlineError as error:
             return [_unavailable(row, error) for row in asked]
         if [row.topic_partition for row in rows] != [row.topic_partition for row in asked]:
@@ -188,21 +161,21 @@ class OffsetFinder:
             left_ms = min(left_ms, _RETRY_MS)
         waits: list[Coroutine[Any, Any, object]] = [
             self._wait_local(topic_partitions, after)
-            if url == self._broker_state.url
+            if url == self.broker_state.url
             else self._wait_at(url, topic_partitions, after, left_ms)
             for url, topic_partitions in by_url.items()
         ]
         waits.append(self._stopping.wait())
         if ask_leaders:
-            version = self._metadata.version
-            waits.append(self._metadata.wait_newer(version, max(1, int(left_ms))))
+            version = self.metadata.version
+            waits.append(self.metadata.wait_newer(version, max(1, int(left_ms))))
         await _first(waits, left_ms)
 
     async def _wait_local(
         self, topic_partitions: Iterable[TopicPartition], after: Mapping[TopicPartition, int]
     ) -> None:
         """Wait until a high watermark passes its offset, or this broker stops leading one."""
-        led = [(key, self._replicas.named(*key)) for key in topic_partitions]
+        led = [(key, self.replicas.named(*key)) for key in topic_partitions]
         watched = [(partition, after[key]) for key, partition in led if partition is not None]
         while all(
             partition.replica.role is Role.LEADER
@@ -234,7 +207,7 @@ class OffsetFinder:
             after=_nested({key: after[key] for key in topic_partitions}),
         )
         try:
-            await self._peers.offsets(url, question, wait_ms + _WAIT_MARGIN_MS)
+            await self.peers.offsets(url, question, wait_ms + _WAIT_MARGIN_MS)
         except LeadlineError:
             await asyncio.sleep(_RETRY_MS / 1000)
 
@@ -277,7 +250,9 @@ def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
 
 
 def _error_answer(question: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
-    return PartitionAnswer(*question.topic_partition, error.code, error.message, _row(error.leader))
+    hint = error.leader
+    leader = LeaderRow(hint.id, hint.url, hint.epoch) if hint else None
+    return PartitionAnswer(*question.topic_partition, error.code, error.message, leader)
 
 
 def _unavailable(question: PartitionQuestion, error: LeadlineError) -> PartitionAnswer:
@@ -286,7 +261,3 @@ def _unavailable(question: PartitionQuestion, error: LeadlineError) -> Partition
         f"the leader did not respond: {error.message}", leader=error.leader
     )
     return _error_answer(question, unavailable)
-
-
-def _row(hint: LeaderHint | None) -> LeaderRow | None:
-    return LeaderRow(hint.id, hint.url, hint.epoch) if hint else None

@@ -13,6 +13,7 @@ from leadline_broker.domain.replica import Role
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.metrics import BrokerMetrics
+from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
@@ -33,8 +34,8 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_client.wire import NO_LEADER, Acks, PartitionOffsets, ProduceResult
-from leadline_common.bulk_offsets import EARLIEST, LATEST
+from leadline_client.wire import NO_LEADER, Acks, ProduceResult
+from leadline_common.bulk_offsets import EARLIEST, LATEST, PartitionEnds
 from leadline_common.clock import Clock
 
 
@@ -57,38 +58,24 @@ class FetchedData:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """The end of a leader epoch in the log of the current leader.
-
-    `epoch` is the latest one not above the requested epoch, -1 if the log has none;
-    `end_offset` is exclusive, and is the log end for the current epoch.
-    """
+    """The end of a leader epoch; see `api.offsets.EpochEndAnswer` for the fields."""
 
     epoch: int
     end_offset: int
     leader_epoch: int
 
 
+@dataclass(eq=False, kw_only=True)
 class Serving:
     """Serves clients from the partitions of this broker. Owned by the event loop."""
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        replicas: ReplicaManager,
-        metadata: ClusterMetadataCache,
-        acks: PendingAcks,
-        metrics: BrokerMetrics,
-        executor: EffectExecutor,
-        clock: Clock,
-    ) -> None:
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._metadata = metadata
-        self._acks = acks
-        self._metrics = metrics
-        self._executor = executor
-        self._clock = clock
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    metadata: ClusterMetadataCache
+    acks: PendingAcks
+    metrics: BrokerMetrics
+    executor: EffectExecutor
+    clock: Clock
 
     def led(self, topic: str, number: int, leader_epoch: int | None = None) -> Partition:
         """Return a partition that this broker leads and may serve now.
@@ -98,13 +85,13 @@ class Serving:
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced.
 
         """
-        partition = self._replicas.named(topic, number)
+        partition = self.replicas.named(topic, number)
         if partition is None or partition.replica.role is not Role.LEADER:
-            self._broker_state.require_grant()
+            self.broker_state.require_grant()
             raise self._not_led(topic, number, partition)
-        self._broker_state.require_grant()
+        self.broker_state.require_grant()
         current = partition.replica.state.leader_epoch
-        self._require_epoch(leader_epoch, current, self._broker_state.broker_id)
+        self._require_epoch(leader_epoch, current, self.broker_state.broker_id)
         return partition
 
     def _readable(
@@ -116,37 +103,37 @@ class Serving:
             NotLeader: neither is true; for other errors see `led`.
 
         """
-        partition = self._replicas.named(topic, number)
-        row = self._metadata.partition(topic, number)
+        partition = self.replicas.named(topic, number)
+        row = self.metadata.partition(topic, number)
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
             return self.led(topic, number, leader_epoch)
         current = partition.replica.state.leader_epoch
-        in_sync = row is not None and self._broker_state.broker_id in row.isr
+        in_sync = row is not None and self.broker_state.broker_id in row.isr
         if not in_sync or row is None or row.leader_epoch != current:
             return self.led(topic, number, leader_epoch)
-        self._broker_state.require_grant()
+        self.broker_state.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
         return partition
 
     def _require_epoch(self, stated: int | None, current: int, leader: int) -> None:
         if stated is not None and stated != current:
             error = FencedLeaderEpoch if stated < current else UnknownLeaderEpoch
-            hint = self._broker_state.leader_hint(leader, current)
+            hint = self.broker_state.leader_hint(leader, current)
             raise error(f"the leader epoch is {current}, not {stated}", leader=hint)
 
     def _not_led(self, topic: str, number: int, partition: Partition | None) -> LeadlineError:
         """Return the error that names the leader, from the source with the newer leader epoch."""
-        row = self._metadata.partition(topic, number)
+        row = self.metadata.partition(topic, number)
         leader, epoch = (row.leader, row.leader_epoch) if row else (NO_LEADER, -1)
         if partition is not None and partition.replica.state.leader_epoch > epoch:
             leader = partition.replica.state.leader
             epoch = partition.replica.state.leader_epoch
         if row is None and partition is None:
-            if self._metadata.topic_id(topic) is None:
+            if self.metadata.topic_id(topic) is None:
                 return UnknownTopic(f"topic {topic} is unknown")
             return UnknownPartition(f"topic {topic} has no partition {number}")
-        hint = self._broker_state.leader_hint(leader, epoch)
-        if leader in {NO_LEADER, self._broker_state.broker_id}:
+        hint = self.broker_state.leader_hint(leader, epoch)
+        if leader in {NO_LEADER, self.broker_state.broker_id}:
             # Metadata names this broker, whose grant has not arrived yet.
             return LeaderNotAvailable(f"{topic}-{number} has no leader", leader=hint)
         return NotLeader(f"broker {leader} leads {topic}-{number}", leader=hint)
@@ -175,7 +162,7 @@ class Serving:
         partition = self.led(topic, number, leader_epoch)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)
-        partition.replica.check_append(all_replicas=acks == "all")
+        partition.replica.leading().check_append(all_replicas=acks == "all")
         epoch = partition.replica.state.leader_epoch
         count = sum(header.record_count for header in headers)
         duplicate = self._find_duplicate(partition, headers)
@@ -183,7 +170,7 @@ class Serving:
             base, end = duplicate.base_offset, duplicate.last_offset + 1
         else:
             base, end = self.append(partition, data, headers, epoch)
-            self._metrics.produced(count, len(data))
+            self.metrics.produced(count, len(data))
         if acks == "all":
             await self.committed(partition, end, timeout_ms)
         return ProduceResult(base, epoch, count, duplicate=duplicate is not None)
@@ -225,10 +212,10 @@ class Serving:
         for header in headers:
             stamp(data, header, offset, epoch)
             offset += header.record_count
-        self._executor.append(partition, data)
-        effects = partition.replica.on_appended(base, self._clock.monotonic_ms())
-        self._replicas.unsettled[partition] = None
-        self._executor.execute(partition, effects)
+        self.executor.append(partition, data)
+        effects = partition.replica.leading().on_appended(base, self.clock.monotonic_ms())
+        self.replicas.unsettled[partition] = None
+        self.executor.execute(partition, effects)
         partition.appended(len(data))
         partition.count_in(len(data), offset - base)
         return base, offset
@@ -241,10 +228,10 @@ class Serving:
                 unknown.
 
         """
-        token, acknowledged = self._acks.open()
+        token, acknowledged = self.acks.open()
         replica = partition.replica
         try:
-            self._executor.execute(partition, replica.park(end, token))
+            self.executor.execute(partition, replica.leading().park(end, token))
             async with asyncio.timeout(timeout_ms / 1000):
                 await acknowledged
         except TimeoutError:
@@ -252,8 +239,8 @@ class Serving:
         finally:
             if not acknowledged.done() or acknowledged.cancelled():
                 replica.unpark(token)
-                self._acks.close(token)
-        if not self._broker_state.lease_valid():
+                self.acks.close(token)
+        if not self.broker_state.lease_valid():
             raise LeadershipLost(
                 "the broker lost its connection to ZooKeeper before the records were committed"
             )
@@ -294,7 +281,7 @@ class Serving:
                         partition = readable()
                         records = self._read(partition, offset, max_bytes)
         partition = readable()
-        self._metrics.fetched(len(records))
+        self.metrics.fetched(len(records))
         partition.count_out(len(records))
         state = partition.replica.state
         next_offset = offset
@@ -325,8 +312,12 @@ class Serving:
             )
         return log.read(offset, max_bytes, high_watermark)
 
-    def offsets(self, topic: str, number: int) -> PartitionOffsets:
+    def offsets(self, topic: str, number: int, timestamp_ms: int | None = None) -> PartitionEnds:
         """Return log start, high watermark and log end of a partition that this broker leads.
+
+        With a time, also (offset, timestamp) of the first committed record at or after it, None
+        if there is none. `EARLIEST` and `LATEST` give the log start and the high watermark as
+        the offset, without a timestamp.
 
         Raises:
             OffsetNotAvailable: the new leader does not know yet what its predecessor has
@@ -337,26 +328,13 @@ class Serving:
         state, log = partition.replica.state, partition.log
         if state.high_watermark < partition.replica.leading().epoch_start:
             raise OffsetNotAvailable("the new leader does not know the high watermark yet")
-        return PartitionOffsets(
-            log.log_start_offset, state.high_watermark, log.log_end_offset, state.leader_epoch
+        return PartitionEnds(
+            log.log_start_offset,
+            state.high_watermark,
+            log.log_end_offset,
+            state.leader_epoch,
+            *_offset_for_timestamp(log, state.high_watermark, timestamp_ms),
         )
-
-    def offset_for_timestamp(
-        self, topic: str, number: int, timestamp_ms: int
-    ) -> tuple[int | None, int | None]:
-        """Return (offset, timestamp) of the first committed record at or after a time.
-
-        Both are None if there is none. `EARLIEST` and `LATEST` return the log start and the
-        high watermark, without a timestamp.
-        """
-        partition = self.led(topic, number)
-        log, high_watermark = partition.log, partition.replica.state.high_watermark
-        if timestamp_ms == EARLIEST:
-            return log.log_start_offset, None
-        if timestamp_ms == LATEST:
-            return high_watermark, None
-        found = log.offset_for_timestamp(timestamp_ms)
-        return found if found is not None and found[0] < high_watermark else (None, None)
 
     def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:
         """Return the end of a leader epoch, for a reader that read in that epoch (KIP-320).
@@ -368,7 +346,7 @@ class Serving:
         partition = self.led(topic, number)
         current, log = partition.replica.state.leader_epoch, partition.log
         if epoch > current:
-            self._require_epoch(epoch, current, self._broker_state.broker_id)
+            self._require_epoch(epoch, current, self.broker_state.broker_id)
         found, end = log.epochs.end_of(epoch, log.log_end_offset)
         return EpochEnd(found, end, current)
 
@@ -389,3 +367,16 @@ def _commit_timeout(partition: Partition, timeout_ms: int) -> LeadlineError:
             "appended, but there are too few in-sync replicas now", isr=list(state.isr)
         )
     return RequestTimedOut(f"appended, but not replicated within {timeout_ms} ms")
+
+
+def _offset_for_timestamp(
+    log: Log, high_watermark: int, timestamp_ms: int | None
+) -> tuple[int | None, int | None]:
+    if timestamp_ms is None:
+        return None, None
+    if timestamp_ms == EARLIEST:
+        return log.log_start_offset, None
+    if timestamp_ms == LATEST:
+        return high_watermark, None
+    found = log.offset_for_timestamp(timestamp_ms)
+    return found if found is not None and found[0] < high_watermark else (None, None)

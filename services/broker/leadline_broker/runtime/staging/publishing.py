@@ -102,7 +102,9 @@ class Publishing:
             else:
                 duplicate = True
             if not isinstance(found, Published):
-                raise found if isinstance(found, LeadlineError) else _interrupted()
+                if isinstance(found, LeadlineError):
+                    raise found
+                raise LeadershipLost("leadership moved while the batch was being published")
         # A duplicate that a new leader finds in its log may not be committed yet.
         await self._serving.committed(partition, found.end_offset, timeout_ms)
         self._staging.discard_everywhere(partition, staged)
@@ -111,7 +113,7 @@ class Publishing:
 
     async def _append_staged(self, batch: ApplicationBatch, staged: Sequence[str]) -> None:
         """Append the uploads; copy missing or damaged ones from another replica first."""
-        batch.partition.replica.check_append(all_replicas=True)
+        batch.partition.replica.leading().check_append(all_replicas=True)
         try:
             await self._append_present(batch, staged)
         except UnknownStaged:
@@ -168,7 +170,7 @@ class Publishing:
         led = self._serving.led(partition.topic, partition.partition, batch.leader_epoch)
         if led is not partition:
             raise LeadershipLost("the partition was removed meanwhile")
-        partition.replica.check_append(all_replicas=True)
+        partition.replica.leading().check_append(all_replicas=True)
         headers = list(parse_headers(data))
         self._serving.append(partition, data, headers, batch.leader_epoch)
         self._metrics.produced(sum(header.record_count for header in headers), len(data))
@@ -212,7 +214,3 @@ def _stamped(
             epoch = piece_epoch(position + index, pieces)
             stamp_producer(data, header, batch.publisher, epoch, batch.number)
     return data[headers[skip].position :]
-
-
-def _interrupted() -> LeadershipLost:
-    return LeadershipLost("leadership moved while the batch was being published")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
@@ -40,6 +41,7 @@ _REPLICATE_TIMEOUT_MS: Final = 15_000
 _REQUEST_TIMEOUT_MS: Final = 5_000
 
 
+@dataclass(eq=False, kw_only=True)
 class StagedCopies:
     """The copies of this broker's staged uploads on other brokers. Owned by the event loop.
 
@@ -47,23 +49,14 @@ class StagedCopies:
     been sent to all brokers.
     """
 
-    def __init__(
-        self,
-        *,
-        broker_state: BrokerState,
-        serving: Serving,
-        peers: Peers,
-        metrics: BrokerMetrics,
-        random: Random,
-    ) -> None:
-        self._broker_state = broker_state
-        self._serving = serving
-        self._peers = peers
-        self._metrics = metrics
-        self._random = random
-        self._unwanted: dict[tuple[int, Partition], list[str]] = {}
-        self._discarded: set[str] = set()
-        self._wake = asyncio.Event()
+    broker_state: BrokerState
+    serving: Serving
+    peers: Peers
+    metrics: BrokerMetrics
+    random: Random
+    _unwanted: dict[tuple[int, Partition], list[str]] = field(default_factory=dict, init=False)
+    _discarded: set[str] = field(default_factory=set, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     async def run(self) -> None:
         """Send deletions to the other brokers; never returns."""
@@ -88,7 +81,7 @@ class StagedCopies:
         held: set[int] = set()
         missing: Sequence[int] = ()
         failures: dict[int, LeadlineError] = {}
-        pauses = Backoff(self._random.random, first_ms=50, longest_ms=500)
+        pauses = Backoff(self.random.random, first_ms=50, longest_ms=500)
         try:
             async with asyncio.timeout(_REPLICATE_TIMEOUT_MS / 1000):
                 while missing := self._missing(partition, held):
@@ -107,9 +100,9 @@ class StagedCopies:
 
     def _missing(self, partition: Partition, held: set[int]) -> list[int]:
         """Return the in-sync replicas that are not in `held`."""
-        if self._serving.led(partition.topic, partition.partition) is not partition:
+        if self.serving.led(partition.topic, partition.partition) is not partition:
             raise LeaderNotAvailable("the replica was removed meanwhile")
-        partition.replica.check_append(all_replicas=True)
+        partition.replica.leading().check_append(all_replicas=True)
         return [broker for broker in must_hold(partition.replica) if broker not in held]
 
     async def _send_copies(
@@ -121,7 +114,7 @@ class StagedCopies:
             try:
                 url, identity = self._addressed(broker, partition)
                 request = KeepStagedRequest(**identity, staged_id=staged_id, records=bytes(data))
-                await self._peers.keep_staged(url, request, _REQUEST_TIMEOUT_MS)
+                await self.peers.keep_staged(url, request, _REQUEST_TIMEOUT_MS)
             except LeadlineError as error:
                 return error
             return None
@@ -145,7 +138,7 @@ class StagedCopies:
         try:
             url, identity = self._addressed(broker, partition)
             request = DropStagedRequest(**identity, staged_ids=staged_ids)
-            await self._peers.drop_staged(url, request, _REQUEST_TIMEOUT_MS)
+            await self.peers.drop_staged(url, request, _REQUEST_TIMEOUT_MS)
         except LeadlineError as error:
             logger.info(
                 "staged copies not deleted before they expire", broker=broker, reason=error.message
@@ -174,14 +167,14 @@ class StagedCopies:
             try:
                 url, identity = self._addressed(broker, partition)
                 request = ReadStagedRequest(**identity, staged_id=staged_id)
-                records = (await self._peers.read_staged(url, request, _REQUEST_TIMEOUT_MS)).records
+                records = (await self.peers.read_staged(url, request, _REQUEST_TIMEOUT_MS)).records
                 await asyncio.to_thread(validate, records)
             except ConnectionLost:
                 unreachable.add(broker)
             except LeadlineError as error:
                 logger.info("no staged copy", broker=broker, staged=staged_id, reason=error.message)
             else:
-                self._metrics.recovered()
+                self.metrics.recovered.inc()
                 return records
         return None
 
@@ -192,7 +185,7 @@ class StagedCopies:
             ConnectionLost: its address is unknown.
 
         """
-        address = self._broker_state.address_of(broker)
+        address = self.broker_state.address_of(broker)
         if address is None:
             raise ConnectionLost(f"the address of broker {broker} is unknown")
         url, incarnation = address
@@ -200,7 +193,7 @@ class StagedCopies:
         return url, {
             "broker_id": broker,
             "incarnation": incarnation,
-            "leader": self._broker_state.broker_id,
+            "leader": self.broker_state.broker_id,
             "leader_epoch": partition.replica.state.leader_epoch,
             "topic_id": topic_id,
             "partition": number,

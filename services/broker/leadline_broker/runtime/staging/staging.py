@@ -74,33 +74,24 @@ class StagedUpload:
     written: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(eq=False, kw_only=True)
 class Staging:
     """The staged uploads on this broker. Owned by the event loop, except for the files."""
 
-    def __init__(
-        self,
-        *,
-        store: StagedStore,
-        configuration: Configuration,
-        broker_state: BrokerState,
-        replicas: ReplicaManager,
-        serving: Serving,
-        copies: StagedCopies,
-        clock: Clock,
-        in_background: Callable[[Callable[[], None]], None],
-    ) -> None:
-        self._store = store
-        self._configuration = configuration
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._serving = serving
-        self._copies = copies
-        self._clock = clock
-        self._in_background = in_background
-        self._uploads: dict[ReplicaKey, dict[str, StagedUpload]] = {}
-        self.used_bytes = 0
-        for key, staged_id, size, written_ms in store.found():
-            ttl_ms = configuration.current.staging_ttl_ms
+    store: StagedStore
+    configuration: Configuration
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    serving: Serving
+    copies: StagedCopies
+    clock: Clock
+    in_background: Callable[[Callable[[], None]], None]
+    _uploads: dict[ReplicaKey, dict[str, StagedUpload]] = field(default_factory=dict, init=False)
+    used_bytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        for key, staged_id, size, written_ms in self.store.found():
+            ttl_ms = self.configuration.current.staging_ttl_ms
             upload = StagedUpload(staged_id, size, written_ms + ttl_ms)
             upload.written.set()
             self._add(key, upload)
@@ -109,7 +100,7 @@ class Staging:
     async def run(self) -> None:
         """Delete expired uploads periodically; never returns."""
         while True:
-            ttl_ms = self._configuration.current.staging_ttl_ms
+            ttl_ms = self.configuration.current.staging_ttl_ms
             await asyncio.sleep(min(_LONGEST_SWEEP_MS, ttl_ms // 2) / 1000)
             self.sweep()
 
@@ -121,14 +112,14 @@ class Staging:
                 errors of `Serving.led`: nothing is staged, and leftover copies are deleted.
 
         """
-        partition = self._serving.led(topic, number)
-        partition.replica.check_append(all_replicas=True)
+        partition = self.serving.led(topic, number)
+        partition.replica.leading().check_append(all_replicas=True)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)
         staged_id = uuid4().hex
         upload = await self.keep(partition.key, staged_id, data)
         try:
-            await self._copies.replicate(partition, staged_id, data)
+            await self.copies.replicate(partition, staged_id, data)
         except BaseException:
             self.discard_everywhere(partition, [staged_id])
             raise
@@ -154,24 +145,24 @@ class Staging:
 
     async def _write(self, key: ReplicaKey, staged_id: str, data: Buffer) -> StagedUpload:
         self._require_space(len(data))
-        expires_at_ms = self._clock.wall_ms() + self._configuration.current.staging_ttl_ms
+        expires_at_ms = self.clock.wall_ms() + self.configuration.current.staging_ttl_ms
         upload = StagedUpload(staged_id, len(data), expires_at_ms, pins=1)
         self._add(key, upload)
         stored = False
         try:
-            await asyncio.to_thread(self._store.write, key, staged_id, data)
+            await asyncio.to_thread(self.store.write, key, staged_id, data)
             stored = True
         finally:
             upload.pins -= 1
             if not stored:
                 self.discard(key, [staged_id])
             elif self._find(key, staged_id) is None:
-                self._in_background(partial(self._store.remove, key, [staged_id]))
+                self.in_background(partial(self.store.remove, key, [staged_id]))
             upload.written.set()
         return upload
 
     def _require_space(self, size: int) -> None:
-        limit = self._configuration.current.staging_max_bytes
+        limit = self.configuration.current.staging_max_bytes
         if size > limit:
             raise BodyTooLarge(
                 f"{size} bytes are more than the {limit} that may be staged", limit=limit
@@ -186,7 +177,7 @@ class Staging:
             UnknownStaged: there is no such upload; for other errors see `Serving.led`.
 
         """
-        partition = self._serving.led(topic, number)
+        partition = self.serving.led(topic, number)
         self._require([staged_id], partition.key)
         self.discard_everywhere(partition, [staged_id])
 
@@ -222,7 +213,7 @@ class Staging:
             StorageFailed: the read failed.
 
         """
-        data = await asyncio.to_thread(self._store.read, key, staged_id)
+        data = await asyncio.to_thread(self.store.read, key, staged_id)
         if data is None:
             self.discard(key, [staged_id])
             raise UnknownStaged(f"the staged upload {staged_id} is gone", staged=[staged_id])
@@ -237,7 +228,7 @@ class Staging:
 
         """
         missing = [i for i in staged_ids if self._find(partition.key, i) is None]
-        async for staged_id, data in self._copies.fetch(partition, missing):
+        async for staged_id, data in self.copies.fetch(partition, missing):
             if data is None:
                 raise UnknownStaged(
                     f"no replica has the staged upload {staged_id}", staged=[staged_id]
@@ -247,7 +238,7 @@ class Staging:
     def discard_everywhere(self, partition: Partition, staged_ids: Sequence[str]) -> None:
         """Delete uploads on this broker and on the other replicas."""
         self.discard(partition.key, staged_ids)
-        self._copies.discard(partition, staged_ids)
+        self.copies.discard(partition, staged_ids)
 
     def discard(self, key: ReplicaKey, staged_ids: Iterable[str]) -> None:
         """Delete uploads on this broker only."""
@@ -258,20 +249,20 @@ class Staging:
         self.used_bytes -= sum(upload.size for upload in removed)
         if removed:
             removed_ids = [upload.staged_id for upload in removed]
-            self._in_background(partial(self._store.remove, key, removed_ids))
+            self.in_background(partial(self.store.remove, key, removed_ids))
 
     def forget(self, key: ReplicaKey) -> None:
         """Delete all uploads of a replica that was removed."""
         uploads = self._uploads.pop(key, {})
         self.used_bytes -= sum(upload.size for upload in uploads.values())
         if uploads:
-            self._in_background(partial(self._store.remove_all, key))
+            self.in_background(partial(self.store.remove_all, key))
 
     def sweep(self) -> None:
         """Delete expired uploads, and those of partitions without a replica on this broker."""
-        now = self._clock.wall_ms()
+        now = self.clock.wall_ms()
         for key, uploads in list(self._uploads.items()):
-            if self._broker_state.granted and self._replicas.find(key) is None:
+            if self.broker_state.granted and self.replicas.find(key) is None:
                 self.forget(key)
                 continue
             expired = [
@@ -289,6 +280,7 @@ class Staging:
         return self._uploads.get(key, {}).get(staged_id)
 
 
+@dataclass(eq=False, kw_only=True)
 class StagedCopyStore:
     """Handles leaders' requests about copies on this broker. Owned by the event loop.
 
@@ -297,37 +289,34 @@ class StagedCopyStore:
     if this broker knows another leader; `keep` also raises if it does not know the leader yet.
     """
 
-    def __init__(
-        self, *, broker_state: BrokerState, replicas: ReplicaManager, staging: Staging
-    ) -> None:
-        self._broker_state = broker_state
-        self._replicas = replicas
-        self._staging = staging
+    broker_state: BrokerState
+    replicas: ReplicaManager
+    staging: Staging
 
     async def keep(self, request: KeepStagedRequest) -> StagedDone:
         """Store a copy. Also raises StagingFull, BodyTooLarge, StorageFailed: nothing is stored."""
         partition = self._hosted(request)
         require_follower(partition.replica, request.leader, request.leader_epoch)
-        await self._staging.keep(partition.key, request.staged_id, request.records)
+        await self.staging.keep(partition.key, request.staged_id, request.records)
         return StagedDone()
 
     async def drop(self, request: DropStagedRequest) -> StagedDone:
         """Delete those of the copies that exist."""
         partition = self._hosted(request)
         require_current(partition.replica.state, request.leader, request.leader_epoch)
-        self._staging.discard(partition.key, request.staged_ids)
+        self.staging.discard(partition.key, request.staged_ids)
         return StagedDone()
 
     async def read(self, request: ReadStagedRequest) -> StagedRecords:
         """Return a copy. Also raises UnknownStaged and StorageFailed."""
         partition = self._hosted(request)
         require_current(partition.replica.state, request.leader, request.leader_epoch)
-        with self._staging.pinned(partition.key, [request.staged_id]):
-            return StagedRecords(await self._staging.read(partition.key, request.staged_id))
+        with self.staging.pinned(partition.key, [request.staged_id]):
+            return StagedRecords(await self.staging.read(partition.key, request.staged_id))
 
     def _hosted(self, request: StagedRequest) -> Partition:
-        self._broker_state.require_addressed(request.broker_id, request.incarnation)
-        partition = self._replicas.find((request.topic_id, request.partition))
+        self.broker_state.require_addressed(request.broker_id, request.incarnation)
+        partition = self.replicas.find((request.topic_id, request.partition))
         if partition is None:
             raise UnknownPartition("this broker has no replica of the partition")
         return partition
