@@ -29,7 +29,7 @@ from leadline_client.channel import (
 from leadline_client.errors import LeadlineError, UnknownMember
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import split_among_threads
-from leadline_coordinator.domain.effects import CloseChannel, GroupEffect, SendFrame
+from leadline_coordinator.domain.effects import CloseMemberChannel, GroupEffect, SendToMember
 from leadline_coordinator.domain.members import (
     GroupLimits,
     GroupMember,
@@ -258,14 +258,14 @@ class Group:
             ping_interval_ms=self.limits.ping_interval_ms,
             stop_limit_ms=self.limits.stop_limit_ms,
         )
-        self.effects.append(SendFrame(connection, welcome))
+        self.effects.append(SendToMember(connection, welcome))
 
     def disconnect(self, connection: int, error: LeadlineError | None) -> None:
         """Close a channel, after sending `error` if there is one."""
         self.unlink(connection)
         if error is not None:
-            self.effects.append(SendFrame(connection, Error.of(error)))
-        self.effects.append(CloseChannel(connection))
+            self.effects.append(SendToMember(connection, Error.of(error)))
+        self.effects.append(CloseMemberChannel(connection))
 
     def unlink(self, connection: int) -> None:
         """Record that a connection is no longer a member's channel."""
@@ -280,7 +280,7 @@ class Group:
             generation=self.generation,
             acknowledged=session.acknowledged,
         )
-        self.effects.append(SendFrame(session.connection, ping))
+        self.effects.append(SendToMember(session.connection, ping))
 
     def send_stop(self, member: GroupMember) -> None:
         """Stop what a connected member may not keep."""
@@ -297,7 +297,7 @@ class Group:
             partitions=group_partitions(revoked),
             reason=self.rebalance_reason,
         )
-        self.effects.append(SendFrame(member.session.connection, stop))
+        self.effects.append(SendToMember(member.session.connection, stop))
 
     def send_start(self, member: GroupMember, assigned: set[TopicPartition]) -> None:
         """Start a connected member with its assignment, which nobody else holds."""
@@ -320,7 +320,7 @@ class Group:
             offsets=tuple(self._offset(topic_partition) for topic_partition in sorted(new)),
             threads=self._threads(member, assigned),
         )
-        self.effects.append(SendFrame(member.session.connection, start))
+        self.effects.append(SendToMember(member.session.connection, start))
 
     def _offset(self, topic_partition: TopicPartition) -> StartOffset:
         committed = self.offsets.get(topic_partition)

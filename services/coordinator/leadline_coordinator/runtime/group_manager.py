@@ -19,12 +19,12 @@ from leadline_client.channel import FromCoordinator, Hello, Pong, Started, Stop,
 from leadline_client.wire import TopicPartition
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.assignors.assign import assign
-from leadline_coordinator.domain.effects import CloseChannel, MemberRemoved, SendFrame
+from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
     ComputeAssignment,
-    Delay,
+    JoinDelay,
     Rebalanced,
     RebalanceStep,
     WriteRecord,
@@ -153,13 +153,13 @@ class GroupManager:
         effects, self.group.effects = self.group.effects, []
         for effect in effects:
             match effect:
-                case SendFrame(connection, frame):
+                case SendToMember(connection, frame):
                     if isinstance(frame, Stop):
                         count = sum(len(numbers) for _, numbers in frame.partitions)
                         self._context.metrics.stops.inc(count)
                     if connection in self._channels:
                         self._channels[connection].send(frame)
-                case CloseChannel(connection):
+                case CloseMemberChannel(connection):
                     channel = self._channels.pop(connection, None)
                     if channel is not None:
                         channel.end()
@@ -202,7 +202,7 @@ class GroupManager:
                 await self._record(record)
             case AwaitAnswers(within_ms):
                 await self._await_answers(within_ms)
-            case Delay(ms):
+            case JoinDelay(ms):
                 await asyncio.sleep(ms / 1000)
             case Rebalanced(moved, complete):
                 self._on_rebalanced(moved, complete=complete)
