@@ -11,6 +11,7 @@ a member only when no other consumer can be consuming it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -90,45 +91,38 @@ def check_transition(before: GroupState, after: GroupState) -> None:
         raise IllegalGroupTransition(f"a group that is {before} cannot become {after}")
 
 
+@dataclass(eq=False)
 class Group:
     """One group under one coordinator."""
 
-    def __init__(
-        self,
-        name: str,
-        epoch: int,
-        limits: GroupLimits,
-        topics: Mapping[str, int],
-        offsets: Mapping[TopicPartition, CommittedOffset],
-    ) -> None:
-        self.name = name
-        self.epoch = epoch
-        self.limits = limits
-        self.topics = topics
-        """The number of partitions of every topic in the cluster."""
-        self.offsets = offsets
-        self.assignor: Assignor = "range"
-        self.protocol: Protocol = "eager"
-        self.generation = 0
-        self.attempt = 0
-        self.state = GroupState.EMPTY
-        self.members: dict[str, GroupMember] = {}
-        self.pending_evictions: dict[str, PendingEviction] = {}
-        self.owners: dict[TopicPartition, str] = {}
-        self.empty_since_wall_ms: int | None = None
-        self.rebalance_requested = False
-        self.rebalance_reason = ""
-        """The reason for the last rebalance, for operators."""
-        self.last_error: str | None = None
-        self.unrecorded = False
-        """Whether members or owners differ from what is recorded."""
-        self.awaited: set[str] = set()
-        """Members and pending evictions whose answer or end a rebalance waits for."""
-        self.retained: Mapping[str, set[TopicPartition]] | None = None
-        """While members are being stopped: what each of them may keep."""
-        self.effects: list[GroupEffect] = []
-        self._by_connection: dict[int, str] = {}
-        self._by_instance: dict[str, str] = {}
+    name: str
+    epoch: int
+    limits: GroupLimits
+    topics: Mapping[str, int]
+    """The number of partitions of every topic in the cluster."""
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    assignor: Assignor = "range"
+    protocol: Protocol = "eager"
+    generation: int = 0
+    attempt: int = 0
+    state: GroupState = GroupState.EMPTY
+    members: dict[str, GroupMember] = field(default_factory=dict)
+    pending_evictions: dict[str, PendingEviction] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    empty_since_wall_ms: int | None = None
+    rebalance_requested: bool = False
+    rebalance_reason: str = ""
+    """The reason for the last rebalance, for operators."""
+    last_error: str | None = None
+    unrecorded: bool = False
+    """Whether members or owners differ from what is recorded."""
+    awaited: set[str] = field(default_factory=set)
+    """Members and pending evictions whose answer or end a rebalance waits for."""
+    retained: Mapping[str, set[TopicPartition]] | None = None
+    """While members are being stopped: what each of them may keep."""
+    effects: list[GroupEffect] = field(default_factory=list)
+    _by_connection: dict[int, str] = field(default_factory=dict)
+    _by_instance: dict[str, str] = field(default_factory=dict)
 
     # -- queries ---------------------------------------------------------------
 
@@ -246,7 +240,7 @@ class Group:
 
     def connect(self, member: GroupMember, connection: int, now_ms: int) -> None:
         """Give a member a channel, and send its Welcome."""
-        member.session = MemberSession(connection, now_ms)
+        member.session = MemberSession(connection, acknowledged_at_ms=now_ms, pinged_at_ms=now_ms)
         member.connection = connection
         member.started = False
         member.sent_generation = member.confirmed_generation = self.generation
