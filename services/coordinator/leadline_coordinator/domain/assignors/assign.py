@@ -100,7 +100,7 @@ def split_among_threads(
     split: list[list[TopicPartition]] = [[] for _ in range(threads)]
     for _, of_topic in groupby(ordered, key=attrgetter("topic")):
         topic_partitions = list(of_topic)
-        for thread, places in zip(split, _ranges(len(topic_partitions), threads), strict=True):
+        for thread, places in zip(split, _ranges(len(topic_partitions), threads), strict=False):
             thread.extend(topic_partitions[place] for place in places)
     return split
 
@@ -109,17 +109,19 @@ def _assign_ranges(group: GroupSpec) -> Assignment:
     assignment: Assignment = {member: [] for member in group.members}
     for topic, members in group.subscribers().items():
         row = [member for member in members for _ in range(group.threads[member])]
-        for member, numbers in zip(row, _ranges(group.topics[topic], len(row)), strict=True):
+        for member, numbers in zip(row, _ranges(group.topics[topic], len(row)), strict=False):
             assignment[member].extend(TopicPartition(topic, number) for number in numbers)
     return assignment
 
 
 def _ranges(count: int, parts: int) -> Iterator[range]:
-    """Cut [0, count) into contiguous ranges, of which the first are larger by one if need be."""
+    """Cut [0, count) into contiguous ranges, the first larger by one; empty ones are left out."""
     size, larger = divmod(count, parts)
-    for place in range(parts):
-        start = place * size + min(place, larger)
-        yield range(start, start + size + (place < larger))
+    start = 0
+    for place in range(min(count, parts)):
+        end = start + size + (place < larger)
+        yield range(start, end)
+        start = end
 
 
 def _assign_round_robin(group: GroupSpec) -> Assignment:
