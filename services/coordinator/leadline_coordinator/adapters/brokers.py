@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import aiohttp
@@ -22,8 +23,10 @@ _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeEr
 class HttpBrokerClient:
     """See `runtime.ports.BrokerClient`. Connections are reused."""
 
-    def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        """The session, opened by the first request: only then does an event loop run."""
+        return aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(), headers={"Content-Type": JSON}
         )
 
