@@ -21,6 +21,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from leadline_client.channel import Assignor, Protocol
+
 CONSUMERS: Final = "/consumers"
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
@@ -92,8 +94,8 @@ class CoordinatorRegistration(msgspec.Struct, frozen=True):
 class GroupNode(msgspec.Struct, frozen=True):
     """The state of a group. `empty_since` is in Unix ms, None while it has members."""
 
-    assignor: str
-    protocol: str
+    assignor: Assignor
+    protocol: Protocol
     generation: int
     empty_since: int | None = None
     version: int = 1
