@@ -185,16 +185,11 @@ def group_view(manager: GroupManager, epoch: int) -> models.GroupBody:
                 id=member.id,
                 instance_id=member.subscription.instance_id,
                 client_id=member.subscription.client_id,
-                topics=None
-                if member.subscription.topics is None
-                else list(member.subscription.topics),
+                topics=member.subscription.topics,
                 pattern=member.subscription.pattern,
                 threads=member.subscription.threads,
                 connected=member.session is not None,
-                owned=[
-                    (topic, list(numbers))
-                    for topic, numbers in group_partitions(assignment[member.id])
-                ],
+                owned=group_partitions(assignment[member.id]),
             )
             for member in members
         ],

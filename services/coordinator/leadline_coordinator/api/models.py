@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from leadline_client.channel import Assignor, Protocol
+from leadline_client.channel import Assignor, Partitions, Protocol
 from leadline_common.api.models import example
 from leadline_coordinator.domain.group import GroupState
 
@@ -67,11 +67,11 @@ class MemberBody(BaseModel):
     id: str
     instance_id: str | None
     client_id: str
-    topics: list[str] | None
+    topics: tuple[str, ...] | None
     pattern: str | None
     threads: int
     connected: bool = Field(description="Whether the member has an open channel")
-    owned: list[tuple[str, list[int]]]
+    owned: Partitions
 
 
 class GroupBody(BaseModel):

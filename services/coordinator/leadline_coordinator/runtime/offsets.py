@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
 
 from leadline_client.errors import (
     GroupNotEmpty,
@@ -34,20 +36,19 @@ from leadline_coordinator.runtime.group_manager import GroupManager
 ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
 
-@dataclass(frozen=True, slots=True)
-class NewOffset:
-    """An offset to commit, that of the next record to read."""
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int | None = None
-    metadata: str = ""
 
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
+class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The offset of the next record to read, and the leader epoch of the record before it."""
+
+    topic: Name
+    partition: Number
+    offset: Offset
+    leader_epoch: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    metadata: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class GroupOffsets:
         self._context = coordinator.context
 
     async def commit(
-        self, group: str, by: CommitIdentity, offsets: Sequence[NewOffset]
+        self, group: str, by: CommitIdentity, offsets: Sequence[OffsetToCommit]
     ) -> list[LeadlineError | None]:
         """Commit offsets; return for each its refusal, or None if it is durable.
 
@@ -114,15 +115,16 @@ class GroupOffsets:
         refusals: list[LeadlineError | None] = []
         accepted: dict[TopicPartition, CommittedOffset] = {}
         for new in offsets:
+            topic_partition = TopicPartition(new.topic, new.partition)
             try:
-                self._check_exists(new.topic_partition)
-                check_owned(member, new.topic_partition)
+                self._check_exists(topic_partition)
+                check_owned(member, topic_partition)
             except LeadlineError as refusal:
                 self._context.metrics.commits.labels("refused").inc()
                 refusals.append(refusal)
             else:
                 committed = CommittedOffset(new.offset, now_ms, new.leader_epoch, new.metadata)
-                accepted[new.topic_partition] = committed
+                accepted[topic_partition] = committed
                 refusals.append(None)
         if accepted:
             await (await self._manager_for_writing(group)).committer.commit(accepted)
