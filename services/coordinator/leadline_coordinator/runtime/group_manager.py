@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -20,6 +21,7 @@ from leadline_client.wire import TopicPartition
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
+from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
@@ -44,6 +46,7 @@ _MAX_PREFIX: Final = 40
 _MAX_QUEUED: Final = 256
 
 
+@dataclass(slots=True, eq=False)
 class Channel:
     """The sending end of one connection: `outgoing` yields messages to send, then None.
 
@@ -51,13 +54,10 @@ class Channel:
     others. If its queue grows too long, the channel is closed as if it had been lost.
     """
 
-    __slots__ = ("_ended", "group", "number", "outgoing")
-
-    def __init__(self, group: str, number: int) -> None:
-        self.group = group
-        self.number = number
-        self.outgoing: asyncio.Queue[str | None] = asyncio.Queue()
-        self._ended = False
+    group: str
+    number: int
+    outgoing: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
+    _ended: bool = False
 
     def send(self, frame: FromCoordinator) -> None:
         """Queue a frame."""
@@ -75,26 +75,20 @@ class Channel:
             self.outgoing.put_nowait(None)
 
 
+@dataclass(eq=False)
 class GroupManager:
     """Runs one group. It calls `request_rebalance` with the group's name if one is requested."""
 
-    def __init__(
-        self,
-        context: CoordinatorContext,
-        members: GroupMembership,
-        committer: OffsetCommitter,
-        request_rebalance: Callable[[str], None],
-    ) -> None:
-        self.group = members.group
-        self.members = members
-        self.committer = committer
-        self.rebalancing_since_ms: int | None = None
-        """In Unix ms."""
-        self._context = context
-        self._request_rebalance = request_rebalance
-        self._channels: dict[int, Channel] = {}
-        self._answered = asyncio.Event()
-        self._begun_ms = 0
+    _context: CoordinatorContext
+    group: Group
+    members: GroupMembership
+    committer: OffsetCommitter
+    _request_rebalance: Callable[[str], None]
+    rebalancing_since_ms: int | None = None
+    """In Unix ms."""
+    _channels: dict[int, Channel] = field(default_factory=dict)
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _begun_ms: int = 0
 
     # -- events of members -----------------------------------------------------
 
@@ -235,23 +229,19 @@ class GroupManager:
             group.empty_since_wall_ms = group.empty_since_wall_ms or self._context.clock.wall_ms()
             record = replace(record, empty_since_ms=group.empty_since_wall_ms)
         while True:
-            try:
+            with suppress(ConnectionLoss):
                 await self._context.store.groups.record(self._context.term, record)
-            except ConnectionLoss:
-                # The outcome is unknown, and writing the same again is harmless (rule R7).
-                await asyncio.sleep(_RETRY_S)
-            else:
                 return
+            # The outcome is unknown, and writing the same again is harmless (rule R7).
+            await asyncio.sleep(_RETRY_S)
 
     async def _await_answers(self, within_ms: int | None) -> None:
         timeout_s = None if within_ms is None else within_ms / 1000
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.group.awaited:
                     self._answered.clear()
                     await self._answered.wait()
-        except TimeoutError:
-            return
 
     def _on_rebalanced(self, moved: int, *, complete: bool) -> None:
         metrics, now_ms = self._context.metrics, self._now()
