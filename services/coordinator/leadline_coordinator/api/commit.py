@@ -8,7 +8,8 @@ import msgspec
 
 from leadline_client.errors import LeadlineError, StaleGeneration, UnknownMember
 from leadline_common.http import Parameter, ServiceApp, bulk_route
-from leadline_coordinator.api.offsets import TAG, WRITE_ERRORS
+from leadline_coordinator.api.groups import WRITE_ERRORS
+from leadline_coordinator.api.offsets import TAG
 from leadline_coordinator.runtime.offsets import CommitIdentity, OffsetToCommit
 from leadline_coordinator.runtime.service import CoordinatorService
 

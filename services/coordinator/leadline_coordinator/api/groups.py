@@ -12,6 +12,7 @@ from leadline_client.errors import (
     ConnectionLost,
     CoordinatorNotAvailable,
     GroupNotEmpty,
+    LeadlineError,
     NotCoordinator,
     StoreOutcomeUnknown,
     UnknownGroup,
@@ -26,6 +27,15 @@ from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG: Final = "groups"
+WRITE_ERRORS: Final[tuple[type[LeadlineError], ...]] = (
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    UnknownGroup,
+    GroupNotEmpty,
+    StoreOutcomeUnknown,
+    ConnectionLost,
+)
+"""The errors of a write to a group without members."""
 EPOCH_HEADER: Final = "Leadline-Coordinator-Epoch"
 """Header of the table: the coordinator epoch of the answer."""
 
@@ -114,14 +124,7 @@ def _add_changes(router: APIRouter, coordinator: CoordinatorService) -> None:
     @router.delete(
         "/groups/{group}",
         summary="Delete a group and its offsets",
-        responses=error_responses(
-            CoordinatorNotAvailable,
-            NotCoordinator,
-            UnknownGroup,
-            GroupNotEmpty,
-            StoreOutcomeUnknown,
-            ConnectionLost,
-        ),
+        responses=error_responses(*WRITE_ERRORS),
     )
     async def delete_group(group: GroupName) -> models.GroupGone:
         """Delete a group that has no members."""
