@@ -163,9 +163,9 @@ class Group:
         name = self._by_connection.get(connection)
         return self.members.get(name) if name is not None else None
 
-    def member_of_instance(self, instance_id: str) -> GroupMember | None:
+    def member_of_instance(self, instance_id: str | None) -> GroupMember | None:
         """Return the member with an instance id."""
-        name = self._by_instance.get(instance_id)
+        name = self._by_instance.get(instance_id) if instance_id is not None else None
         return self.members.get(name) if name is not None else None
 
     def record(self) -> GroupRecord:

@@ -193,7 +193,7 @@ class GroupManager:
             case ComputeAssignment():
                 return await self._compute(step)
             case WriteRecord(record):
-                await self._record(record)
+                await self.record(record)
             case AwaitAnswers(within_ms):
                 await self._await_answers(within_ms)
             case JoinDelay(ms):
@@ -218,11 +218,8 @@ class GroupManager:
             return compute()
         return await asyncio.to_thread(compute)
 
-    async def record_empty(self) -> None:
-        """Record a group that has offsets but never had members."""
-        await self._record(self.group.record())
-
-    async def _record(self, record: GroupRecord) -> None:
+    async def record(self, record: GroupRecord) -> None:
+        """Write all commits accepted so far, then the record of the group."""
         await self.committer.flush()
         if not record.members:
             group = self.group

@@ -176,12 +176,7 @@ class GroupOffsets:
         timestamp: int | None,
         offsets: Mapping[TopicPartition, int],
     ) -> list[OffsetReset]:
-        """Return what a reset changes.
-
-        Raises:
-            Refused: as `reset` does.
-
-        """
+        """Return what a reset changes."""
         before = self._committed(group, is_new=bool(topic_partitions or offsets))
         wanted = set(topic_partitions or offsets or before)
         for topic_partition in wanted:
@@ -275,7 +270,7 @@ class GroupOffsets:
         manager = self._coordinator.manager_or_new(group)
         if is_new:
             with translated_store_errors():
-                await manager.record_empty()
+                await manager.record(manager.group.record())
         return manager
 
     def _check_exists(self, topic_partition: TopicPartition) -> None:

@@ -89,11 +89,8 @@ class TopicListeners:
         changed = {
             name for name in before.keys() | found.keys() if before.get(name) != found.get(name)
         }
-        for name in changed:
-            if name in found:
-                self.counts[name] = found[name].partitions
-            else:
-                self.counts.pop(name, None)
+        self.counts.clear()
+        self.counts.update({name: state.partitions for name, state in found.items()})
         gone = {
             name: left
             for name in changed & before.keys()
