@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from leadline_client.errors import LeadlineError, StaleGeneration, UnknownMember
 from leadline_common.http import Parameter, ServiceApp, bulk_route
 from leadline_coordinator.api.groups import WRITE_ERRORS
 from leadline_coordinator.api.offsets import TAG
-from leadline_coordinator.runtime.offsets import CommitIdentity, OffsetToCommit
+from leadline_coordinator.runtime.offsets import CommitRequest, OffsetToCommit
 from leadline_coordinator.runtime.service import CoordinatorService
-
-MAX_ROWS = 100_000
-
-
-class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Offsets to commit, and the member that commits; without one for a group without members."""
-
-    offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
-    member: str | None = None
-    generation: int | None = None
-    coordinator_epoch: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a member without generation or coordinator epoch."""
-        if self.member is not None and None in (self.generation, self.coordinator_epoch):
-            raise ValueError("member requires generation and coordinator_epoch")
 
 
 class CommittedRow(msgspec.Struct, frozen=True):
@@ -49,8 +31,7 @@ def add_commit_route(app: ServiceApp, coordinator: CoordinatorService) -> None:
     """Add the route that commits offsets."""
 
     async def commit(request: CommitRequest, group: str) -> CommitAnswer:
-        by = CommitIdentity(request.member, request.generation, request.coordinator_epoch)
-        refusals = await coordinator.offsets().commit(group, by, request.offsets)
+        refusals = await coordinator.offsets().commit(group, request)
         return CommitAnswer(tuple(map(_row, request.offsets, refusals)))
 
     bulk_route(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline_client.channel import Assignor, Partitions, Protocol
 from leadline_common.api.models import example
 from leadline_coordinator.domain.group import GroupState
+from leadline_coordinator.runtime.offsets import MAX_ROWS, ResetTo
 
-MAX_ROWS = 100_000
 _INT64_MAX = 2**63 - 1
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249)]
@@ -155,7 +155,7 @@ class ResetBody(BaseModel):
 
     model_config = example({"to": "earliest", "topics": ["orders"], "dry_run": True})
 
-    to: Literal["earliest", "latest", "timestamp", "offsets"]
+    to: ResetTo
     timestamp: Annotated[int, Field(ge=0, le=_INT64_MAX, strict=True)] | None = None
     offsets: list[ResetOffset] | None = Field(default=None, max_length=MAX_ROWS)
     topics: list[TopicName] = Field(default_factory=list, max_length=MAX_ROWS)

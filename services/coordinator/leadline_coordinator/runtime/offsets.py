@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -36,6 +36,7 @@ from leadline_coordinator.runtime.group_manager import GroupManager
 ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
 
+MAX_ROWS: Final = 100_000
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -51,13 +52,18 @@ class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metadata: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CommitIdentity:
-    """The member that commits. A commit without a member is for a group without members."""
+class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Offsets to commit, and the member that commits; without one for a group without members."""
 
+    offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
     member: str | None = None
     generation: int | None = None
     coordinator_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a member without generation or coordinator epoch."""
+        if self.member is not None and None in (self.generation, self.coordinator_epoch):
+            raise ValueError("member requires generation and coordinator_epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,7 @@ class GroupOffsets:
         self._coordinator = coordinator
         self._context = coordinator.context
 
-    async def commit(
-        self, group: str, by: CommitIdentity, offsets: Sequence[OffsetToCommit]
-    ) -> list[LeadlineError | None]:
+    async def commit(self, group: str, request: CommitRequest) -> list[LeadlineError | None]:
         """Commit offsets; return for each its refusal, or None if it is durable.
 
         Raises:
@@ -110,11 +114,11 @@ class GroupOffsets:
             OutcomeUnknown: the connection to ZooKeeper was lost.
 
         """
-        member = self._member(group, by)
+        member = self._member(group, request)
         now_ms = self._context.clock.wall_ms()
         refusals: list[LeadlineError | None] = []
         accepted: dict[TopicPartition, CommittedOffset] = {}
-        for new in offsets:
+        for new in request.offsets:
             topic_partition = TopicPartition(new.topic, new.partition)
             try:
                 self._check_exists(topic_partition)
@@ -249,7 +253,7 @@ class GroupOffsets:
             return {}
         return await self._context.brokers.offsets(urls, topic_partitions, timestamp)
 
-    def _member(self, group: str, by: CommitIdentity) -> GroupMember | None:
+    def _member(self, group: str, by: CommitRequest) -> GroupMember | None:
         """Return the member that commits; None if none is named and the group has none."""
         if by.member is None and group not in self._coordinator.groups:
             return None
