@@ -21,6 +21,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from leadline_client.channel import Assignor, Protocol
+
 COORDINATOR: Final = "/consumers/coordinator"
 COORDINATOR_EPOCH: Final = "/consumers/coordinator_epoch"
 GROUPS: Final = "/consumers/groups"
@@ -91,8 +93,8 @@ class CoordinatorRegistration(msgspec.Struct, frozen=True):
 class GroupNode(msgspec.Struct, frozen=True):
     """The state of a group. `empty_since` is in Unix ms, None while it has members."""
 
-    assignor: str
-    protocol: str
+    assignor: Assignor
+    protocol: Protocol
     generation: int
     empty_since: int | None = None
     version: int = 1

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from fastapi import FastAPI
 
-from leadline_client.wire import TopicPartition
 from leadline_common.clock import SystemClock
 from leadline_common.http.server import bind, serve
 from leadline_common.http.server import run as run_loop
@@ -19,8 +18,8 @@ from leadline_coordinator.adapters.brokers import HttpBrokerClient
 from leadline_coordinator.adapters.zk_store import ZkCoordinatorStore
 from leadline_coordinator.api.app import VERSION, build_app
 from leadline_coordinator.api.channel_document import channel_document
-from leadline_coordinator.domain.records import Ends
 from leadline_coordinator.runtime.context import CoordinatorMetrics
+from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.elector import CoordinatorDependencies, CoordinatorElector
 from leadline_coordinator.runtime.ports import BrokerClient, CoordinatorStore
 from leadline_coordinator.runtime.service import CoordinatorService
@@ -41,7 +40,7 @@ async def _main(settings: CoordinatorSettings) -> None:
     brokers = HttpBrokerClient()
     elector, service = _build(settings, settings.advertised_url or listener.url, brokers)
     app = build_app(service, elector.metrics, settings.request_max_bytes)
-    election = asyncio.create_task(elector.run(), name="coordinator-elector")
+    election = asyncio.create_task(elector.election.run(), name="coordinator-elector")
 
     def resign() -> None:
         """Let another coordinator be elected while this process finishes its requests."""
@@ -75,49 +74,32 @@ def _build(
 
 
 def _add_gauges(elector: CoordinatorElector) -> None:
-    def groups() -> int:
-        return len(elector.coordinator.groups) if elector.coordinator else 0
+    def add(name: str, meaning: str, read: Callable[[Coordinator], float]) -> None:
+        """Add a gauge of the active coordinator; it is 0 on a standby."""
 
-    def rebalancing() -> int:
-        return len(elector.coordinator.groups_being_rebalanced) if elector.coordinator else 0
+        def reading() -> float:
+            return read(elector.coordinator) if elector.coordinator else 0
 
-    elector.metrics.watch(
-        {
-            "active": (
-                "1 while this process is the active coordinator.",
-                lambda: elector.coordinator is not None,
-            ),
-            "epoch": (
-                "The coordinator epoch as far as this process knows.",
-                lambda: elector.active.epoch if elector.active else 0,
-            ),
-            "groups": ("Consumer groups, with or without members.", groups),
-            "rebalancing_groups": ("Consumer groups that are being rebalanced.", rebalancing),
-        }
+        elector.metrics.gauge_from(f"coordinator_{name}", meaning, reading)
+
+    add("active", "1 while this process is the active coordinator.", lambda _: 1)
+    add("groups", "Consumer groups, with or without members.", lambda active: len(active.groups))
+    add(
+        "rebalancing_groups",
+        "Consumer groups that are being rebalanced.",
+        lambda active: len(active.groups_being_rebalanced),
     )
-
-
-class _UnusedBrokerClient:
-    """The broker client of an application that only generates its OpenAPI document."""
-
-    async def offsets(
-        self,
-        brokers: Sequence[str],
-        topic_partitions: Collection[TopicPartition],
-        timestamp: int | None,
-    ) -> Mapping[TopicPartition, Ends]:
-        """Return nothing."""
-        del brokers, topic_partitions, timestamp
-        return {}
-
-    async def close(self) -> None:
-        """Do nothing."""
+    elector.metrics.gauge_from(
+        "coordinator_epoch",
+        "The coordinator epoch as far as this process knows.",
+        lambda: elector.election.leader.epoch if elector.election.leader else 0,
+    )
 
 
 def openapi_app() -> FastAPI:
     """Return the application for its OpenAPI document; it does no IO."""
     settings = CoordinatorSettings(coordinator_id=1)
-    elector, service = _build(settings, "http://127.0.0.1:8071", _UnusedBrokerClient())
+    elector, service = _build(settings, "http://127.0.0.1:8071", HttpBrokerClient())
     return build_app(service, elector.metrics, settings.request_max_bytes)
 
 

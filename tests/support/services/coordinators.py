@@ -115,7 +115,7 @@ class CoordinatorRig:
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours
         self._server = server
         self._serving = asyncio.create_task(server.serve(sockets=[self._listener.socket]))
-        self._task = asyncio.create_task(self.elector.run())
+        self._task = asyncio.create_task(self.elector.election.run())
         await until(lambda: server.started, "the server starts")
 
     async def active(self) -> None:

@@ -16,7 +16,7 @@ from leadline_client.errors import (
 )
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.commits import committing_member
-from leadline_coordinator.domain.effects import SendFrame
+from leadline_coordinator.domain.effects import SendToMember
 from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership, restored
@@ -54,7 +54,7 @@ def taken_over(*, instance_id: str | None = None) -> GroupMembership:
 
 
 def starts(members: GroupMembership) -> list[Start]:
-    sent = [effect.frame for effect in members.group.effects if isinstance(effect, SendFrame)]
+    sent = [effect.frame for effect in members.group.effects if isinstance(effect, SendToMember)]
     return [frame for frame in sent if isinstance(frame, Start)]
 
 
@@ -154,7 +154,7 @@ def test_the_instance_that_came_last_has_the_place() -> None:
     members.on_hello(hello(instance_id="i"), 2, "b", 10)
 
     assert list(members.group.members) == ["b"]
-    errors = [one.frame for one in members.group.effects if isinstance(one, SendFrame)]
+    errors = [one.frame for one in members.group.effects if isinstance(one, SendToMember)]
     assert FencedInstance.code in [getattr(frame, "error_code", None) for frame in errors]
 
 

@@ -21,14 +21,14 @@ from leadline_client.errors import FencedInstance, LeadlineError
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import assign
 from leadline_coordinator.domain.commits import check_owned, committing_member
-from leadline_coordinator.domain.effects import CloseChannel, SendFrame
+from leadline_coordinator.domain.effects import CloseMemberChannel, SendToMember
 from leadline_coordinator.domain.group import Group, GroupState
 from leadline_coordinator.domain.members import GroupLimits
 from leadline_coordinator.domain.membership import GroupMembership, restored
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
     ComputeAssignment,
-    Delay,
+    JoinDelay,
     RebalanceStep,
     RebalanceSteps,
     WriteRecord,
@@ -256,7 +256,7 @@ class Coordinator:
                 self.due = now + self.world.delay()
             case AwaitAnswers(within_ms):
                 self.due = now + within_ms if within_ms is not None else 1 << 60
-            case Delay(ms):
+            case JoinDelay(ms):
                 self.due = now + ms
             case _:
                 self.due = now
@@ -273,11 +273,11 @@ class Coordinator:
         effects, self.group.effects = self.group.effects, []
         for effect in effects:
             link = None
-            if isinstance(effect, SendFrame | CloseChannel):
+            if isinstance(effect, SendToMember | CloseMemberChannel):
                 link = self.world.connections.get(effect.connection)
             if link is None:
                 continue
-            if isinstance(effect, SendFrame):
+            if isinstance(effect, SendToMember):
                 self.world.put(link, "down", effect.frame)
             else:
                 self.world.end(link)

@@ -9,11 +9,8 @@ import msgspec
 
 from leadline_client.errors import NotFound
 from leadline_common.api import audit as models
-from leadline_common.api import past as past_models
-from leadline_common.audit_export import encode_lines, exported, exported_change
 from leadline_common.api.tasks import PastTask, PastTasks
-from leadline_common.audit_export import encode_lines, exported
-from leadline_common.znodes import StateChange
+from leadline_common.audit_export import encode_lines, exported, exported_change
 from leadline_controller.domain.history import (
     AuditQuery,
     AuditRecord,

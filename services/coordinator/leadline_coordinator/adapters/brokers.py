@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final
 
 import aiohttp
@@ -22,8 +24,10 @@ _FAILURES: Final = (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeEr
 class HttpBrokerClient:
     """See `runtime.ports.BrokerClient`. Connections are reused."""
 
-    def __init__(self) -> None:
-        self._session = aiohttp.ClientSession(
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        """The session, opened by the first request: only then does an event loop run."""
+        return aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(), headers={"Content-Type": JSON}
         )
 
@@ -54,14 +58,10 @@ class HttpBrokerClient:
         names = ",".join(sorted(topics))
         params = {"topics": names} if len(names) <= _MAX_NAMED else {}
         for url in brokers:
-            try:
-                async with self._session.get(
-                    url + "/v1/metadata", params=params, timeout=_TIMEOUT
-                ) as answer:
-                    answer.raise_for_status()
-                    return Metadata.from_json(msgspec.json.decode(await answer.read()))
-            except _FAILURES:
-                continue
+            with suppress(*_FAILURES):
+                return Metadata.from_json(
+                    await self._send("GET", f"{url}/v1/metadata", params=params)
+                )
         return None
 
     async def _ask(
@@ -72,14 +72,16 @@ class HttpBrokerClient:
         ]
         body = msgspec.json.encode({"partitions": rows})
         try:
-            async with self._session.post(
-                url + "/v1/offsets", data=body, timeout=_TIMEOUT
-            ) as answer:
-                answer.raise_for_status()
-                found = msgspec.json.decode(await answer.read())["partitions"]
-                return dict(_ends(row) for row in found if row["error_code"] == 0)
+            answer = await self._send("POST", f"{url}/v1/offsets", data=body)
+            return dict(_ends(row) for row in answer["partitions"] if row["error_code"] == 0)
         except _FAILURES:
             return {}
+
+    async def _send(self, method: str, url: str, **content: Any) -> Any:
+        """Send a request, and decode its answer."""
+        async with self._session.request(method, url, timeout=_TIMEOUT, **content) as answer:
+            answer.raise_for_status()
+            return msgspec.json.decode(await answer.read())
 
 
 def _leaders(metadata: Metadata) -> list[tuple[TopicPartition, str]]:

@@ -74,12 +74,8 @@ class GroupNodes:
     async def load(self) -> list[StoredGroup]:
         """Read all groups."""
         names = await self._session.get_children(nodes.GROUPS)
-        found = []
-        for name in names:
-            stored = await self._load_group(nodes.name_of_node(name))
-            if stored is not None:
-                found.append(stored)
-        return found
+        found = [await self._load_group(nodes.name_of_node(name)) for name in names]
+        return [stored for stored in found if stored is not None]
 
     async def _load_group(self, group: str) -> StoredGroup | None:
         """Read one group, and remember its nodes."""
@@ -97,13 +93,12 @@ class GroupNodes:
         members = await self._values(nodes.ids_path(group), ids)
         owners = await self._values(nodes.owners_path(group), topics)
         offsets, topic_ids, present = await self._load_offsets(group, committed)
-        self._written[group] = WrittenGroup(
+        written = self._written[group] = WrittenGroup(
             node[0],
             {nodes.name_of_node(one): data for one, data in members.items()},
             owners,
             present,
         )
-        written = self._written[group]
         record = record_of(group, node[0], written.members, owners)
         return None if record is None else StoredGroup(record, offsets, topic_ids)
 
@@ -220,21 +215,14 @@ class GroupNodes:
                 paths.append(nodes.topic_offsets_path(group, topic))
             paths += [nodes.ids_path(group), nodes.owners_path(group), nodes.offsets_path(group)]
             paths.append(nodes.group_path(group))
-            ops: list[Op] = [DeleteOp(path, ANY_VERSION) for path in paths]
-            return _batches(ops)
+            return _batches([DeleteOp(path, ANY_VERSION) for path in paths])
 
         await self._apply(term, group, deleting, audit=audit)
         self._written.pop(group, None)
         self._locks.pop(group, None)
 
     async def write_audit(self, term: LeadershipTerm, entry: AuditEntry) -> None:
-        """Write an audit entry alone.
-
-        Raises:
-            TermEnded: another coordinator has been elected.
-            ZkError: the outcome is unknown.
-
-        """
+        """Write an audit entry alone."""
         try:
             await self._submit(term, [[_audit_op(entry)]])
         except MultiFailed as failure:
@@ -248,13 +236,7 @@ class GroupNodes:
         value: bytes | None = None,
         audit: Sequence[AuditEntry] = (),
     ) -> None:
-        """Submit the multis that make the difference, in order, each under the term's epoch.
-
-        Raises:
-            TermEnded: another coordinator has been elected.
-            ZkError: the outcome is unknown; the next write reads the group first.
-
-        """
+        """Submit the multis that make the difference, in order, each under the term's epoch."""
         for attempt in range(1, _ATTEMPTS + 1):
             written = self._written.get(group)
             if written is None:

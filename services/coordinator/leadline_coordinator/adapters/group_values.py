@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar, cast, get_args
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 import structlog
 
-from leadline_client.channel import Assignor, Protocol
 from leadline_client.wire import TopicPartition
 from leadline_common import consumer_znodes as nodes
 from leadline_coordinator.domain.records import CommittedOffset, GroupRecord, MemberSubscription
 
 logger = structlog.get_logger(__name__)
-_Node = TypeVar("_Node", bound=msgspec.Struct)
+_Node = TypeVar("_Node")
+_decode_group = partial(nodes.decode, kind=nodes.GroupNode)
+_decode_member = partial(nodes.decode, kind=nodes.MemberNode)
+_decode_owners = partial(nodes.decode, kind=nodes.OwnersNode)
+_decode_offset = partial(nodes.decode, kind=nodes.OffsetNode)
 
 
-def decoded(data: bytes, kind: type[_Node], path: str) -> _Node | None:
+def decoded(decode: Callable[[bytes], _Node], data: bytes, path: str) -> _Node | None:
     """Decode a node; log and return None if it is unreadable."""
     try:
-        return nodes.decode(data, kind)
+        return decode(data)
     except msgspec.MsgspecError as problem:
         logger.warning("a node is unreadable", path=path, reason=str(problem))
         return None
@@ -35,15 +39,7 @@ def group_value(record: GroupRecord) -> bytes:
 
 def subscription_value(subscription: MemberSubscription) -> bytes:
     """Return the value of a member's node."""
-    return nodes.encode(
-        nodes.MemberNode(
-            client_id=subscription.client_id,
-            instance_id=subscription.instance_id,
-            topics=subscription.topics,
-            pattern=subscription.pattern,
-            threads=subscription.threads,
-        )
-    )
+    return nodes.encode(msgspec.convert(subscription, nodes.MemberNode, from_attributes=True))
 
 
 def owner_values(owners: Mapping[TopicPartition, str]) -> dict[str, bytes]:
@@ -65,7 +61,7 @@ def offset_value(committed: CommittedOffset) -> bytes:
 
 def offset_of(data: bytes, path: str) -> CommittedOffset | None:
     """Return a committed offset."""
-    node = decoded(data, nodes.OffsetNode, path)
+    node = decoded(_decode_offset, data, path)
     if node is None:
         return None
     return CommittedOffset(node.offset, node.time, node.leader_epoch, node.metadata)
@@ -75,29 +71,25 @@ def record_of(
     group: str, value: bytes, members: Mapping[str, bytes], owners: Mapping[str, bytes]
 ) -> GroupRecord | None:
     """Return a group's record; None if its node is unreadable."""
-    node = decoded(value, nodes.GroupNode, nodes.group_path(group))
-    if node is None or node.assignor not in get_args(Assignor):
-        return None
-    if node.protocol not in get_args(Protocol):
+    node = decoded(_decode_group, value, nodes.group_path(group))
+    if node is None:
         return None
     subscriptions = {}
     for member, data in members.items():
-        one = decoded(data, nodes.MemberNode, nodes.member_path(group, member))
+        one = decoded(_decode_member, data, nodes.member_path(group, member))
         if one is not None:
-            subscriptions[member] = MemberSubscription(
-                one.client_id, one.instance_id, one.topics, one.pattern, one.threads
-            )
+            subscriptions[member] = msgspec.convert(one, MemberSubscription, from_attributes=True)
     owned: dict[TopicPartition, str] = {}
     for topic, data in owners.items():
-        row = decoded(data, nodes.OwnersNode, nodes.topic_owners_path(group, topic))
+        row = decoded(_decode_owners, data, nodes.topic_owners_path(group, topic))
         if row is not None:
             owned |= {
                 TopicPartition(topic, number): name for number, name in nodes.owners_of(row).items()
             }
     return GroupRecord(
         name=group,
-        assignor=cast("Assignor", node.assignor),
-        protocol=cast("Protocol", node.protocol),
+        assignor=node.assignor,
+        protocol=node.protocol,
         generation=node.generation,
         members=subscriptions,
         owners=owned,

@@ -6,18 +6,17 @@ What cannot be decoded is logged and treated as absent; it never stops the coord
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-
-import msgspec
-import structlog
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
 from leadline_common.leader_election import Callback, ElectionNodes, ElectionStore
 from leadline_coordinator.adapters.group_nodes import GroupNodes
+from leadline_coordinator.adapters.group_values import decoded
 from leadline_coordinator.domain.records import TopicState
 
-logger = structlog.get_logger(__name__)
+_Node = TypeVar("_Node")
 
 
 def _identity(data: bytes) -> tuple[int, str]:
@@ -61,29 +60,26 @@ class ZkCoordinatorStore(ElectionStore):
             if name in watches
         )
         await asyncio.gather(*setting)
-        paths = [znodes.topic_path(name) for name in names]
-        topics = {}
-        for name, path, node in zip(names, paths, await self._session.get_many(paths), strict=True):
-            if node is None:
-                continue
-            try:
-                topic = znodes.decode_topic(node[0])
-            except msgspec.MsgspecError as problem:
-                logger.warning("a topic is unreadable", path=path, reason=str(problem))
-                continue
-            topics[name] = TopicState(topic.topic_id, len(topic.partitions))
-        return topics
+        found = await self._read_all(list(map(znodes.topic_path, names)), znodes.decode_topic)
+        return {
+            name: TopicState(topic.topic_id, len(topic.partitions))
+            for name, topic in zip(names, found, strict=True)
+            if topic is not None
+        }
 
     async def broker_urls(self) -> list[str]:
         """Return the URLs of the live brokers."""
         names = await self._session.get_children(znodes.BROKER_IDS)
         paths = [f"{znodes.BROKER_IDS}/{name}" for name in names]
-        urls = []
-        for path, node in zip(paths, await self._session.get_many(paths), strict=True):
-            if node is None:
-                continue
-            try:
-                urls.append(znodes.decode_broker(node[0]).url)
-            except msgspec.MsgspecError as problem:
-                logger.warning("a broker is unreadable", path=path, reason=str(problem))
-        return urls
+        brokers = await self._read_all(paths, znodes.decode_broker)
+        return [broker.url for broker in brokers if broker is not None]
+
+    async def _read_all(
+        self, paths: Sequence[str], decode: Callable[[bytes], _Node]
+    ) -> list[_Node | None]:
+        """Read nodes; None stands for each that is absent or unreadable."""
+        found = await self._session.get_many(paths)
+        return [
+            None if node is None else decoded(decode, node[0], path)
+            for path, node in zip(paths, found, strict=True)
+        ]

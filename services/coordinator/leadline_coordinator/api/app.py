@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from starlette.middleware import Middleware
 
 from leadline_client.errors import CoordinatorNotAvailable
@@ -48,18 +46,13 @@ _TAGS = (
 
 def build_app(coordinator: CoordinatorService, metrics: Metrics, max_body_bytes: int) -> ServiceApp:
     """Return the application of one coordinator; this does no IO."""
-
-    def check() -> Iterator[Problem]:
-        for reason, serving in coordinator.problems():
-            yield Problem(reason, serving=serving)
-
     app = create_app(
         title="Leadline coordinator",
         version=VERSION,
         description=_DESCRIPTION,
         tags=_TAGS,
         metrics=metrics,
-        checks=[check],
+        checks=[lambda: map(Problem, coordinator.problems())],
         max_body_bytes=max_body_bytes,
     )
     app.forwarder = Forwarder("the active coordinator", CoordinatorNotAvailable)

@@ -47,26 +47,19 @@ partitions that it had in `hello.owned`. It reads again after the next `start`. 
 differs from `hello.member`, the consumer had been evicted and has lost all its partitions.
 """
 _PARTS: Final = (("orders", (0, 3)),)
+_TERM: Final = {"coordinator_epoch": 3, "generation": 7}
 _EXAMPLES: Final[tuple[Frame, ...]] = (
     Hello(topics=("orders",), client_id="billing", assignor="sticky", protocol="cooperative"),
     Welcome(
         member="billing-6f1c0e5d2b7a4c11",
-        coordinator_epoch=3,
-        generation=7,
+        **_TERM,
         ping_interval_ms=1000,
         stop_limit_ms=3000,
     ),
-    Ping(id=4, coordinator_epoch=3, generation=7, acknowledged=3),
-    Pong(id=4, coordinator_epoch=3, generation=7),
-    Stop(
-        id=5,
-        coordinator_epoch=3,
-        generation=7,
-        attempt=1,
-        partitions=_PARTS,
-        reason="billing-0a1b has joined",
-    ),
-    Stopped(id=5, coordinator_epoch=3, generation=7, attempt=1, partitions=_PARTS),
+    Ping(id=4, **_TERM, acknowledged=3),
+    Pong(id=4, **_TERM),
+    Stop(id=5, **_TERM, attempt=1, partitions=_PARTS, reason="billing-0a1b has joined"),
+    Stopped(id=5, **_TERM, attempt=1, partitions=_PARTS),
     Start(
         id=6,
         coordinator_epoch=3,

@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from leadline_client.errors import LeadlineError, StaleGeneration, UnknownMember
 from leadline_common.http.app import ServiceApp
 from leadline_common.http.bulk import bulk_route
 from leadline_common.http.operation import Parameter
-from leadline_coordinator.api.offsets import TAG, WRITE_ERRORS
-from leadline_coordinator.runtime.offsets import CommitIdentity, NewOffset
+from leadline_coordinator.api.groups import WRITE_ERRORS
+from leadline_coordinator.api.offsets import TAG
+from leadline_coordinator.runtime.offsets import (
+    CommitRequest,
+    OffsetToCommit,
+)
 from leadline_coordinator.runtime.service import CoordinatorService
-
-MAX_ROWS = 100_000
-
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
-Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
-Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The offset of the next record to read, and the leader epoch of the record before it."""
-
-    topic: Name
-    partition: Number
-    offset: Offset
-    leader_epoch: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    metadata: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
-
-
-class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Offsets to commit, and the member that commits; without one for a group without members."""
-
-    offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
-    member: str | None = None
-    generation: int | None = None
-    coordinator_epoch: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a member without generation or coordinator epoch."""
-        if self.member is not None and None in (self.generation, self.coordinator_epoch):
-            raise ValueError("member requires generation and coordinator_epoch")
 
 
 class CommittedRow(msgspec.Struct, frozen=True):
@@ -64,13 +36,8 @@ def add_commit_route(app: ServiceApp, coordinator: CoordinatorService) -> None:
     """Add the route that commits offsets."""
 
     async def commit(request: CommitRequest, group: str) -> CommitAnswer:
-        by = CommitIdentity(request.member, request.generation, request.coordinator_epoch)
-        offsets = [
-            NewOffset(row.topic, row.partition, row.offset, row.leader_epoch, row.metadata)
-            for row in request.offsets
-        ]
-        refusals = await coordinator.offsets().commit(group, by, offsets)
-        return CommitAnswer(tuple(map(_row, offsets, refusals)))
+        refusals = await coordinator.offsets().commit(group, request)
+        return CommitAnswer(tuple(map(_row, request.offsets, refusals)))
 
     bulk_route(
         app,
@@ -105,7 +72,7 @@ _GROUP = Parameter(
 )
 
 
-def _row(offset: NewOffset, refusal: LeadlineError | None) -> CommittedRow:
+def _row(offset: OffsetToCommit, refusal: LeadlineError | None) -> CommittedRow:
     if refusal is None:
         return CommittedRow(offset.topic, offset.partition)
     return CommittedRow(offset.topic, offset.partition, refusal.code, refusal.message)

@@ -12,6 +12,7 @@ from leadline_client.errors import (
     ConnectionLost,
     CoordinatorNotAvailable,
     GroupNotEmpty,
+    LeadlineError,
     NotCoordinator,
     StoreOutcomeUnknown,
     UnknownGroup,
@@ -26,6 +27,15 @@ from leadline_coordinator.runtime.group_manager import GroupManager
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG: Final = "groups"
+WRITE_ERRORS: Final[tuple[type[LeadlineError], ...]] = (
+    CoordinatorNotAvailable,
+    NotCoordinator,
+    UnknownGroup,
+    GroupNotEmpty,
+    StoreOutcomeUnknown,
+    ConnectionLost,
+)
+"""The errors of a write to a group without members."""
 EPOCH_HEADER: Final = "Leadline-Coordinator-Epoch"
 """Header of the table: the coordinator epoch of the answer."""
 
@@ -109,14 +119,7 @@ def _add_changes(router: APIRouter, coordinator: CoordinatorService) -> None:
     @router.delete(
         "/groups/{group}",
         summary="Delete a group and its offsets",
-        responses=error_responses(
-            CoordinatorNotAvailable,
-            NotCoordinator,
-            UnknownGroup,
-            GroupNotEmpty,
-            StoreOutcomeUnknown,
-            ConnectionLost,
-        ),
+        responses=error_responses(*WRITE_ERRORS),
     )
     async def delete_group(group: GroupName) -> models.GroupGone:
         """Delete a group that has no members."""
@@ -180,16 +183,11 @@ def group_view(manager: GroupManager, epoch: int) -> models.GroupBody:
                 id=member.id,
                 instance_id=member.subscription.instance_id,
                 client_id=member.subscription.client_id,
-                topics=None
-                if member.subscription.topics is None
-                else list(member.subscription.topics),
+                topics=member.subscription.topics,
                 pattern=member.subscription.pattern,
                 threads=member.subscription.threads,
                 connected=member.session is not None,
-                owned=[
-                    (topic, list(numbers))
-                    for topic, numbers in group_partitions(assignment[member.id])
-                ],
+                owned=group_partitions(assignment[member.id]),
             )
             for member in members
         ],

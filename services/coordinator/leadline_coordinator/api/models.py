@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from leadline_client.channel import Assignor, Protocol
+from leadline_client.channel import Assignor, Partitions, Protocol
 from leadline_common.api.models import example
 from leadline_coordinator.domain.group import GroupState
+from leadline_coordinator.runtime.offsets import MAX_ROWS, ResetTo
 
-MAX_ROWS = 100_000
 _INT64_MAX = 2**63 - 1
 
 TopicName = Annotated[str, Field(min_length=1, max_length=249)]
@@ -67,11 +67,11 @@ class MemberBody(BaseModel):
     id: str
     instance_id: str | None
     client_id: str
-    topics: list[str] | None
+    topics: tuple[str, ...] | None
     pattern: str | None
     threads: int
     connected: bool = Field(description="Whether the member has an open channel")
-    owned: list[tuple[str, list[int]]]
+    owned: Partitions
 
 
 class GroupBody(BaseModel):
@@ -155,7 +155,7 @@ class ResetBody(BaseModel):
 
     model_config = example({"to": "earliest", "topics": ["orders"], "dry_run": True})
 
-    to: Literal["earliest", "latest", "timestamp", "offsets"]
+    to: ResetTo
     timestamp: Annotated[int, Field(ge=0, le=_INT64_MAX, strict=True)] | None = None
     offsets: list[ResetOffset] | None = Field(default=None, max_length=MAX_ROWS)
     topics: list[TopicName] = Field(default_factory=list, max_length=MAX_ROWS)

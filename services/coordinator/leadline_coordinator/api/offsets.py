@@ -7,15 +7,10 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 
 from leadline_client.errors import (
-    ConnectionLost,
     CoordinatorNotAvailable,
-    GroupNotEmpty,
     InvalidRequest,
     LeaderNotAvailable,
-    LeadlineError,
-    NotCoordinator,
     OffsetOutOfRange,
-    StoreOutcomeUnknown,
     UnknownGroup,
     UnknownPartition,
     UnknownTopic,
@@ -23,19 +18,10 @@ from leadline_client.errors import (
 from leadline_client.wire import TopicPartition
 from leadline_common.http.errors import error_responses
 from leadline_coordinator.api import models
-from leadline_coordinator.api.groups import GroupName
+from leadline_coordinator.api.groups import WRITE_ERRORS, GroupName
 from leadline_coordinator.runtime.service import CoordinatorService
 
 TAG: Final = "offsets"
-
-WRITE_ERRORS: Final[tuple[type[LeadlineError], ...]] = (
-    CoordinatorNotAvailable,
-    NotCoordinator,
-    UnknownGroup,
-    GroupNotEmpty,
-    StoreOutcomeUnknown,
-    ConnectionLost,
-)
 
 
 def offset_routes(coordinator: CoordinatorService) -> APIRouter:

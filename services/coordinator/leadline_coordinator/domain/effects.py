@@ -9,7 +9,7 @@ from leadline_client.channel import FromCoordinator
 
 
 @dataclass(frozen=True, slots=True)
-class SendFrame:
+class SendToMember:
     """Send a frame over a connection."""
 
     connection: int
@@ -17,7 +17,7 @@ class SendFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseChannel:
+class CloseMemberChannel:
     """Close a connection once the frames before this are sent."""
 
     connection: int
@@ -31,4 +31,4 @@ class MemberRemoved:
     reason: str
 
 
-GroupEffect: TypeAlias = SendFrame | CloseChannel | MemberRemoved
+GroupEffect: TypeAlias = SendToMember | CloseMemberChannel | MemberRemoved

@@ -11,6 +11,7 @@ a member only when no other consumer can be consuming it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -29,7 +30,7 @@ from leadline_client.channel import (
 from leadline_client.errors import LeadlineError, UnknownMember
 from leadline_client.wire import TopicPartition
 from leadline_coordinator.domain.assignors.assign import split_among_threads
-from leadline_coordinator.domain.effects import CloseChannel, GroupEffect, SendFrame
+from leadline_coordinator.domain.effects import CloseMemberChannel, GroupEffect, SendToMember
 from leadline_coordinator.domain.members import (
     GroupLimits,
     GroupMember,
@@ -90,45 +91,38 @@ def check_transition(before: GroupState, after: GroupState) -> None:
         raise IllegalGroupTransition(f"a group that is {before} cannot become {after}")
 
 
+@dataclass(eq=False)
 class Group:
     """One group under one coordinator."""
 
-    def __init__(
-        self,
-        name: str,
-        epoch: int,
-        limits: GroupLimits,
-        topics: Mapping[str, int],
-        offsets: Mapping[TopicPartition, CommittedOffset],
-    ) -> None:
-        self.name = name
-        self.epoch = epoch
-        self.limits = limits
-        self.topics = topics
-        """The number of partitions of every topic in the cluster."""
-        self.offsets = offsets
-        self.assignor: Assignor = "range"
-        self.protocol: Protocol = "eager"
-        self.generation = 0
-        self.attempt = 0
-        self.state = GroupState.EMPTY
-        self.members: dict[str, GroupMember] = {}
-        self.pending_evictions: dict[str, PendingEviction] = {}
-        self.owners: dict[TopicPartition, str] = {}
-        self.empty_since_wall_ms: int | None = None
-        self.rebalance_requested = False
-        self.rebalance_reason = ""
-        """The reason for the last rebalance, for operators."""
-        self.last_error: str | None = None
-        self.unrecorded = False
-        """Whether members or owners differ from what is recorded."""
-        self.awaited: set[str] = set()
-        """Members and pending evictions whose answer or end a rebalance waits for."""
-        self.retained: Mapping[str, set[TopicPartition]] | None = None
-        """While members are being stopped: what each of them may keep."""
-        self.effects: list[GroupEffect] = []
-        self._by_connection: dict[int, str] = {}
-        self._by_instance: dict[str, str] = {}
+    name: str
+    epoch: int
+    limits: GroupLimits
+    topics: Mapping[str, int]
+    """The number of partitions of every topic in the cluster."""
+    offsets: Mapping[TopicPartition, CommittedOffset]
+    assignor: Assignor = "range"
+    protocol: Protocol = "eager"
+    generation: int = 0
+    attempt: int = 0
+    state: GroupState = GroupState.EMPTY
+    members: dict[str, GroupMember] = field(default_factory=dict)
+    pending_evictions: dict[str, PendingEviction] = field(default_factory=dict)
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    empty_since_wall_ms: int | None = None
+    rebalance_requested: bool = False
+    rebalance_reason: str = ""
+    """The reason for the last rebalance, for operators."""
+    last_error: str | None = None
+    unrecorded: bool = False
+    """Whether members or owners differ from what is recorded."""
+    awaited: set[str] = field(default_factory=set)
+    """Members and pending evictions whose answer or end a rebalance waits for."""
+    retained: Mapping[str, set[TopicPartition]] | None = None
+    """While members are being stopped: what each of them may keep."""
+    effects: list[GroupEffect] = field(default_factory=list)
+    _by_connection: dict[int, str] = field(default_factory=dict)
+    _by_instance: dict[str, str] = field(default_factory=dict)
 
     # -- queries ---------------------------------------------------------------
 
@@ -169,9 +163,9 @@ class Group:
         name = self._by_connection.get(connection)
         return self.members.get(name) if name is not None else None
 
-    def member_of_instance(self, instance_id: str) -> GroupMember | None:
+    def member_of_instance(self, instance_id: str | None) -> GroupMember | None:
         """Return the member with an instance id."""
-        name = self._by_instance.get(instance_id)
+        name = self._by_instance.get(instance_id) if instance_id is not None else None
         return self.members.get(name) if name is not None else None
 
     def record(self) -> GroupRecord:
@@ -246,7 +240,7 @@ class Group:
 
     def connect(self, member: GroupMember, connection: int, now_ms: int) -> None:
         """Give a member a channel, and send its Welcome."""
-        member.session = MemberSession(connection, now_ms)
+        member.session = MemberSession(connection, acknowledged_at_ms=now_ms, pinged_at_ms=now_ms)
         member.connection = connection
         member.started = False
         member.sent_generation = member.confirmed_generation = self.generation
@@ -258,14 +252,14 @@ class Group:
             ping_interval_ms=self.limits.ping_interval_ms,
             stop_limit_ms=self.limits.stop_limit_ms,
         )
-        self.effects.append(SendFrame(connection, welcome))
+        self.effects.append(SendToMember(connection, welcome))
 
     def disconnect(self, connection: int, error: LeadlineError | None) -> None:
         """Close a channel, after sending `error` if there is one."""
         self.unlink(connection)
         if error is not None:
-            self.effects.append(SendFrame(connection, Error.of(error)))
-        self.effects.append(CloseChannel(connection))
+            self.effects.append(SendToMember(connection, Error.of(error)))
+        self.effects.append(CloseMemberChannel(connection))
 
     def unlink(self, connection: int) -> None:
         """Record that a connection is no longer a member's channel."""
@@ -280,7 +274,7 @@ class Group:
             generation=self.generation,
             acknowledged=session.acknowledged,
         )
-        self.effects.append(SendFrame(session.connection, ping))
+        self.effects.append(SendToMember(session.connection, ping))
 
     def send_stop(self, member: GroupMember) -> None:
         """Stop what a connected member may not keep."""
@@ -297,7 +291,7 @@ class Group:
             partitions=group_partitions(revoked),
             reason=self.rebalance_reason,
         )
-        self.effects.append(SendFrame(member.session.connection, stop))
+        self.effects.append(SendToMember(member.session.connection, stop))
 
     def send_start(self, member: GroupMember, assigned: set[TopicPartition]) -> None:
         """Start a connected member with its assignment, which nobody else holds."""
@@ -320,7 +314,7 @@ class Group:
             offsets=tuple(self._offset(topic_partition) for topic_partition in sorted(new)),
             threads=self._threads(member, assigned),
         )
-        self.effects.append(SendFrame(member.session.connection, start))
+        self.effects.append(SendToMember(member.session.connection, start))
 
     def _offset(self, topic_partition: TopicPartition) -> StartOffset:
         committed = self.offsets.get(topic_partition)

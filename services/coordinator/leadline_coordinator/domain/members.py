@@ -31,8 +31,9 @@ class GroupLimits:
     max_retries: int = 4
 
 
+@dataclass(slots=True, eq=False)
 class MemberSession:
-    """The state of one channel, from its Hello at `now_ms`: frames sent and answers received.
+    """The state of one channel: frames sent and answers received.
 
     A member consumes until the stop limit has passed since it *sent* the answer that was
     last acknowledged to it. The coordinator counts the longer evict limit from when it
@@ -43,29 +44,16 @@ class MemberSession:
     pings but cannot stop is stopped by its own clock.
     """
 
-    __slots__ = (
-        "_answered",
-        "acknowledged",
-        "acknowledged_at_ms",
-        "connection",
-        "given",
-        "last_id",
-        "pinged_at_ms",
-        "start_id",
-        "stops",
-    )
-
-    def __init__(self, connection: int, now_ms: int) -> None:
-        self.connection = connection
-        self.last_id = 0
-        self.acknowledged = 0
-        self.acknowledged_at_ms = now_ms
-        self.pinged_at_ms = now_ms
-        self.given: frozenset[TopicPartition] = frozenset()
-        """What was started over this channel and not stopped since."""
-        self.stops: dict[int, frozenset[TopicPartition]] = {}
-        self.start_id = 0
-        self._answered = 0
+    connection: int
+    acknowledged_at_ms: int
+    pinged_at_ms: int
+    last_id: int = 0
+    acknowledged: int = 0
+    given: frozenset[TopicPartition] = frozenset()
+    """What was started over this channel and not stopped since."""
+    stops: dict[int, frozenset[TopicPartition]] = field(default_factory=dict)
+    start_id: int = 0
+    _answered: int = 0
 
     def next_id(self) -> int:
         """Return the id of the next frame."""

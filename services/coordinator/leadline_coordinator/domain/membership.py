@@ -80,7 +80,9 @@ class GroupMembership:
             self._last_tick_ms = None  # an inactive group gets no ticks: that was no pause
         subscription = subscription_of(hello)
         known = group.members.get(hello.member) if hello.member is not None else None
-        replaced = self._replaced_by(subscription.instance_id, known)
+        replaced = group.member_of_instance(subscription.instance_id)
+        if replaced is known:
+            replaced = None
         if any(one is not None and one.connection > connection for one in (known, replaced)):
             # It was delayed for longer than its sender would wait, and is out of date.
             raise InvalidRequest("hello: this member has a later channel")
@@ -158,15 +160,6 @@ class GroupMembership:
                 group.awaited.discard(name)
 
     # -- joining ---------------------------------------------------------------
-
-    def _replaced_by(
-        self, instance_id: str | None, known: GroupMember | None
-    ) -> GroupMember | None:
-        """Return the other member that a consumer replaces because it has the same instance id."""
-        if instance_id is None:
-            return None
-        found = self.group.member_of_instance(instance_id)
-        return found if found is not known else None
 
     def _check_fits(self, hello: Hello, itself: GroupMember | None) -> None:
         """Refuse a consumer that does not fit the members other than `itself`."""

@@ -58,8 +58,8 @@ class AwaitAnswers:
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
-    """Wait for `ms` milliseconds."""
+class JoinDelay:
+    """Wait `ms` milliseconds for more members to join."""
 
     ms: int
 
@@ -72,7 +72,7 @@ class Rebalanced:
     complete: bool
 
 
-RebalanceStep: TypeAlias = ComputeAssignment | WriteRecord | AwaitAnswers | Delay | Rebalanced
+RebalanceStep: TypeAlias = ComputeAssignment | WriteRecord | AwaitAnswers | JoinDelay | Rebalanced
 RebalanceSteps: TypeAlias = Generator[RebalanceStep, Any, None]
 
 
@@ -149,7 +149,7 @@ def _await_members(group: Group) -> RebalanceSteps:
         group.transition(GroupState.JOINING)
         for _ in range(_MAX_JOIN_DELAYS):
             before = len(group.members)
-            yield Delay(group.limits.initial_delay_ms)
+            yield JoinDelay(group.limits.initial_delay_ms)
             if len(group.members) == before:
                 break
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import structlog
@@ -49,7 +50,7 @@ class OffsetCommitter:
         self._audit: list[AuditEntry] = []
         self._written = _Outcome()
         self._being_written = _Outcome()
-        self._being_written.succeed()
+        self._being_written.end()
         self._task: asyncio.Task[None] | None = None
 
     async def commit(
@@ -68,13 +69,16 @@ class OffsetCommitter:
         self._audit.extend(audit)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_all(), name=f"commit-{self._group}")
-        await self._written.wait()
+        written = self._written
+        await written.over.wait()
+        if written.error is not None:
+            raise written.error
 
     async def flush(self) -> None:
         """Return when the commits accepted so far are written, or have failed."""
         waited_for = [self._being_written, *([self._written] if self._pending else [])]
         for outcome in waited_for:
-            await outcome.over()
+            await outcome.over.wait()
 
     async def delete(
         self, is_gone: Callable[[TopicPartition], bool], audit_of: AuditOf | None = None
@@ -87,7 +91,7 @@ class OffsetCommitter:
 
         """
         self._drop_pending(is_gone)
-        await self._being_written.over()
+        await self._being_written.over.wait()
         gone = [topic_partition for topic_partition in self.offsets if is_gone(topic_partition)]
         if gone:
             context = self._context
@@ -104,12 +108,12 @@ class OffsetCommitter:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-        self._written.fail(StoreOutcomeUnknown(_LEADERSHIP_LOST))
+        self._written.end(StoreOutcomeUnknown(_LEADERSHIP_LOST))
 
     def _drop_pending(self, is_gone: Callable[[TopicPartition], bool]) -> None:
         kept = {key: offset for key, offset in self._pending.items() if not is_gone(key)}
         if self._pending and not kept:  # no write will complete these commits
-            self._written.succeed()
+            self._written.end()
             self._written = _Outcome()
             self._audit.clear()
         self._pending = kept
@@ -125,16 +129,16 @@ class OffsetCommitter:
             try:
                 await self._write(batch, audit)
             except LeadlineError as error:
-                written.fail(error)
+                written.end(error)
             except Exception:
                 logger.exception("could not write offsets", group=self._group)
-                written.fail(StoreOutcomeUnknown(_WRITE_FAILED))
+                written.end(StoreOutcomeUnknown(_WRITE_FAILED))
             except asyncio.CancelledError:
-                written.fail(StoreOutcomeUnknown(_LEADERSHIP_LOST))
+                written.end(StoreOutcomeUnknown(_LEADERSHIP_LOST))
                 raise
             else:
                 self.offsets.update(batch)
-                written.succeed()
+                written.end()
             left_ms = begun_ms + interval_ms - clock.monotonic_ms()
             if left_ms > 0:
                 await asyncio.sleep(left_ms / 1000)
@@ -169,27 +173,15 @@ def translated_store_errors() -> Iterator[None]:
         raise StoreOutcomeUnknown(_WRITE_FAILED) from None
 
 
+@dataclass(slots=True)
 class _Outcome:
     """The outcome of one write, for all commits that wait for it."""
 
-    __slots__ = ("_done", "_error")
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    error: LeadlineError | None = None
 
-    def __init__(self) -> None:
-        self._done = asyncio.Event()
-        self._error: LeadlineError | None = None
-
-    async def over(self) -> None:
-        await self._done.wait()
-
-    async def wait(self) -> None:
-        await self._done.wait()
-        if self._error is not None:
-            raise self._error
-
-    def succeed(self) -> None:
-        self._done.set()
-
-    def fail(self, error: LeadlineError) -> None:
-        if not self._done.is_set():
-            self._error = error
-            self._done.set()
+    def end(self, error: LeadlineError | None = None) -> None:
+        """End with success, or with an error; only the first end counts."""
+        if not self.over.is_set():
+            self.error = error
+            self.over.set()

@@ -55,11 +55,6 @@ class CoordinatorMetrics(Metrics):
             with contextlib.suppress(KeyError):
                 gauge.remove(group)
 
-    def watch(self, readings: dict[str, tuple[str, Callable[[], float]]]) -> None:
-        """Register gauges that are read on each scrape: name to (help text, reading)."""
-        for name, (meaning, read) in readings.items():
-            self.gauge_from(f"coordinator_{name}", meaning, read)
-
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:

@@ -12,8 +12,8 @@ in the next election without any of this state (`handleNewSession`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 import structlog
 
@@ -100,12 +100,10 @@ class Coordinator:
         """Start a handler for every request in the queue."""
         try:
             await self.coordinator_startup()
-            topics = asyncio.create_task(self.topics.run(), name="coordinator-topics")
-            self._watch(topics)
+            self._run_watched(self.topics.run(), "coordinator-topics")
             while True:
                 name = await self.rebalance_request_queue.get()
-                handler = asyncio.create_task(self._handle(name), name=f"rebalance-{name}")
-                self._watch(handler)
+                self._run_watched(self._handle(name), f"rebalance-{name}")
         except ZkError as end:
             raise TermEnded(f"ZooKeeper was lost: {end}") from end
 
@@ -119,7 +117,8 @@ class Coordinator:
                     manager.on_tick()
             await asyncio.sleep(_TICK_S)
 
-    def _watch(self, task: asyncio.Task[None]) -> None:
+    def _run_watched(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._handlers.add(task)
         task.add_done_callback(self._on_handler_done)
 
@@ -155,10 +154,9 @@ class Coordinator:
             UnknownGroup: there is no such group.
 
         """
-        found = self.groups.get(name)
-        if found is None:
+        if name not in self.groups:
             raise UnknownGroup(f"there is no group {name!r}")
-        return found
+        return self.groups[name]
 
     def manager_or_new(self, name: str) -> GroupManager:
         """Return the manager of a group, which is created if it does not exist.
@@ -167,11 +165,10 @@ class Coordinator:
             InvalidRequest: no group can have this name.
 
         """
-        found = self.groups.get(name)
-        if found is not None:
-            return found
-        check_group_name(name)
-        return self.on_group_change(name)
+        if name not in self.groups:
+            check_group_name(name)
+            self.on_group_change(name)
+        return self.groups[name]
 
     def open_channel(self, channel: Channel, hello: Hello) -> None:
         """Let a consumer into the group of its channel.
@@ -215,12 +212,12 @@ class Coordinator:
 
     # -- listeners -------------------------------------------------------------
 
-    def on_group_change(self, name: str) -> GroupManager:
+    def on_group_change(self, name: str) -> None:
         """Add a new group (the document's GroupChangeListener)."""
         committer = OffsetCommitter(self.context, name, {}, self.topics.ids)
         epoch, counts = self.context.term.epoch, self.topics.counts
         group = Group(name, epoch, self._limits, counts, committer.offsets)
-        return self._add(group, committer)
+        self._add(group, committer)
 
     def on_group_member_change(self, name: str) -> bool:
         """Update what a group subscribes to (the document's GroupMemberChangeListener).
@@ -244,7 +241,7 @@ class Coordinator:
         The offsets of a topic in `gone`, from that partition on, are no longer valid.
         """
         if gone and self.ready.is_set():
-            self._watch(asyncio.create_task(self._drop_offsets(gone), name="drop-offsets"))
+            self._run_watched(self._drop_offsets(gone), "drop-offsets")
         index = self.subscription_index
         for name, topic in sorted((name, t) for t in topics for name in index.groups_of(t)):
             manager = self.groups.get(name)
@@ -292,12 +289,9 @@ class Coordinator:
             group.empty_since_wall_ms = self.context.clock.wall_ms()
         self._add(group, committer)
 
-    def _add(self, group: Group, committer: OffsetCommitter) -> GroupManager:
-        manager = GroupManager(
-            self.context, GroupMembership(group), committer, self.try_to_request_rebalance
-        )
-        self.groups[group.name] = manager
-        return manager
+    def _add(self, group: Group, committer: OffsetCommitter) -> None:
+        members, request = GroupMembership(group), self.try_to_request_rebalance
+        self.groups[group.name] = GroupManager(self.context, group, members, committer, request)
 
     async def _drop_offsets(self, topics: Mapping[str, int]) -> None:
         """Delete the offsets of deleted partitions; the next coordinator deletes what is left."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from leadline_common import consumer_znodes
 from leadline_common.clock import Clock
 from leadline_common.consumer_znodes import CoordinatorRegistration
-from leadline_common.leader_election import Claim, Leader, LeaderElection, LeadershipTerm
+from leadline_common.leader_election import Claim, LeaderElection, LeadershipTerm
 from leadline_common.settings import CoordinatorSettings
 from leadline_coordinator.runtime.context import CoordinatorContext, CoordinatorMetrics
 from leadline_coordinator.runtime.coordinator import Coordinator
@@ -49,32 +49,13 @@ class CoordinatorElector:
         self.url = url
         self.metrics = metrics
         self.coordinator: Coordinator | None = None
+        self.election: LeaderElection[CoordinatorStore] = LeaderElection(self)
         self._dependencies = dependencies
-        self._election: LeaderElection[CoordinatorStore] = LeaderElection(self)
-
-    @property
-    def store(self) -> CoordinatorStore | None:
-        """The open ZooKeeper session, None without one."""
-        return self._election.session
-
-    @property
-    def active(self) -> Leader | None:
-        """The active coordinator as far as this process knows."""
-        return self._election.leader
-
-    async def run(self) -> None:
-        """Take part in elections until cancelled, then close the session."""
-        await self._election.run()
 
     # -- what the election asks for --------------------------------------------
 
     async def open_session(self) -> CoordinatorStore:
-        """Open a session.
-
-        Raises:
-            ZkError: ZooKeeper is not available.
-
-        """
+        """Open a session."""
         return await self._dependencies.open_store()
 
     @contextlib.asynccontextmanager
@@ -90,13 +71,7 @@ class CoordinatorElector:
         return Claim(me, self.url, consumer_znodes.encode(registration))
 
     async def serve(self, store: CoordinatorStore, term: LeadershipTerm) -> None:
-        """Run the active coordinator.
-
-        Raises:
-            TermEnded: the term has ended.
-            ZkError: ZooKeeper was lost.
-
-        """
+        """Run the active coordinator."""
         self.metrics.terms.inc()
         context = CoordinatorContext(
             store=store,
@@ -108,9 +83,8 @@ class CoordinatorElector:
             new_id=self._dependencies.new_id,
         )
         self.coordinator = coordinator = Coordinator(context)
-        maintenance = asyncio.create_task(
-            GroupMaintenance(coordinator).run(), name="group-maintenance"
-        )
+        periodic_work = GroupMaintenance(coordinator).run()
+        maintenance = asyncio.create_task(periodic_work, name="group-maintenance")
         try:
             await coordinator.run()
         finally:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
@@ -19,12 +20,13 @@ from leadline_client.channel import FromCoordinator, Hello, Pong, Started, Stop,
 from leadline_client.wire import TopicPartition
 from leadline_common.zk.errors import ConnectionLoss
 from leadline_coordinator.domain.assignors.assign import assign
-from leadline_coordinator.domain.effects import CloseChannel, MemberRemoved, SendFrame
+from leadline_coordinator.domain.effects import CloseMemberChannel, MemberRemoved, SendToMember
+from leadline_coordinator.domain.group import Group
 from leadline_coordinator.domain.membership import GroupMembership
 from leadline_coordinator.domain.rebalance import (
     AwaitAnswers,
     ComputeAssignment,
-    Delay,
+    JoinDelay,
     Rebalanced,
     RebalanceStep,
     WriteRecord,
@@ -44,6 +46,7 @@ _MAX_PREFIX: Final = 40
 _MAX_QUEUED: Final = 256
 
 
+@dataclass(slots=True, eq=False)
 class Channel:
     """The sending end of one connection: `outgoing` yields messages to send, then None.
 
@@ -51,13 +54,10 @@ class Channel:
     others. If its queue grows too long, the channel is closed as if it had been lost.
     """
 
-    __slots__ = ("_ended", "group", "number", "outgoing")
-
-    def __init__(self, group: str, number: int) -> None:
-        self.group = group
-        self.number = number
-        self.outgoing: asyncio.Queue[str | None] = asyncio.Queue()
-        self._ended = False
+    group: str
+    number: int
+    outgoing: asyncio.Queue[str | None] = field(default_factory=asyncio.Queue)
+    _ended: bool = False
 
     def send(self, frame: FromCoordinator) -> None:
         """Queue a frame."""
@@ -75,26 +75,20 @@ class Channel:
             self.outgoing.put_nowait(None)
 
 
+@dataclass(eq=False)
 class GroupManager:
     """Runs one group. It calls `request_rebalance` with the group's name if one is requested."""
 
-    def __init__(
-        self,
-        context: CoordinatorContext,
-        members: GroupMembership,
-        committer: OffsetCommitter,
-        request_rebalance: Callable[[str], None],
-    ) -> None:
-        self.group = members.group
-        self.members = members
-        self.committer = committer
-        self.rebalancing_since_ms: int | None = None
-        """In Unix ms."""
-        self._context = context
-        self._request_rebalance = request_rebalance
-        self._channels: dict[int, Channel] = {}
-        self._answered = asyncio.Event()
-        self._begun_ms = 0
+    _context: CoordinatorContext
+    group: Group
+    members: GroupMembership
+    committer: OffsetCommitter
+    _request_rebalance: Callable[[str], None]
+    rebalancing_since_ms: int | None = None
+    """In Unix ms."""
+    _channels: dict[int, Channel] = field(default_factory=dict)
+    _answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _begun_ms: int = 0
 
     # -- events of members -----------------------------------------------------
 
@@ -153,13 +147,13 @@ class GroupManager:
         effects, self.group.effects = self.group.effects, []
         for effect in effects:
             match effect:
-                case SendFrame(connection, frame):
+                case SendToMember(connection, frame):
                     if isinstance(frame, Stop):
                         count = sum(len(numbers) for _, numbers in frame.partitions)
                         self._context.metrics.stops.inc(count)
                     if connection in self._channels:
                         self._channels[connection].send(frame)
-                case CloseChannel(connection):
+                case CloseMemberChannel(connection):
                     channel = self._channels.pop(connection, None)
                     if channel is not None:
                         channel.end()
@@ -199,10 +193,10 @@ class GroupManager:
             case ComputeAssignment():
                 return await self._compute(step)
             case WriteRecord(record):
-                await self._record(record)
+                await self.record(record)
             case AwaitAnswers(within_ms):
                 await self._await_answers(within_ms)
-            case Delay(ms):
+            case JoinDelay(ms):
                 await asyncio.sleep(ms / 1000)
             case Rebalanced(moved, complete):
                 self._on_rebalanced(moved, complete=complete)
@@ -224,34 +218,27 @@ class GroupManager:
             return compute()
         return await asyncio.to_thread(compute)
 
-    async def record_empty(self) -> None:
-        """Record a group that has offsets but never had members."""
-        await self._record(self.group.record())
-
-    async def _record(self, record: GroupRecord) -> None:
+    async def record(self, record: GroupRecord) -> None:
+        """Write all commits accepted so far, then the record of the group."""
         await self.committer.flush()
         if not record.members:
             group = self.group
             group.empty_since_wall_ms = group.empty_since_wall_ms or self._context.clock.wall_ms()
             record = replace(record, empty_since_ms=group.empty_since_wall_ms)
         while True:
-            try:
+            with suppress(ConnectionLoss):
                 await self._context.store.groups.record(self._context.term, record)
-            except ConnectionLoss:
-                # The outcome is unknown, and writing the same again is harmless (rule R7).
-                await asyncio.sleep(_RETRY_S)
-            else:
                 return
+            # The outcome is unknown, and writing the same again is harmless (rule R7).
+            await asyncio.sleep(_RETRY_S)
 
     async def _await_answers(self, within_ms: int | None) -> None:
         timeout_s = None if within_ms is None else within_ms / 1000
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while self.group.awaited:
                     self._answered.clear()
                     await self._answered.wait()
-        except TimeoutError:
-            return
 
     def _on_rebalanced(self, moved: int, *, complete: bool) -> None:
         metrics, now_ms = self._context.metrics, self._now()

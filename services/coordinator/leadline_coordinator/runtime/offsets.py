@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
+
+import msgspec
 
 from leadline_client.errors import (
     GroupNotEmpty,
@@ -34,29 +36,34 @@ from leadline_coordinator.runtime.group_manager import GroupManager
 ResetTo: TypeAlias = Literal["earliest", "latest", "timestamp", "offsets"]
 
 
-@dataclass(frozen=True, slots=True)
-class NewOffset:
-    """An offset to commit, that of the next record to read."""
-
-    topic: str
-    partition: int
-    offset: int
-    leader_epoch: int | None = None
-    metadata: str = ""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
+MAX_ROWS: Final = 100_000
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
+Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitIdentity:
-    """The member that commits. A commit without a member is for a group without members."""
+class OffsetToCommit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The offset of the next record to read, and the leader epoch of the record before it."""
 
+    topic: Name
+    partition: Number
+    offset: Offset
+    leader_epoch: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    metadata: Annotated[str, msgspec.Meta(max_length=4_096)] = ""
+
+
+class CommitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Offsets to commit, and the member that commits; without one for a group without members."""
+
+    offsets: Annotated[tuple[OffsetToCommit, ...], msgspec.Meta(min_length=1, max_length=MAX_ROWS)]
     member: str | None = None
     generation: int | None = None
     coordinator_epoch: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a member without generation or coordinator epoch."""
+        if self.member is not None and None in (self.generation, self.coordinator_epoch):
+            raise ValueError("member requires generation and coordinator_epoch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +106,7 @@ class GroupOffsets:
         self._coordinator = coordinator
         self._context = coordinator.context
 
-    async def commit(
-        self, group: str, by: CommitIdentity, offsets: Sequence[NewOffset]
-    ) -> list[LeadlineError | None]:
+    async def commit(self, group: str, request: CommitRequest) -> list[LeadlineError | None]:
         """Commit offsets; return for each its refusal, or None if it is durable.
 
         Raises:
@@ -109,20 +114,21 @@ class GroupOffsets:
             OutcomeUnknown: the connection to ZooKeeper was lost.
 
         """
-        member = self._member(group, by)
+        member = self._member(group, request)
         now_ms = self._context.clock.wall_ms()
         refusals: list[LeadlineError | None] = []
         accepted: dict[TopicPartition, CommittedOffset] = {}
-        for new in offsets:
+        for new in request.offsets:
+            topic_partition = TopicPartition(new.topic, new.partition)
             try:
-                self._check_exists(new.topic_partition)
-                check_owned(member, new.topic_partition)
+                self._check_exists(topic_partition)
+                check_owned(member, topic_partition)
             except LeadlineError as refusal:
                 self._context.metrics.commits.labels("refused").inc()
                 refusals.append(refusal)
             else:
                 committed = CommittedOffset(new.offset, now_ms, new.leader_epoch, new.metadata)
-                accepted[new.topic_partition] = committed
+                accepted[topic_partition] = committed
                 refusals.append(None)
         if accepted:
             await (await self._manager_for_writing(group)).committer.commit(accepted)
@@ -174,12 +180,7 @@ class GroupOffsets:
         timestamp: int | None,
         offsets: Mapping[TopicPartition, int],
     ) -> list[OffsetReset]:
-        """Return what a reset changes.
-
-        Raises:
-            Refused: as `reset` does.
-
-        """
+        """Return what a reset changes."""
         before = self._committed(group, is_new=bool(topic_partitions or offsets))
         wanted = set(topic_partitions or offsets or before)
         for topic_partition in wanted:
@@ -252,7 +253,7 @@ class GroupOffsets:
             return {}
         return await self._context.brokers.offsets(urls, topic_partitions, timestamp)
 
-    def _member(self, group: str, by: CommitIdentity) -> GroupMember | None:
+    def _member(self, group: str, by: CommitRequest) -> GroupMember | None:
         """Return the member that commits; None if none is named and the group has none."""
         if by.member is None and group not in self._coordinator.groups:
             return None
@@ -273,7 +274,7 @@ class GroupOffsets:
         manager = self._coordinator.manager_or_new(group)
         if is_new:
             with translated_store_errors():
-                await manager.record_empty()
+                await manager.record(manager.group.record())
         return manager
 
     def _check_exists(self, topic_partition: TopicPartition) -> None:

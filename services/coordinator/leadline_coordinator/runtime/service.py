@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from leadline_client.channel import Hello, Pong, Started, Stopped
 from leadline_client.errors import (
@@ -20,6 +21,8 @@ from leadline_coordinator.runtime.coordinator import Coordinator
 from leadline_coordinator.runtime.elector import CoordinatorElector
 from leadline_coordinator.runtime.group_manager import Channel, GroupManager
 from leadline_coordinator.runtime.offsets import GroupOffsets
+
+_LOADING: Final = "this coordinator is elected, and still loading groups"
 
 
 class CoordinatorService:
@@ -52,7 +55,7 @@ class CoordinatorService:
     @property
     def active(self) -> Leader | None:
         """The active coordinator as far as this process knows."""
-        return self._elector.active
+        return self._elector.election.leader
 
     def active_url(self) -> str:
         """Return the URL of the active coordinator if it is another process.
@@ -65,18 +68,18 @@ class CoordinatorService:
         if active is None or not active.url:
             raise CoordinatorNotAvailable("no coordinator is active at the moment")
         if active.id == self.id:
-            raise CoordinatorNotAvailable("this coordinator is elected, and still loading groups")
+            raise CoordinatorNotAvailable(_LOADING)
         return active.url
 
-    def problems(self) -> Iterator[tuple[str, bool]]:
-        """Yield each problem, and whether requests are served in spite of it."""
-        store = self._elector.store
+    def problems(self) -> Iterator[str]:
+        """Yield why requests cannot be served."""
+        store = self._elector.election.session
         if store is None or not store.is_connected():
-            yield "no session with ZooKeeper", False
+            yield "no session with ZooKeeper"
         elif self.active is None:
-            yield "no active coordinator is known", False
+            yield "no active coordinator is known"
         elif self.active.id == self.id and not self.is_active:
-            yield "this coordinator is elected, and still loading groups", False
+            yield _LOADING
 
     # -- channels --------------------------------------------------------------
 

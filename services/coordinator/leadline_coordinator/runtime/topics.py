@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -20,6 +22,7 @@ from leadline_coordinator.runtime.context import CoordinatorContext
 logger = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class TopicListeners:
     """The topics of the cluster. `counts` is changed in place, because groups hold a reference.
 
@@ -28,20 +31,14 @@ class TopicListeners:
     and recreated under another id. `subscribed` returns those of some topics to watch.
     """
 
-    def __init__(
-        self,
-        context: CoordinatorContext,
-        on_change: Callable[[Collection[str], Mapping[str, int]], None],
-        subscribed: Callable[[Iterable[str]], set[str]],
-    ) -> None:
-        self.topics: dict[str, TopicState] = {}
-        self.counts: dict[str, int] = {}
-        self._context = context
-        self._on_change = on_change
-        self._subscribed = subscribed
-        self._triggered = asyncio.Event()
-        self._callbacks: dict[str, Callable[[], None]] = {}
-        self._watched: set[str] = set()
+    _context: CoordinatorContext
+    _on_change: Callable[[Collection[str], Mapping[str, int]], None]
+    _subscribed: Callable[[Iterable[str]], set[str]]
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    _triggered: asyncio.Event = field(default_factory=asyncio.Event)
+    _callbacks: dict[str, Callable[[], None]] = field(default_factory=dict)
+    _watched: set[str] = field(default_factory=set)
 
     def ids(self) -> dict[str, str]:
         """Return the ids of the topics."""
@@ -78,11 +75,9 @@ class TopicListeners:
         """
         interval_s = self._context.settings.group_topics_interval_ms / 1000
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
                     await self._triggered.wait()
-            except TimeoutError:
-                pass
             self._triggered.clear()
             try:
                 await self.read()
@@ -94,11 +89,8 @@ class TopicListeners:
         changed = {
             name for name in before.keys() | found.keys() if before.get(name) != found.get(name)
         }
-        for name in changed:
-            if name in found:
-                self.counts[name] = found[name].partitions
-            else:
-                self.counts.pop(name, None)
+        self.counts.clear()
+        self.counts.update({name: state.partitions for name, state in found.items()})
         gone = {
             name: left
             for name in changed & before.keys()

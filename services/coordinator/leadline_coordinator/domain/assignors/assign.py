@@ -18,7 +18,9 @@ Sticky is in `sticky.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import cycle, groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -76,7 +78,13 @@ def assign(
             assignment = assign_sticky(group, owners)
     for topic_partitions in assignment.values():
         topic_partitions.sort()
-    return Outcome(assignment, _moved(assignment, owners))
+    moved = (
+        topic_partition
+        for member, topic_partitions in assignment.items()
+        for topic_partition in topic_partitions
+        if owners.get(topic_partition, member) != member
+    )
+    return Outcome(assignment, tuple(sorted(moved)))
 
 
 def split_among_threads(
@@ -89,17 +97,11 @@ def split_among_threads(
     ordered = sorted(assigned)
     if assignor != "range":
         return [ordered[thread::threads] for thread in range(threads)]
-    counts: dict[str, int] = {}
-    for topic, _ in ordered:
-        counts[topic] = counts.get(topic, 0) + 1
     split: list[list[TopicPartition]] = [[] for _ in range(threads)]
-    start = 0
-    for count in counts.values():
-        size, larger = divmod(count, threads)
-        for thread in range(threads):
-            end = start + size + (thread < larger)
-            split[thread].extend(ordered[start:end])
-            start = end
+    for _, of_topic in groupby(ordered, key=attrgetter("topic")):
+        topic_partitions = list(of_topic)
+        for thread, places in zip(split, _ranges(len(topic_partitions), threads), strict=False):
+            thread.extend(topic_partitions[place] for place in places)
     return split
 
 
@@ -107,36 +109,26 @@ def _assign_ranges(group: GroupSpec) -> Assignment:
     assignment: Assignment = {member: [] for member in group.members}
     for topic, members in group.subscribers().items():
         row = [member for member in members for _ in range(group.threads[member])]
-        size, larger = divmod(group.topics[topic], len(row))
-        start = 0
-        for place, member in enumerate(row):
-            end = start + size + (place < larger)
-            assignment[member].extend(TopicPartition(topic, n) for n in range(start, end))
-            start = end
+        for member, numbers in zip(row, _ranges(group.topics[topic], len(row)), strict=False):
+            assignment[member].extend(TopicPartition(topic, number) for number in numbers)
     return assignment
+
+
+def _ranges(count: int, parts: int) -> Iterator[range]:
+    """Cut [0, count) into contiguous ranges, the first larger by one; empty ones are left out."""
+    size, larger = divmod(count, parts)
+    start = 0
+    for place in range(min(count, parts)):
+        end = start + size + (place < larger)
+        yield range(start, end)
+        start = end
 
 
 def _assign_round_robin(group: GroupSpec) -> Assignment:
     assignment: Assignment = {member: [] for member in group.members}
-    circle = [member for member in group.members for _ in range(group.threads[member])]
+    turns = cycle([member for member in group.members for _ in range(group.threads[member])])
     wanted = {member: frozenset(topics) for member, topics in group.subscriptions.items()}
-    place = 0
     for topic_partition in group.partitions():
-        while topic_partition.topic not in wanted[circle[place % len(circle)]]:
-            place += 1
-        assignment[circle[place % len(circle)]].append(topic_partition)
-        place += 1
+        member = next(member for member in turns if topic_partition.topic in wanted[member])
+        assignment[member].append(topic_partition)
     return assignment
-
-
-def _moved(
-    assignment: Assignment, owners: Mapping[TopicPartition, str]
-) -> tuple[TopicPartition, ...]:
-    return tuple(
-        sorted(
-            topic_partition
-            for member, topic_partitions in assignment.items()
-            for topic_partition in topic_partitions
-            if owners.get(topic_partition, member) != member
-        )
-    )

@@ -96,27 +96,16 @@ def last_owners(
     """
     heirs = {instance_ids[m]: m for m in reversed(group.members) if m in instance_ids}
     found: dict[TopicPartition, tuple[int, str]] = {}
-    for claimant in _present_first(group, previous, instance_ids):
+    present = [member for member in group.members if member in previous]
+    for claimant in (*present, *in_order(previous.keys() - set(present), instance_ids)):
         generation = generations.get(claimant, NO_GENERATION)
         for topic, number in previous[claimant]:
             topic_partition = TopicPartition(topic, number)
             known = found.get(topic_partition)
             if known is None or known[0] < generation:
                 found[topic_partition] = generation, claimant
-    members = set(group.members)
     names = {
-        claimant: claimant
-        if claimant in members
-        else heirs.get(instance_ids.get(claimant, ""), claimant)
-        for claimant in previous
+        former: heirs.get(instance_ids.get(former, ""), former)
+        for former in previous.keys() - set(present)
     }
-    return {owned: names[claimant] for owned, (_, claimant) in found.items()}
-
-
-def _present_first(
-    group: GroupSpec,
-    previous: Mapping[str, Iterable[tuple[str, int]]],
-    instance_ids: Mapping[str, str],
-) -> list[str]:
-    present = [member for member in group.members if member in previous]
-    return [*present, *in_order(previous.keys() - set(present), instance_ids)]
+    return {owned: names.get(claimant, claimant) for owned, (_, claimant) in found.items()}

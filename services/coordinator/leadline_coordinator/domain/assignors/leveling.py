@@ -125,7 +125,8 @@ class _Shares:
         """Apply the chains that are worth it; no two share a source or a hop."""
         used: set[tuple[str, int, int]] = set()
         for member in chains.ends():
-            if not self._is_worth_it(chains.cost[member], self._next_level(member), level):
+            end = self._next_level(member)
+            if end > level or (end == level and chains.cost[member] >= 0):
                 continue
             hops = chains.to(member, sources)
             ways = {("from", giver, topic) for giver, topic, _ in hops}
@@ -137,10 +138,6 @@ class _Shares:
                 sources.discard(hops[0][0])
                 used |= ways
         return bool(used)
-
-    @staticmethod
-    def _is_worth_it(cost: int, end: int, level: int) -> bool:
-        return end < level or (end == level and cost < 0)
 
     def _receive(self, topic: int, member: int) -> None:
         self._held[member][topic] = self._held[member].get(topic, 0) + 1
