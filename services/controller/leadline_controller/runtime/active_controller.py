@@ -123,7 +123,7 @@ class ActiveController:
         )
         self._audit = AuditLog(self._writer, context.clock, context.actor)
         self._publisher = StatePublisher(
-            image, self.queue, self._writer, self.dispatcher, context.metrics, context.actor
+            image, self.queue, self._writer, self.dispatcher, context.metrics, self._audit
         )
         reassignment_handlers = self._build_reassignments()
         self.etags = ETags(

@@ -18,11 +18,12 @@ from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
+from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.engine.events import ControllerRequest
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.engine.state_writer import AuditHeader, Decide, StateWriter
+from leadline_controller.runtime.engine.state_writer import Decide, StateWriter
 
 logger = structlog.get_logger(__name__)
 _WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
@@ -86,7 +87,7 @@ class StatePublisher:
     writer: StateWriter
     dispatcher: BrokerDispatcher
     metrics: ControllerMetrics
-    actor: str
+    audit: AuditLog
 
     def decide(self, topic_partitions: Sequence[TopicPartition]) -> list[StateDecision]:
         """Decide for partitions from the image alone, as the reconciliation does."""
@@ -115,11 +116,11 @@ class StatePublisher:
         """
         if not decisions:
             return []
-        header = AuditHeader(
-            current_cause(), actor or self.actor, kind, reason, self.queue.noticed_at
-        )
+        noticed_at = self.queue.noticed_at
+        after = {NOTICED_AT: noticed_at} if noticed_at else None
+        entry = self.audit.entry(kind, {}, actor=actor, reason=reason, after=after)
         with self.dispatcher.metadata_held():
-            written = await self.writer.write(decisions, header, decide or self.decide)
+            written = await self.writer.write(decisions, entry, decide or self.decide)
         # One increment for each reason: ten thousand of them cost as much as the decisions.
         for cause, number in Counter(decision.reason for decision in written).items():
             self.metrics.elections.labels(cause.value).inc(number)
