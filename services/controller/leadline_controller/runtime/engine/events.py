@@ -33,13 +33,11 @@ MAX_AUDITED_TOPICS = 100
 """The most topics that an audit entry names for a request about several topics."""
 
 
+@dataclass(eq=False, slots=True)
 class Reply(Generic[Answer]):
     """The answer to a request. Nothing happens if the caller has stopped waiting for it."""
 
-    __slots__ = ("_future",)
-
-    def __init__(self, future: asyncio.Future[Answer]) -> None:
-        self._future = future
+    _future: asyncio.Future[Answer]
 
     @property
     def is_done(self) -> bool:

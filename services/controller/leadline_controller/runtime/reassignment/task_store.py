@@ -36,15 +36,13 @@ from leadline_controller.runtime.reassignment.events import TasksDue
 logger = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class ReassignmentTask:
     """One task: the value and the version of its node."""
 
-    __slots__ = ("id", "node", "version")
-
-    def __init__(self, task_id: str, node: TaskNode, version: int) -> None:
-        self.id = task_id
-        self.node = node
-        self.version = version
+    id: str
+    node: TaskNode
+    version: int
 
     @property
     def number(self) -> int:
