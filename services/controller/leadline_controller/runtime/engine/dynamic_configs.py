@@ -74,7 +74,6 @@ class AlterConfigsResult(NamedTuple):
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigsChanged(Trigger):
     """The watch on the configs of the cluster or of a broker fired."""
 

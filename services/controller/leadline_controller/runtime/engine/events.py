@@ -66,7 +66,6 @@ class ControllerEvent:
         return method
 
 
-@dataclass(frozen=True, slots=True)
 class Trigger:
     """Asks a handler to read or check again. The queue holds at most one of each type."""
 
@@ -139,17 +138,14 @@ def partitions_resource(
     return {"topic": topics[0]} if len(topics) == 1 else {"topics": topics[:MAX_AUDITED_TOPICS]}
 
 
-@dataclass(frozen=True, slots=True)
 class BrokersChanged(Trigger):
     """The watch on the list of brokers fired, or an unknown broker sent a heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
 class Reconcile(Trigger):
     """Compare everything with ZooKeeper (rule R8): periodically and after a reconnection."""
 
 
-@dataclass(frozen=True, slots=True)
 class ControllerChanged(Trigger):
     """A broker knows a later controller epoch: check who holds `/controller`."""
 

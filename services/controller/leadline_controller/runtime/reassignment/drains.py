@@ -68,7 +68,6 @@ class DrainBroker(ControllerRequest[str]):
         return {"broker": self.broker_id}
 
 
-@dataclass(frozen=True, slots=True)
 class DrainDue(Trigger):
     """Something that a drain waits for may have happened."""
 

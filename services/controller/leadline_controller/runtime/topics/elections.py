@@ -59,12 +59,10 @@ class ElectLeaders(DryRunRequest[list[StateDecision]]):
         return partitions_resource(self.topic_partitions or ())
 
 
-@dataclass(frozen=True, slots=True)
 class PreferredElectionChanged(Trigger):
     """The watch on the intent for a preferred election fired."""
 
 
-@dataclass(frozen=True, slots=True)
 class LeaderBalanceDue(Trigger):
     """It is time to check whether leaders are balanced."""
 

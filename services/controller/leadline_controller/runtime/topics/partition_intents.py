@@ -32,7 +32,6 @@ logger = structlog.get_logger(__name__)
 _Intent = TypeVar("_Intent", AddIntent, RemoveIntent)
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionIntentsChanged(Trigger):
     """A watch on partition intents fired."""
 

@@ -62,12 +62,10 @@ Assignment: TypeAlias = Mapping[int, tuple[int, ...]]
 """Partition number to replicas."""
 
 
-@dataclass(frozen=True, slots=True)
 class TopicsChanged(Trigger):
     """The watch on the list of topics fired."""
 
 
-@dataclass(frozen=True, slots=True)
 class DeletionsChanged(Trigger):
     """The watch on the tombstones fired."""
 
