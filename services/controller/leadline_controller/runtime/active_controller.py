@@ -177,7 +177,7 @@ class ActiveController:
         context, store, clock = self.context, self.context.store, self.context.clock
         image, queue, configs = self.image, self.queue, self.configs
         writer, publisher, audit = self._writer, self._publisher, self._audit
-        reassignments, intents = self.reassignments, IntentNodes(store)
+        reassignments, intents = self.reassignments, IntentNodes(store, queue)
         max_ops, epoch = context.settings.zookeeper_multi_max_ops, context.term.epoch
         self.progress = ReassignmentProgress(reassignments.task_of)
         steps = StepWriter(

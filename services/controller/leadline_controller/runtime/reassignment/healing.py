@@ -63,11 +63,10 @@ from leadline_controller.runtime.reassignment.healing_chunks import (
     HEAL,
     PARTITIONS,
     broker_of,
-    by_topic,
     details_of,
     partitions_of,
 )
-from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, by_topic
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
 logger = structlog.get_logger(__name__)

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from leadline_client.wire import TopicPartition
-from leadline_common.tasks import TargetRow
-from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, by_topic
 
 HEAL = "heal"
 """The kind of a self-healing task."""
@@ -39,11 +38,3 @@ def partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:
     except msgspec.ValidationError:
         return frozenset()
     return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
-
-
-def by_topic(topic_partitions: Iterable[TopicPartition | TargetRow]) -> dict[str, list[int]]:
-    """Return the partition numbers of each topic."""
-    topics: dict[str, list[int]] = {}
-    for one in topic_partitions:
-        topics.setdefault(one.topic, []).append(one.partition)
-    return topics

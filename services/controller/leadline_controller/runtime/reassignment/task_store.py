@@ -7,7 +7,7 @@ Tasks that are over are kept for a while, without their partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,12 @@ import msgspec
 import structlog
 
 from leadline_client.errors import NotFound, TaskIsOver
+from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.rpc import NO_THROTTLE
 from leadline_common.tasks import (
     TASK_PREFIX,
+    TargetRow,
     TaskNode,
     TaskState,
     decode_task,
@@ -155,7 +157,7 @@ class TaskStore:
 
         """
         op = CreateOp(TASK_PREFIX, encode_task(node), sequence=True)
-        entry = self._entry("task_accepted", "", node, partitions=_by_topic(node))
+        entry = self._entry("task_accepted", "", node, partitions=by_topic(node.partitions))
         (created,) = await self.writer.commit([op], entry)
         task = ReassignmentTask(str(created).rpartition("/")[2], node, 0)
         self._tasks[task.id] = task
@@ -213,10 +215,11 @@ class TaskStore:
         )
 
 
-def _by_topic(node: TaskNode) -> dict[str, list[int]]:
+def by_topic(topic_partitions: Iterable[TopicPartition | TargetRow]) -> dict[str, list[int]]:
+    """Return the partition numbers of each topic."""
     topics: dict[str, list[int]] = {}
-    for row in node.partitions:
-        topics.setdefault(row.topic, []).append(row.partition)
+    for one in topic_partitions:
+        topics.setdefault(one.topic, []).append(one.partition)
     return topics
 
 
