@@ -62,7 +62,6 @@ from leadline_controller.runtime.reassignment.healing_chunks import (
     FAILED_AT,
     HEAL,
     PARTITIONS,
-    broker_of,
     details_of,
     partitions_of,
 )
@@ -105,7 +104,7 @@ class HealingManager(EventHandler):
         # After the event: the agent, registered before, examines a launched chunk first.
         self._trigger_after_event = self.queue.after_event(partial(self.queue.trigger, HealingDue))
         self.image.subscribe(self._on_image_changed)
-        self.tasks.store.subscribe(self._on_task_changed)
+        self.tasks.store.subscribe(self._trigger_after_event, HEAL)
         self.configs.subscribe(self._trigger_after_event)
 
     @property
@@ -131,17 +130,13 @@ class HealingManager(EventHandler):
         if any(isinstance(change, BrokerUp | BrokerDown) for change in changes):
             self._trigger_after_event()
 
-    def _on_task_changed(self, task: ReassignmentTask) -> None:
-        if task.node.kind == HEAL:
-            self._trigger_after_event()
-
     # -- state -----------------------------------------------------------------
 
     def chunks(self, broker: int | None = None) -> Iterator[ReassignmentTask]:
         """Yield the chunks that are not over, of one broker or of all, in order."""
         for task in self.tasks.store:
             is_open = task.node.kind == HEAL and not task.node.state.is_over
-            if is_open and broker in (None, broker_of(task)):
+            if is_open and broker in (None, task.broker):
                 yield task
 
     def due_at(self, broker: int) -> int | None:
@@ -158,7 +153,8 @@ class HealingManager(EventHandler):
             await self._detect()
             await self._check_budget()
             if not self.is_suspended:
-                await self._queue_all()
+                for broker in sorted(self._dead()):
+                    await self._queue_partitions(broker)
                 await self._retarget()
                 await self._launch_next()
         except MultiFailed as failure:
@@ -188,9 +184,9 @@ class HealingManager(EventHandler):
         for broker in diff.failed:
             await self.on_broker_failure(broker, self._incarnations.get(broker, -1))
         for broker in diff.returned:
-            await self._on_broker_return(broker)
+            await self._delete_record(broker, "broker_returned")
         for task in list(self.chunks()):
-            if task.node.state is _QUEUED and broker_of(task) in live:
+            if task.node.state is _QUEUED and task.broker in live:
                 await self.tasks.cancel(task, self.audit.actor)
         self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
         await self._record_live()
@@ -204,14 +200,15 @@ class HealingManager(EventHandler):
         )
         path, data = failed_broker_path(broker), encode_failed_broker(failed)
         op = SetOp(path, data, ANY_VERSION) if broker in self._invalid else CreateOp(path, data)
-        await self._commit([op], "broker_failed", broker, failed)
+        await self._commit(op, "broker_failed", broker, failed, {})
         self._invalid.discard(broker)
         self.failed[broker] = failed
 
-    async def _on_broker_return(self, broker: int) -> None:
-        failed = self.failed[broker]
+    async def _delete_record(
+        self, broker: int, kind: str, counts: Mapping[str, int] | None = None
+    ) -> None:
         op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
-        await self._commit([op], "broker_returned", broker, failed)
+        await self._commit(op, kind, broker, self.failed[broker], counts or {})
         del self.failed[broker]
 
     async def _record_live(self) -> None:
@@ -238,10 +235,6 @@ class HealingManager(EventHandler):
 
     # -- queueing --------------------------------------------------------------
 
-    async def _queue_all(self) -> None:
-        for broker in sorted(self._dead()):
-            await self._queue_partitions(broker)
-
     def _dead(self) -> frozenset[int]:
         """Return the brokers that have been down for longer than the interval."""
         now_ms, live = self.clock.wall_ms(), self.image.live
@@ -255,20 +248,14 @@ class HealingManager(EventHandler):
         uncovered = [one for one in replicas_on(self.image, broker) if one not in covered]
         healable = [one for one in uncovered if is_healable(self.image, one)]
         for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
-            await self._queue_chunk(broker, chunk)
+            details = details_of(broker, failed_at, chunk)
+            await self.tasks.prepare(self._submission((), f"broker {broker} is dead", details))
         if len(healable) < len(uncovered):
             return  # The rest waits for a leader, or for a broker that can take it.
         # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
         counts = {"chunks": len(queued), "partitions": sum(map(len, map(partitions_of, queued)))}
-        op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
-        await self._commit([op], "healing_queued", broker, self.failed[broker], counts)
-        del self.failed[broker]
-
-    async def _queue_chunk(self, broker: int, chunk: Sequence[TopicPartition]) -> None:
-        details = details_of(broker, self.failed[broker].failure_timestamp, chunk)
-        reason = f"broker {broker} is dead"
-        await self.tasks.prepare(self._submission((), reason, details))
+        await self._delete_record(broker, "healing_queued", counts)
 
     def _submission(
         self,
@@ -294,7 +281,7 @@ class HealingManager(EventHandler):
         """Return the partitions of all open chunks, by broker."""
         covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            covered.setdefault(broker_of(task), set()).update(partitions_of(task))
+            covered.setdefault(task.broker, set()).update(partitions_of(task))
         return covered
 
     # -- launching -------------------------------------------------------------
@@ -311,7 +298,7 @@ class HealingManager(EventHandler):
             return
         details = task.node.details
         wanted = sorted(partitions_of(task))
-        targets = targets_for(self.image, wanted, broker_of(task), self.reassignments)
+        targets = targets_for(self.image, wanted, task.broker, self.reassignments)
         logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
         await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
 
@@ -327,15 +314,15 @@ class HealingManager(EventHandler):
 
         Otherwise their chunk never ends, and every other chunk waits for it.
         """
-        healed = {broker_of(task) for task in self.chunks()}
+        healed = {task.broker for task in self.chunks()}
         dead = self._dead() | (healed - self.image.live)
         for task in list(self.chunks()):
             stuck = self._targeted_at(task, dead) if task.node.state is TaskState.RUNNING else []
-            targets = targets_for(self.image, stuck, broker_of(task), ())
+            targets = targets_for(self.image, stuck, task.broker, ())
             if not targets:
                 continue
             details = {**task.node.details, PARTITIONS: by_topic(targets)}
-            reason = f"broker {broker_of(task)} is dead, and so is what was to take its place"
+            reason = f"broker {task.broker} is dead, and so is what was to take its place"
             logger.info("healing chunk retargeted", task=task.id, partitions=len(targets))
             wanted = self._submission(targets, reason, details, retarget=True)
             await self.tasks.launch(await self.tasks.prepare(wanted), wanted)
@@ -355,23 +342,18 @@ class HealingManager(EventHandler):
     # -- within ----------------------------------------------------------------
 
     async def _commit(
-        self,
-        ops: Sequence[Op],
-        kind: str,
-        broker: int,
-        failed: FailedBroker,
-        more: Mapping[str, Any] | None = None,
+        self, op: Op, kind: str, broker: int, failed: FailedBroker, counts: Mapping[str, int]
     ) -> None:
         after = {
             FAILED_AT: failed.failure_timestamp,
             "incarnation": failed.incarnation,
             "controller_epoch": failed.controller_epoch,
-            **(more or {}),
+            **counts,
         }
         logger.info(kind.replace("_", " "), broker=broker, **after)
-        await self.writer.commit(ops, self.audit.entry(kind, {"broker": broker}, after=after))
+        await self.writer.commit([op], self.audit.entry(kind, {"broker": broker}, after=after))
 
-    def _set_timer(self, latest_ms: int | None = None) -> None:
+    def _set_timer(self, latest_ms: int | None) -> None:
         """Trigger the next check when a failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()

@@ -12,7 +12,6 @@ from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
 
 HEAL = "heal"
 """The kind of a self-healing task."""
-BROKER = "broker"
 FAILED_AT = "failure_timestamp"
 """Identifies one failure of a broker, in chunks and in audit entries."""
 PARTITIONS = "partitions"
@@ -22,13 +21,7 @@ def details_of(
     broker: int, failed_at: int, topic_partitions: Iterable[TopicPartition]
 ) -> dict[str, Any]:
     """Return the details of a chunk of a failed broker's partitions."""
-    return {BROKER: broker, FAILED_AT: failed_at, PARTITIONS: by_topic(topic_partitions)}
-
-
-def broker_of(task: ReassignmentTask) -> int:
-    """Return the broker whose replicas a chunk replaces; -1 if the details are invalid."""
-    broker = task.node.details.get(BROKER)
-    return broker if isinstance(broker, int) else -1
+    return {"broker": broker, FAILED_AT: failed_at, PARTITIONS: by_topic(topic_partitions)}
 
 
 def partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:

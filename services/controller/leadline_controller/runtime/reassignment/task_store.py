@@ -52,6 +52,12 @@ class ReassignmentTask:
         return int(self.id) if self.id.isdecimal() else -1
 
     @property
+    def broker(self) -> int:
+        """The broker that a drain empties, or whose replicas a chunk replaces; -1 without one."""
+        broker = self.node.details.get("broker")
+        return broker if isinstance(broker, int) else -1
+
+    @property
     def is_unchecked(self) -> bool:
         """Whether an operator wrote the node directly into ZooKeeper, so that no one checked it."""
         return not self.node.cause
@@ -69,15 +75,18 @@ class TaskStore:
     _tasks: dict[str, ReassignmentTask] = field(default_factory=dict, init=False)
     _invalidated: set[str] = field(default_factory=set, init=False)
     _is_watched: bool = field(default=False, init=False)
-    _listeners: list[Callable[[ReassignmentTask], None]] = field(default_factory=list, init=False)
+    _listeners: list[tuple[Callable[[], None], str | None]] = field(
+        default_factory=list, init=False
+    )
 
-    def subscribe(self, listener: Callable[[ReassignmentTask], None]) -> None:
-        """Call `listener` with each task that is added, changed or removed."""
-        self._listeners.append(listener)
+    def subscribe(self, listener: Callable[[], None], kind: str | None = None) -> None:
+        """Call `listener` whenever a task, or one of this kind, is added, changed or removed."""
+        self._listeners.append((listener, kind))
 
     def _publish(self, task: ReassignmentTask) -> None:
-        for listener in self._listeners:
-            listener(task)
+        for listener, kind in self._listeners:
+            if kind in (None, task.node.kind):
+                listener()
 
     def __iter__(self) -> Iterator[ReassignmentTask]:
         """Yield the tasks in the order of their requests."""
