@@ -126,9 +126,7 @@ class ActiveController:
             image, self.queue, self._writer, self.dispatcher, context.metrics, self._audit
         )
         reassignment_handlers = self._build_reassignments()
-        self.etags = ETags(
-            image, self.configs, self.metadata, lambda name: self.tasks.store.find(name).version
-        )
+        self.etags = ETags(image, self.configs, self.metadata, self.tasks.store)
         self._handlers = (*self._build_topics(), *reassignment_handlers)
         self._reconciler = Reconciler(
             context.store,

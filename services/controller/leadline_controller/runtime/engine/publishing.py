@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import structlog
 
 from leadline_client.wire import TopicPartition
@@ -46,9 +45,11 @@ class AuditLog:
         resource: Mapping[str, Any],
         *,
         actor: str = "",
+        outcome: str = "done",
         reason: str = "",
         before: Any = None,
         after: Any = None,
+        zk: Mapping[str, int] | None = None,
     ) -> AuditEntry:
         """Return an audit entry, to be written together with the change that it is about."""
         return AuditEntry(
@@ -56,10 +57,12 @@ class AuditLog:
             cause=current_cause(),
             actor=actor or self.actor,
             kind=kind,
+            outcome=outcome,
             reason=reason,
             resource=resource,
             before=before,
             after=after,
+            zk=zk or {},
         )
 
     async def record(self, entry: AuditEntry) -> None:
@@ -71,9 +74,9 @@ class AuditLog:
     ) -> None:
         """Record a request that has changed nothing; a failure to do so is only logged."""
         kind = _WORD_STARTS.sub("_", type(request).__name__).lower()
-        entry = self.entry(kind, request.resource, actor="operator", reason=reason)
+        entry = self.entry(kind, request.resource, actor="operator", outcome=outcome, reason=reason)
         try:
-            await self.record(msgspec.structs.replace(entry, outcome=outcome))
+            await self.record(entry)
         except ZkError as error:
             logger.info("audit entry not written", kind=kind, outcome=outcome, error=str(error))
 

@@ -29,7 +29,16 @@ from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CheckOp, CreateOp, MultiResults, Op, SetOp, Stat
+from leadline_common.zk.ops import (
+    ANY_VERSION,
+    CheckOp,
+    CreateOp,
+    DeleteOp,
+    MultiResults,
+    Op,
+    SetOp,
+    Stat,
+)
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision
@@ -68,6 +77,12 @@ class StateWriter:
 
     def __post_init__(self) -> None:
         self._check = CheckOp(znodes.CONTROLLER_EPOCH, self.term.epoch_version)
+
+    async def deletions(self, paths: Sequence[str]) -> list[Op]:
+        """Return the operations that delete those of these nodes that exist."""
+        found = await self.store.read_nodes(paths)
+        existing = (path for path, node in zip(paths, found, strict=True) if node is not None)
+        return [DeleteOp(path, ANY_VERSION) for path in existing]
 
     def parent_exists(self, topic: str) -> None:
         """Note that the parent node of a topic's partitions exists."""

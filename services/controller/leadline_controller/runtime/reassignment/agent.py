@@ -163,9 +163,7 @@ class ReassignmentAgent(EventHandler):
             except MultiFailed as failure:
                 await self._read_after(failure)
                 return False
-            versions = self.intents.written(part, results)
-            for one, intent in part.items():
-                self.reassignments.put(one, intent, versions[one], request_of(intent))
+            self._apply(self.intents.written(part, results))
         return True
 
     async def _read_after(self, failure: MultiFailed) -> None:

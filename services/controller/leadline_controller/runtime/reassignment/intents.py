@@ -134,8 +134,8 @@ class IntentNodes:
 
     def written(
         self, intents: Mapping[TopicPartition, Intent], results: Sequence[OpResult]
-    ) -> dict[TopicPartition, int]:
-        """Note that the operations of `write_ops` were applied; return each intent's version."""
+    ) -> FoundIntents:
+        """Note that the operations of `write_ops` were applied; return the intents as written."""
         stats = (result for result in results if isinstance(result, Stat))
         for topic_partition in intents:
             is_new = topic_partition not in self._versions
@@ -143,7 +143,7 @@ class IntentNodes:
             self._children.setdefault(topic_partition.topic, set()).add(
                 str(topic_partition.partition)
             )
-        return {topic_partition: self._versions[topic_partition] for topic_partition in intents}
+        return FoundIntents({one: (intents[one], self._versions[one]) for one in intents}, [])
 
     def delete_ops(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
         """Return the operations that delete intents of one topic, and the parent if it is empty.
