@@ -143,8 +143,7 @@ class TaskManager(EventHandler):
             Refused: as `check_submission` and `check_idle` do.
 
         """
-        registered = await self.brokers_ever()
-        check_submission(wanted, self.image, registered)
+        check_submission(wanted, self.image, await self.brokers_ever())
         check_idle(wanted, self._reassignments)
 
     # -- counting --------------------------------------------------------------
