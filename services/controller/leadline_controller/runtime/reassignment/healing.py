@@ -58,18 +58,17 @@ from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.engine.state_writer import StateWriter
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import HealingDue
-from leadline_controller.runtime.reassignment.healing_chunks import (
-    FAILED_AT,
-    HEAL,
-    PARTITIONS,
-    details_of,
-    partitions_of,
-)
 from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, by_topic
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
 logger = structlog.get_logger(__name__)
 
+HEAL = "heal"
+"""The kind of a self-healing task."""
+FAILED_AT = "failure_timestamp"
+"""Identifies one failure of a broker, in the details of chunks and in audit entries."""
+PARTITIONS = "partitions"
+"""The detail of a chunk with the partition numbers of each topic."""
 _QUEUED = TaskState.PREPARING
 RETRY_PAUSE_MS = 500
 """How long to wait after a write that ZooKeeper refused."""
@@ -248,13 +247,13 @@ class HealingManager(EventHandler):
         uncovered = [one for one in replicas_on(self.image, broker) if one not in covered]
         healable = [one for one in uncovered if is_healable(self.image, one)]
         for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
-            details = details_of(broker, failed_at, chunk)
+            details = {"broker": broker, FAILED_AT: failed_at, PARTITIONS: by_topic(chunk)}
             await self.tasks.prepare(self._submission((), f"broker {broker} is dead", details))
         if len(healable) < len(uncovered):
             return  # The rest waits for a leader, or for a broker that can take it.
         # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
-        counts = {"chunks": len(queued), "partitions": sum(map(len, map(partitions_of, queued)))}
+        counts = {"chunks": len(queued), "partitions": sum(map(len, map(_partitions_of, queued)))}
         await self._delete_record(broker, "healing_queued", counts)
 
     def _submission(
@@ -281,7 +280,7 @@ class HealingManager(EventHandler):
         """Return the partitions of all open chunks, by broker."""
         covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            covered.setdefault(task.broker, set()).update(partitions_of(task))
+            covered.setdefault(task.broker, set()).update(_partitions_of(task))
         return covered
 
     # -- launching -------------------------------------------------------------
@@ -297,7 +296,7 @@ class HealingManager(EventHandler):
         if task is None:
             return
         details = task.node.details
-        wanted = sorted(partitions_of(task))
+        wanted = sorted(_partitions_of(task))
         targets = targets_for(self.image, wanted, task.broker, self.reassignments)
         logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
         await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
@@ -364,6 +363,15 @@ class HealingManager(EventHandler):
         if coming:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(coming) / 1000, self.queue.trigger, HealingDue)
+
+
+def _partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:
+    """Return the partitions of a chunk; none if the details are invalid."""
+    try:
+        rows = msgspec.convert(task.node.details.get(PARTITIONS, {}), dict[str, list[int]])
+    except msgspec.ValidationError:
+        return frozenset()
+    return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
 
 
 def _decode(broker: int, data: bytes) -> FailedBroker | None:
