@@ -29,7 +29,7 @@ from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import AuditEntry, StateChange
 from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
-from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
+from leadline_controller.runtime.audit.replication import AuditReplicator
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 VICTIM = BROKERS[0]
@@ -38,10 +38,10 @@ MULTI = 500
 
 def keep_history(bench: Bench, folder: Path) -> AuditReplicator:
     """Give the controller a replicator."""
-    stores = AuditStores(SqlHistory(f"sqlite:///{folder / 'history.db'}"), HttpPeerAuditClient())
-    leadership = bench.leadership
+    history = SqlHistory(f"sqlite:///{folder / 'history.db'}")
+    peers, leadership = HttpPeerAuditClient(), bench.leadership
     leadership.audit_replicator = AuditReplicator(
-        leadership.settings, leadership.url, stores, SystemClock(), leadership.metrics
+        leadership.settings, leadership.url, history, peers, SystemClock(), leadership.metrics
     )
     return leadership.audit_replicator
 

@@ -68,7 +68,7 @@ async def test_every_controller_stores_every_entry_in_order(rig: Rig) -> None:
     assert (await exported(second))[: len(entries)] == entries, "a standby has the same history"
     kinds = {entry["kind"] for entry in entries}
     assert {"controller_elected", "topic_created", "leaders_initialised", "broker_change"} <= kinds
-    stored = await first.audit_stores.own.find(
+    stored = await first.replicator.history.find(
         AuditQuery(), cursor=None, newest_first=False, limit=1000
     )
     assert list(broken_chains(stored)) == []
@@ -209,7 +209,7 @@ async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they
 ) -> None:
     first = await up_and_trimmed(rig, zk_session)
     whole = await exported(first)
-    gone = await first.audit_stores.own.forget_before(whole[-4]["time"])
+    gone = await first.replicator.history.forget_before(whole[-4]["time"])
     assert gone > 0
     late = await rig.controller(**TRIMMING)
     await until(lambda: late.replicator.stored == first.replicator.stored, "the new one catches up")
@@ -217,8 +217,8 @@ async def test_a_fresh_controller_gets_what_others_still_have_and_says_what_they
     assert (gap["kind"], gap["id"]) == ("history_gap", gone - 1)
     assert rest == await exported(first)
     for version in (whole[-1]["zxid"], None):
-        assert (await first.audit_stores.own.past(time_ms=None, zxid=version)).complete
-        assert not (await late.audit_stores.own.past(time_ms=None, zxid=version)).complete
+        assert (await first.replicator.history.past(time_ms=None, zxid=version)).complete
+        assert not (await late.replicator.history.past(time_ms=None, zxid=version)).complete
     assert (await get(late, "/v1/cluster", version=whole[-1]["zxid"]))["complete"]
 
 

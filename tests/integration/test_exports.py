@@ -61,7 +61,7 @@ async def test_an_answer_says_what_of_the_audit_is_gone(rig: Rig) -> None:
     for number in range(3):
         await create(controller, f"topic-{number}")
     whole = await audit(controller)
-    gone = await controller.audit_stores.own.forget_before(whole[2]["time"])
+    gone = await controller.replicator.history.forget_before(whole[2]["time"])
     assert gone >= 1
     answer = await controller.http.get(AUDIT_TABLE)
     assert rows_of(answer) == whole[gone:]

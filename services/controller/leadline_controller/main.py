@@ -23,10 +23,10 @@ from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
 from leadline_controller.domain.stats import count_unhealthy
 from leadline_controller.runtime.active_controller import ActiveController
-from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
+from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
-from leadline_controller.runtime.ports import CommandGateway, ControllerStore
+from leadline_controller.runtime.ports import AuditHistory, CommandGateway, ControllerStore
 from leadline_controller.runtime.service import ControllerService
 
 _GC_THRESHOLD = 50_000
@@ -45,9 +45,9 @@ def run(settings: ControllerSettings) -> None:
 async def _main(settings: ControllerSettings) -> None:
     listener = bind(settings.listen_host, settings.listen_port)
     gateway = BrokerRpcClient()
-    stores = AuditStores(SqlHistory(settings.history_url), HttpPeerAuditClient())
+    history = SqlHistory(settings.history_url)
     url = settings.advertised_url or listener.url
-    leadership, service = _build(settings, url, gateway, stores)
+    leadership, service = _build(settings, url, gateway, history)
     app = build_app(service, leadership.metrics, settings.request_max_bytes)
     election = asyncio.create_task(leadership.run(), name="leader-election")
     try:
@@ -56,11 +56,11 @@ async def _main(settings: ControllerSettings) -> None:
         election.cancel()
         await asyncio.gather(election, return_exceptions=True)
         await gateway.close()
-        await stores.own.close()
+        await history.close()
 
 
 def _build(
-    settings: ControllerSettings, url: str, gateway: CommandGateway, stores: AuditStores
+    settings: ControllerSettings, url: str, gateway: CommandGateway, history: AuditHistory
 ) -> tuple[ControllerLeadership, ControllerService]:
     async def open_store() -> ControllerStore:
         store = ControllerZkStore()
@@ -74,8 +74,8 @@ def _build(
         new_id=lambda: uuid.uuid4().hex,
         random_index=secrets.randbelow,
     )
-    metrics = ControllerMetrics()
-    replicator = AuditReplicator(settings, url, stores, dependencies.clock, metrics)
+    metrics, peers = ControllerMetrics(), HttpPeerAuditClient()
+    replicator = AuditReplicator(settings, url, history, peers, dependencies.clock, metrics)
     leadership = ControllerLeadership(settings, url, dependencies, metrics, replicator)
     _add_gauges(leadership)
     return leadership, ControllerService(leadership)
@@ -164,6 +164,5 @@ class _NoBrokers:
 def openapi_app() -> FastAPI:
     """Return the application for its OpenAPI document, without IO."""
     settings = ControllerSettings(controller_id=1)
-    stores = AuditStores(SqlHistory(""), HttpPeerAuditClient())
-    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), stores)
+    leadership, service = _build(settings, "http://127.0.0.1:8081", _NoBrokers(), SqlHistory(""))
     return build_app(service, leadership.metrics, settings.request_max_bytes)

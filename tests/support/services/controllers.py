@@ -29,7 +29,7 @@ from leadline_controller.adapters.history.store import SqlHistory
 from leadline_controller.adapters.peer_audit import HttpPeerAuditClient
 from leadline_controller.adapters.zk_store import ControllerZkStore
 from leadline_controller.api.app import build_app
-from leadline_controller.runtime.audit.replication import AuditReplicator, AuditStores
+from leadline_controller.runtime.audit.replication import AuditReplicator
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
 from leadline_controller.runtime.leadership import ControllerDependencies, ControllerLeadership
 from leadline_controller.runtime.ports import ControllerStore
@@ -241,11 +241,9 @@ class RunningController:
             random_index=lambda _: 0,
         )
         metrics, url = ControllerMetrics(), self.listener.url
-        self.audit_stores = AuditStores(
-            SqlHistory(self.settings.history_url), HttpPeerAuditClient()
-        )
+        history, peers = SqlHistory(self.settings.history_url), HttpPeerAuditClient()
         self.replicator = AuditReplicator(
-            self.settings, url, self.audit_stores, dependencies.clock, metrics
+            self.settings, url, history, peers, dependencies.clock, metrics
         )
         self.leadership = ControllerLeadership(
             self.settings, url, dependencies, metrics, self.replicator
@@ -282,7 +280,7 @@ class RunningController:
         await self._stack.aclose()
         await self.app.forwarder.close()
         await self.gateway.close()
-        await self.audit_stores.own.close()
+        await self.replicator.history.close()
 
     @property
     def is_active(self) -> bool:

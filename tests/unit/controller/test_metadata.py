@@ -64,7 +64,7 @@ def test_a_broker_that_registered_after_a_state_hears_of_no_leader() -> None:
     image = cluster(AR, {0: AR}, {0: state(1, AR)})
     image.registered_at[1] = 50
     commands = RequestBuilder(image, "c1", ROW, 1000)
-    grant = json.loads(commands.grant(image.brokers[1], "cause").body)
+    grant = json.loads(commands.leader_and_isr(image.brokers[1], None, "cause").body)
     assert grant["topics"][0][3][0][:3] == [0, -1, 4]
-    other = json.loads(commands.grant(image.brokers[2], "cause").body)
+    other = json.loads(commands.leader_and_isr(image.brokers[2], None, "cause").body)
     assert other["topics"][0][3][0][:3] == [0, 1, 4]

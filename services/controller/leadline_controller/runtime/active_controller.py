@@ -123,12 +123,10 @@ class ActiveController:
         )
         self._audit = AuditLog(self._writer, context.clock, context.actor)
         self._publisher = StatePublisher(
-            image, self.queue, self._writer, self.dispatcher, context.metrics, context.actor
+            image, self.queue, self._writer, self.dispatcher, context.metrics, self._audit
         )
         reassignment_handlers = self._build_reassignments()
-        self.etags = ETags(
-            image, self.configs, self.metadata, lambda name: self.tasks.store.find(name).version
-        )
+        self.etags = ETags(image, self.configs, self.metadata, self.tasks.store)
         self._handlers = (*self._build_topics(), *reassignment_handlers)
         self._reconciler = Reconciler(
             context.store,
@@ -177,7 +175,7 @@ class ActiveController:
         context, store, clock = self.context, self.context.store, self.context.clock
         image, queue, configs = self.image, self.queue, self.configs
         writer, publisher, audit = self._writer, self._publisher, self._audit
-        reassignments, intents = self.reassignments, IntentNodes(store)
+        reassignments, intents = self.reassignments, IntentNodes(store, queue)
         max_ops, epoch = context.settings.zookeeper_multi_max_ops, context.term.epoch
         self.progress = ReassignmentProgress(reassignments.task_of)
         steps = StepWriter(

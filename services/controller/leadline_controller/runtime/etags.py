@@ -6,7 +6,6 @@ beside it: a topic's stays the same when leaders change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from leadline_client.errors import LeadlineError, StaleVersion
@@ -18,6 +17,7 @@ from leadline_controller.runtime.engine.dynamic_configs import (
     DynamicConfigs,
 )
 from leadline_controller.runtime.engine.guard import Condition, ResourceName
+from leadline_controller.runtime.reassignment.task_store import TaskStore
 
 _CONFIGS = {
     "topic configs": ConfigResource("topic"),
@@ -28,12 +28,12 @@ _CONFIGS = {
 
 @dataclass(eq=False)
 class ETags:
-    """The ETags of one term. `task_version` returns the version of a task's node, or raises."""
+    """The ETags of one term."""
 
     image: ClusterImage
     configs: DynamicConfigs
     metadata: MetadataView
-    task_version: Callable[[str], int]
+    tasks: TaskStore
 
     def of(self, resource: ResourceName) -> str | None:
         """Return the ETag of a resource; None if there is no such resource."""
@@ -69,7 +69,7 @@ class ETags:
                 broker = self.image.brokers.get(int(name))
                 found = str(broker.incarnation) if broker else None
             case "task":
-                found = str(self.task_version(name))
+                found = str(self.tasks.find(name).version)
             case "cluster":
                 found = self.metadata.etag()
             case _:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -44,6 +44,7 @@ class ControllerDependencies:
     random_index: Callable[[int], int]
 
 
+@dataclass(eq=False)
 class ControllerLeadership:
     """One controller process, as a candidate and as the active controller.
 
@@ -51,21 +52,15 @@ class ControllerLeadership:
     `audit_replicator` keeps the history, on a standby as well; without one this process has none.
     """
 
-    def __init__(
-        self,
-        settings: ControllerSettings,
-        url: str,
-        dependencies: ControllerDependencies,
-        metrics: ControllerMetrics,
-        audit_replicator: AuditReplicator | None = None,
-    ) -> None:
-        self.settings = settings
-        self.url = url
-        self.metrics = metrics
-        self.active_controller: ActiveController | None = None
-        self.cluster_id = ""
-        self.audit_replicator = audit_replicator
-        self._dependencies = dependencies
+    settings: ControllerSettings
+    url: str
+    dependencies: ControllerDependencies
+    metrics: ControllerMetrics
+    audit_replicator: AuditReplicator | None = None
+    active_controller: ActiveController | None = field(default=None, init=False)
+    cluster_id: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
         self._election: LeaderElection[ControllerStore] = LeaderElection(self)
 
     @property
@@ -92,12 +87,12 @@ class ControllerLeadership:
             ZkError: ZooKeeper is not available.
 
         """
-        return await self._dependencies.open_store()
+        return await self.dependencies.open_store()
 
     @contextlib.asynccontextmanager
     async def prepared(self, store: ControllerStore) -> AsyncIterator[None]:
         """Create the nodes that must exist, and replicate the audit while `store` is used."""
-        self.cluster_id = await store.prepare(self._dependencies.new_id())
+        self.cluster_id = await store.prepare(self.dependencies.new_id())
         if self.audit_replicator is None:
             yield
             return
@@ -147,12 +142,12 @@ class ControllerLeadership:
             term=term,
             cluster_id=self.cluster_id,
             settings=self.settings,
-            clock=self._dependencies.clock,
+            clock=self.dependencies.clock,
             metrics=self.metrics,
-            new_id=self._dependencies.new_id,
-            random_index=self._dependencies.random_index,
+            new_id=self.dependencies.new_id,
+            random_index=self.dependencies.random_index,
         )
-        self.active_controller = ActiveController(context, image, self._dependencies.gateway)
+        self.active_controller = ActiveController(context, image, self.dependencies.gateway)
         try:
             await self.active_controller.run()
         finally:
@@ -160,5 +155,5 @@ class ControllerLeadership:
 
     def _registration(self) -> ControllerRegistration:
         return ControllerRegistration(
-            self.settings.controller_id, self.url, self._dependencies.clock.wall_ms()
+            self.settings.controller_id, self.url, self.dependencies.clock.wall_ms()
         )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import structlog
@@ -47,43 +47,29 @@ PEER_TIMEOUT_S = 60.0
 RETENTION_INTERVAL_S = 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class AuditStores:
-    """This controller's own history, and the client for the others'."""
-
-    own: AuditHistory
-    peers: PeerAuditClient
-
-
+@dataclass(eq=False)
 class AuditReplicator:
     """Keeps the history of one controller process, through any number of sessions.
 
-    `stored` and `oldest` are the newest and the oldest id in the database, -1 if it is empty.
+    `history` is this controller's own, `peers` the client for the others'. `stored` and
+    `oldest` are the newest and the oldest id in the database, -1 if it is empty.
     """
 
-    def __init__(
-        self,
-        settings: ControllerSettings,
-        url: str,
-        stores: AuditStores,
-        clock: Clock,
-        metrics: ControllerMetrics,
-    ) -> None:
-        self.history = stores.own
-        self.stored = -1
-        self.oldest = -1
-        self._peers = stores.peers
-        self._settings = settings
-        self._url = url
-        self._clock = clock
-        self._metrics = metrics
-        self._outbox: Outbox | None = None
-        self._wake = asyncio.Event()
-        self._progress = asyncio.Event()
-        self._published: ReaderPosition | None = None
-        self._published_ms = 0
-        self._cleaned_ms = 0
-        self._unanswered_since_ms: int | None = None
+    settings: ControllerSettings
+    url: str
+    history: AuditHistory
+    peers: PeerAuditClient
+    clock: Clock
+    metrics: ControllerMetrics
+    stored: int = field(default=-1, init=False)
+    oldest: int = field(default=-1, init=False)
+    _outbox: Outbox | None = field(default=None, init=False)
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _progress: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _published: ReaderPosition | None = field(default=None, init=False)
+    _published_ms: int = field(default=0, init=False)
+    _cleaned_ms: int = field(default=0, init=False)
+    _unanswered_since_ms: int | None = field(default=None, init=False)
 
     @property
     def published(self) -> int:
@@ -151,7 +137,7 @@ class AuditReplicator:
         self.stored = records[-1].id
         if self.oldest < 0:
             self.oldest = records[0].id
-        self._metrics.audit_stored.inc(len(records))
+        self.metrics.audit_stored.inc(len(records))
         self._wake_waiters()
 
     def _wake_waiters(self) -> None:
@@ -163,11 +149,9 @@ class AuditReplicator:
         self._wake.clear()
         if await outbox.watch(self.stored + 1, self._wake.set):
             return
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(POLL_S):
                 await self._wake.wait()
-        except TimeoutError:
-            return
 
     async def _fill_gap(self, outbox: Outbox) -> bool:
         """Copy entries missing from the outbox from another controller; False if none are.
@@ -196,7 +180,7 @@ class AuditReplicator:
         first, unanswered = until, False
         readers = sorted(await outbox.readers(), key=lambda reader: (reader.oldest, -reader.stored))
         for reader in readers:
-            is_other = reader.reader != self._settings.controller_id
+            is_other = reader.reader != self.settings.controller_id
             if is_other and self.stored < min(reader.stored, until - 1):
                 try:
                     first = min(first, await self._copy(reader.url, until))
@@ -208,13 +192,13 @@ class AuditReplicator:
         if self.stored >= until - 1 or not unanswered:
             self._unanswered_since_ms = None
             return max(first, self.stored + 1)
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         self._unanswered_since_ms = self._unanswered_since_ms or now_ms
         return None if now_ms - self._unanswered_since_ms < 1000 * PEER_TIMEOUT_S else first
 
     async def _copy(self, url: str, until: int) -> int:
         """Store a controller's entries before `until`; return the first id after a gap in them."""
-        async for records in self._peers.export(url, self.stored + 1):
+        async for records in self.peers.export(url, self.stored + 1):
             first = records[0]
             if first.id > self.stored + 1 and first.entry.kind != HISTORY_GAP:
                 return first.id  # It has deleted older entries; other controllers may have them.
@@ -227,15 +211,15 @@ class AuditReplicator:
         """Record in the history that a part of it is missing."""
         reason = f"entries {first} to {end - 1} had left the outbox, and nobody else has them"
         logger.error("audit history has a gap", reason=reason)
-        me = f"controller-{self._settings.controller_id}"
-        entry = AuditEntry(self._clock.wall_ms(), "", me, HISTORY_GAP, "unknown", reason)
+        me = f"controller-{self.settings.controller_id}"
+        entry = AuditEntry(self.clock.wall_ms(), "", me, HISTORY_GAP, "unknown", reason)
         await self._store([AuditRecord(end - 1, 0, entry)])
 
     async def _publish_position(self, outbox: Outbox, interval_s: float = 0) -> None:
         """Publish the position of this controller if it has changed."""
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self.clock.monotonic_ms()
         oldest = self.oldest if self.oldest >= 0 else self.stored + 1
-        me = ReaderPosition(self._settings.controller_id, self._url, oldest, self.stored)
+        me = ReaderPosition(self.settings.controller_id, self.url, oldest, self.stored)
         if me == self._published or now_ms - self._published_ms < 1000 * interval_s:
             return
         await outbox.note(me)
@@ -243,11 +227,11 @@ class AuditReplicator:
 
     async def _delete_expired(self) -> None:
         """Delete entries older than audit.retention.ms."""
-        keep_ms, now_ms = self._settings.audit_retention_ms, self._clock.monotonic_ms()
+        keep_ms, now_ms = self.settings.audit_retention_ms, self.clock.monotonic_ms()
         if keep_ms < 0 or now_ms - self._cleaned_ms < 1000 * RETENTION_INTERVAL_S:
             return
         self._cleaned_ms = now_ms
-        deleted = await self.history.forget_before(self._clock.wall_ms() - keep_ms)
+        deleted = await self.history.forget_before(self.clock.wall_ms() - keep_ms)
         if deleted:
             self.oldest, _ = await self.history.ids()
             logger.info("expired audit entries deleted", count=deleted)

@@ -221,24 +221,21 @@ class BrokerRequestQueue:
         return False
 
     async def _send_pending_roles(self) -> bool:
-        if self._grant:
-            request = self.requests.grant(self.broker, self.cause)
-            return await self._send_roles(Command.GRANT, {}, request)
-        if self._roles:
-            partitions, self._roles = self._roles, {}
-            request = self.requests.roles(self.broker, partitions, self.cause)
-            return await self._send_roles(Command.ROLES, partitions, request)
-        return True
-
-    async def _send_roles(
-        self, command: Command, partitions: _Partitions, request: BrokerRequest
-    ) -> bool:
-        self._grant = False
-        if command is Command.ROLES and not request.partitions:
+        if not (self._grant or self._roles):
             return True
+        is_grant, partitions = self._grant, self._roles
+        self._grant, self._roles = False, {}
+        wanted = None if is_grant else partitions
+        request = self.requests.leader_and_isr(self.broker, wanted, self.cause)
+        if not is_grant and not request.partitions:
+            return True
+        command = Command.GRANT if is_grant else Command.ROLES
         answer = await self._call(command, partitions, rpc.LEADER_AND_ISR_PATH, request.body)
         if answer is None:
-            self._restore_roles(command, partitions)
+            if is_grant:
+                self.add_grant()
+            for topic, numbers in partitions.items():
+                self.add_roles(topic, numbers)
             return False
         refused = self._refused(request, answer)
         for topic_partition in refused:
@@ -246,12 +243,6 @@ class BrokerRequestQueue:
         if refused:
             self.listener.invalidate(refused)
         return not refused
-
-    def _restore_roles(self, command: Command, partitions: _Partitions) -> None:
-        if command is Command.GRANT:
-            self.add_grant()
-        for topic, numbers in partitions.items():
-            self.add_roles(topic, numbers)
 
     async def _send_stops(self, command: Command) -> bool:
         pending = self._stops if command is Command.STOP else self._halts

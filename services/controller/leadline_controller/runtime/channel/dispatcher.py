@@ -7,8 +7,10 @@ every broker.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from leadline_client.wire import TopicPartition
 from leadline_common import rpc
@@ -39,7 +41,7 @@ class BrokerDispatcher:
         self._make_queue = make_queue
         self._queues: dict[int, BrokerRequestQueue] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._mismatches: dict[int, _Mismatches] = {}
+        self._mismatches: defaultdict[int, _Mismatches] = defaultdict(_Mismatches)
         self._digests = _Digests(image)
         self._progress = asyncio.Event()
         self.holds_metadata = False
@@ -100,25 +102,24 @@ class BrokerDispatcher:
                 if topics is not None:
                     topics.setdefault(change.topic, []).append(change.partition)
         for broker, topics in by_broker.items():
+            queue = self._queues[broker]
             for name, partitions in topics.items():
-                self._add_roles(broker, name, partitions)
+                queue.cause = current_cause()
+                queue.add_roles(name, partitions)
+                self._halt_out_of_sync(queue, name, partitions)
         self.send_metadata()
 
-    def _add_roles(self, broker_id: int, topic: str, partitions: Iterable[int]) -> None:
-        """Add roles; a broker that is shutting down stops its replicas outside the ISR."""
-        queue = self._queues[broker_id]
-        queue.cause = current_cause()
-        queue.add_roles(topic, partitions)
-        halted = self._out_of_sync(broker_id, topic, partitions)
+    def _halt_out_of_sync(
+        self, queue: BrokerRequestQueue, topic: str, partitions: Iterable[int]
+    ) -> None:
+        """Have a broker that is shutting down stop those replicas that are outside the ISR."""
+        broker_id = queue.broker.id
+        if broker_id not in self._image.stopping:
+            return
+        known = self._image.topics[topic].partitions
+        halted = {p for p in partitions if (s := known[p].state) and broker_id not in s.isr}
         if halted:
             queue.add_halt(topic, sorted(halted))
-
-    def _out_of_sync(self, broker_id: int, topic: str, partitions: Iterable[int]) -> set[int]:
-        """Return the partitions that a broker which is shutting down need not follow any more."""
-        if broker_id not in self._image.stopping:
-            return set()
-        known = self._image.topics[topic].partitions
-        return {p for p in partitions if (s := known[p].state) and broker_id not in s.isr}
 
     def halt_replicas(self, broker_id: int) -> None:
         """Have a broker that is shutting down stop its replicas outside the ISR.
@@ -130,9 +131,7 @@ class BrokerDispatcher:
             return
         queue.cause = current_cause()
         for topic, partitions in self._image.hosted_by(broker_id).items():
-            halted = self._out_of_sync(broker_id, topic, partitions)
-            if halted:
-                queue.add_halt(topic, sorted(halted))
+            self._halt_out_of_sync(queue, topic, partitions)
 
     def delete_replicas(self, topic: str, partitions: Iterable[int] | None = None) -> None:
         """Have brokers delete the replicas of a topic, or only of these partitions of it.
@@ -235,32 +234,27 @@ class BrokerDispatcher:
             return True
         if beat.granted and (beat.replicas, beat.digest) == self._digests.of(beat.broker_id):
             self._mismatches.pop(beat.broker_id, None)
-        elif not beat.granted or self._count_mismatch(beat.broker_id):
+        elif not beat.granted or self._mismatches[beat.broker_id].count_one():
             queue.add_grant()
         if queue.idle:
             queue.metadata_is(beat.metadata_version)
         return True
 
-    def _count_mismatch(self, broker_id: int) -> bool:
-        return self._mismatches.setdefault(broker_id, _Mismatches()).count_one()
 
-
+@dataclass(slots=True)
 class _Mismatches:
     """Consecutive heartbeats that disagree, and how many are allowed before the next grant."""
 
-    __slots__ = ("_count", "_limit")
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._limit = MISMATCHES_BEFORE_GRANT
+    count: int = 0
+    limit: int = MISMATCHES_BEFORE_GRANT
 
     def count_one(self) -> bool:
         """Count one more; return True if a grant is due, and double the limit then."""
-        self._count += 1
-        if self._count < self._limit:
+        self.count += 1
+        if self.count < self.limit:
             return False
-        self._count = 0
-        self._limit = min(2 * self._limit, MAX_MISMATCHES)
+        self.count = 0
+        self.limit = min(2 * self.limit, MAX_MISMATCHES)
         return True
 
 

@@ -8,6 +8,7 @@ there is none.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,28 +18,28 @@ from leadline_controller.domain.cluster import ClusterImage, PartitionImage, Top
 from leadline_controller.runtime.channel.requests import broker_rows, is_visible
 
 
+@dataclass(eq=False)
 class MetadataView:
     """The document of one leadership term."""
 
-    def __init__(self, image: ClusterImage, cluster_id: str, controller: ControllerRow) -> None:
-        self._image = image
-        self._cluster_id = cluster_id
-        self._controller = controller
-        self._fragments: dict[str, tuple[int, bytes]] = {}
-        self._whole: tuple[int, bytes] | None = None
+    image: ClusterImage
+    cluster_id: str
+    controller: ControllerRow
+    _fragments: dict[str, tuple[int, bytes]] = field(default_factory=dict, init=False)
+    _whole: tuple[int, bytes] | None = field(default=None, init=False)
 
     @property
     def version(self) -> int:
         """The version of the document; it grows with every change."""
-        return self._image.version
+        return self.image.version
 
     def etag(self) -> str:
         """Return the identity of the document's content: controller epoch and version."""
-        return f"{self._controller.epoch}-{self.version}"
+        return f"{self.controller.epoch}-{self.version}"
 
     def document(self, topics: Iterable[str] | None = None) -> bytes:
         """Return the document, of all topics or of some; unknown topics are absent."""
-        known = self._image.topics
+        known = self.image.topics
         if topics is not None:
             found = (known[name] for name in dict.fromkeys(topics) if name in known)
             return self._assemble([topic for topic in found if is_visible(topic)])
@@ -49,10 +50,10 @@ class MetadataView:
 
     def _assemble(self, topics: list[TopicImage]) -> bytes:
         head = {
-            "cluster_id": self._cluster_id,
+            "cluster_id": self.cluster_id,
             "version": self.version,
-            "controller": msgspec.structs.asdict(self._controller),
-            "brokers": list(map(msgspec.structs.asdict, broker_rows(self._image))),
+            "controller": msgspec.structs.asdict(self.controller),
+            "brokers": list(map(msgspec.structs.asdict, broker_rows(self.image))),
         }
         rows = b",".join(map(self._fragment, topics))
         return msgspec.json.encode(head)[:-1] + b',"topics":{' + rows + b"}}"

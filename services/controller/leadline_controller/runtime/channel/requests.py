@@ -69,16 +69,35 @@ class RequestBuilder:
         self._sequence = count(1)
         self._fragments: dict[str, tuple[int, str, msgspec.Raw]] = {}
 
-    def grant(self, broker: BrokerRegistration, cause: str) -> BrokerRequest:
-        """Build the full grant: every role of a broker (rule R9; LeaderAndISR with isInit)."""
-        hosted = self._image.hosted_by(broker.id)
-        return self._leader_and_isr(broker, hosted, cause, is_init=True)
-
-    def roles(
-        self, broker: BrokerRegistration, partitions: PartitionsByTopic, cause: str
+    def leader_and_isr(
+        self, broker: BrokerRegistration, partitions: PartitionsByTopic | None, cause: str
     ) -> BrokerRequest:
-        """Build LeaderAndISR for some partitions."""
-        return self._leader_and_isr(broker, partitions, cause, is_init=False)
+        """Build LeaderAndISR for some partitions.
+
+        With None, build the full grant: every role of a broker (rule R9; with isInit).
+        """
+        hosted = self._image.hosted_by(broker.id) if partitions is None else partitions
+        topics = []
+        for name, numbers in hosted.items():
+            topic = self._image.topics.get(name)
+            if topic is None or not is_visible(topic):
+                continue
+            rows = [row for n in numbers if (row := self._role(topic, n, broker.id)) is not None]
+            if rows:
+                topics.append(TopicRows(topic.name, topic.topic_id, topic.configs, rows))
+        request = LeaderAndIsrRequest(
+            controller_id=self._controller.id,
+            controller_epoch=self._controller.epoch,
+            broker_id=broker.id,
+            incarnation=broker.incarnation,
+            is_init=partitions is None,
+            ack_timeout_ms=self._ack_timeout_ms,
+            cause=cause,
+            brokers=broker_rows(self._image),
+            topics=topics,
+            sequence=next(self._sequence),
+        )
+        return BrokerRequest(self._encode(request), _numbers(topics))
 
     def stop(
         self, broker: BrokerRegistration, partitions: PartitionsByTopic, cause: str, *, delete: bool
@@ -142,36 +161,6 @@ class RequestBuilder:
             deleted=[] if acked_version is None else self._deleted_since(base),
         )
         return self._encode(request), image.version
-
-    def _leader_and_isr(
-        self,
-        broker: BrokerRegistration,
-        partitions: PartitionsByTopic,
-        cause: str,
-        *,
-        is_init: bool,
-    ) -> BrokerRequest:
-        topics = []
-        for name, numbers in partitions.items():
-            topic = self._image.topics.get(name)
-            if topic is None or not is_visible(topic):
-                continue
-            rows = [row for n in numbers if (row := self._role(topic, n, broker.id)) is not None]
-            if rows:
-                topics.append(TopicRows(topic.name, topic.topic_id, topic.configs, rows))
-        request = LeaderAndIsrRequest(
-            controller_id=self._controller.id,
-            controller_epoch=self._controller.epoch,
-            broker_id=broker.id,
-            incarnation=broker.incarnation,
-            is_init=is_init,
-            ack_timeout_ms=self._ack_timeout_ms,
-            cause=cause,
-            brokers=broker_rows(self._image),
-            topics=topics,
-            sequence=next(self._sequence),
-        )
-        return BrokerRequest(self._encode(request), _numbers(topics))
 
     def _role(self, topic: TopicImage, number: int, broker_id: int) -> PartitionRow | None:
         """Return a partition's row for one broker; None without a replica or a state.

@@ -7,6 +7,7 @@ never keeps the result.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -74,7 +75,6 @@ class AlterConfigsResult(NamedTuple):
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
 class ConfigsChanged(Trigger):
     """The watch on the configs of the cluster or of a broker fired."""
 
@@ -172,11 +172,9 @@ class DynamicConfigs:
     async def changed(self, within_s: float) -> None:
         """Wait until the settings in force change, at most `within_s` seconds."""
         self._changed.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._changed.wait()
-        except TimeoutError:
-            return
 
     # -- called by the handler of configs --------------------------------------
 

@@ -33,13 +33,11 @@ MAX_AUDITED_TOPICS = 100
 """The most topics that an audit entry names for a request about several topics."""
 
 
+@dataclass(eq=False, slots=True)
 class Reply(Generic[Answer]):
     """The answer to a request. Nothing happens if the caller has stopped waiting for it."""
 
-    __slots__ = ("_future",)
-
-    def __init__(self, future: asyncio.Future[Answer]) -> None:
-        self._future = future
+    _future: asyncio.Future[Answer]
 
     @property
     def is_done(self) -> bool:
@@ -68,7 +66,6 @@ class ControllerEvent:
         return method
 
 
-@dataclass(frozen=True, slots=True)
 class Trigger:
     """Asks a handler to read or check again. The queue holds at most one of each type."""
 
@@ -141,17 +138,14 @@ def partitions_resource(
     return {"topic": topics[0]} if len(topics) == 1 else {"topics": topics[:MAX_AUDITED_TOPICS]}
 
 
-@dataclass(frozen=True, slots=True)
 class BrokersChanged(Trigger):
     """The watch on the list of brokers fired, or an unknown broker sent a heartbeat."""
 
 
-@dataclass(frozen=True, slots=True)
 class Reconcile(Trigger):
     """Compare everything with ZooKeeper (rule R8): periodically and after a reconnection."""
 
 
-@dataclass(frozen=True, slots=True)
 class ControllerChanged(Trigger):
     """A broker knows a later controller epoch: check who holds `/controller`."""
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from leadline_common.zk.errors import MultiFailed
@@ -42,6 +42,7 @@ class Mark:
     epoch: int
 
 
+@dataclass(eq=False, slots=True)
 class Guard:
     """The guard of one request.
 
@@ -50,13 +51,10 @@ class Guard:
     because the request's own change may invalidate it.
     """
 
-    __slots__ = ("_multis", "checked", "condition", "mark")
-
-    def __init__(self, condition: Condition | None = None, mark: Mark | None = None) -> None:
-        self.condition = condition
-        self.checked = False
-        self.mark = mark
-        self._multis = 0
+    condition: Condition | None = None
+    mark: Mark | None = None
+    checked: bool = field(default=False, init=False)
+    _multis: int = field(default=0, init=False)
 
     @property
     def marked(self) -> bool:

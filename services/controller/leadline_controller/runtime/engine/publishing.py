@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import structlog
 
 from leadline_client.wire import TopicPartition
@@ -18,11 +17,12 @@ from leadline_common.zk.errors import ZkError
 from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision, decide_all, stale_finder
+from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.channel.dispatcher import BrokerDispatcher
 from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.engine.events import ControllerRequest
 from leadline_controller.runtime.engine.metrics import ControllerMetrics
-from leadline_controller.runtime.engine.state_writer import AuditHeader, Decide, StateWriter
+from leadline_controller.runtime.engine.state_writer import Decide, StateWriter
 
 logger = structlog.get_logger(__name__)
 _WORD_STARTS = re.compile(r"(?<!^)(?=[A-Z])")
@@ -45,9 +45,11 @@ class AuditLog:
         resource: Mapping[str, Any],
         *,
         actor: str = "",
+        outcome: str = "done",
         reason: str = "",
         before: Any = None,
         after: Any = None,
+        zk: Mapping[str, int] | None = None,
     ) -> AuditEntry:
         """Return an audit entry, to be written together with the change that it is about."""
         return AuditEntry(
@@ -55,10 +57,12 @@ class AuditLog:
             cause=current_cause(),
             actor=actor or self.actor,
             kind=kind,
+            outcome=outcome,
             reason=reason,
             resource=resource,
             before=before,
             after=after,
+            zk=zk or {},
         )
 
     async def record(self, entry: AuditEntry) -> None:
@@ -70,9 +74,9 @@ class AuditLog:
     ) -> None:
         """Record a request that has changed nothing; a failure to do so is only logged."""
         kind = _WORD_STARTS.sub("_", type(request).__name__).lower()
-        entry = self.entry(kind, request.resource, actor="operator", reason=reason)
+        entry = self.entry(kind, request.resource, actor="operator", outcome=outcome, reason=reason)
         try:
-            await self.record(msgspec.structs.replace(entry, outcome=outcome))
+            await self.record(entry)
         except ZkError as error:
             logger.info("audit entry not written", kind=kind, outcome=outcome, error=str(error))
 
@@ -86,7 +90,7 @@ class StatePublisher:
     writer: StateWriter
     dispatcher: BrokerDispatcher
     metrics: ControllerMetrics
-    actor: str
+    audit: AuditLog
 
     def decide(self, topic_partitions: Sequence[TopicPartition]) -> list[StateDecision]:
         """Decide for partitions from the image alone, as the reconciliation does."""
@@ -115,11 +119,11 @@ class StatePublisher:
         """
         if not decisions:
             return []
-        header = AuditHeader(
-            current_cause(), actor or self.actor, kind, reason, self.queue.noticed_at
-        )
+        noticed_at = self.queue.noticed_at
+        after = {NOTICED_AT: noticed_at} if noticed_at else None
+        entry = self.audit.entry(kind, {}, actor=actor, reason=reason, after=after)
         with self.dispatcher.metadata_held():
-            written = await self.writer.write(decisions, header, decide or self.decide)
+            written = await self.writer.write(decisions, entry, decide or self.decide)
         # One increment for each reason: ten thousand of them cost as much as the decisions.
         for cause, number in Counter(decision.reason for decision in written).items():
             self.metrics.elections.labels(cause.value).inc(number)

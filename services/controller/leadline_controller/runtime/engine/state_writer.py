@@ -17,9 +17,9 @@ retries (rule R7: a state that is as wanted already needs no decision any more).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -29,11 +29,19 @@ from leadline_common import znodes
 from leadline_common.clock import Clock
 from leadline_common.leader_election import LeadershipTerm, TermEnded
 from leadline_common.zk.errors import BadVersion, MultiFailed, NodeExists, NoNode
-from leadline_common.zk.ops import CheckOp, CreateOp, MultiResults, Op, SetOp, Stat
+from leadline_common.zk.ops import (
+    ANY_VERSION,
+    CheckOp,
+    CreateOp,
+    DeleteOp,
+    MultiResults,
+    Op,
+    SetOp,
+    Stat,
+)
 from leadline_common.znodes import AuditEntry, PartitionState, StateChange
 from leadline_controller.domain.cluster import NO_NODE, ClusterImage, StateSet
 from leadline_controller.domain.failover import StateDecision
-from leadline_controller.domain.history import NOTICED_AT
 from leadline_controller.runtime.engine.guard import Guard
 from leadline_controller.runtime.ports import ControllerStore
 
@@ -48,20 +56,6 @@ Decide: TypeAlias = Callable[[Sequence[TopicPartition]], list[StateDecision]]
 
 class StaleImage(Exception):
     """A broker that was to lead has registered again: read the live brokers before deciding."""
-
-
-class AuditHeader(msgspec.Struct, frozen=True):
-    """The members of an audit entry about partition states, beside the rows.
-
-    `noticed_at` is when the controller noticed the change that it reacts to, in Unix ms, or 0
-    if that is unknown. From then to the time of the entry it took to decide.
-    """
-
-    cause: str
-    actor: str
-    kind: str
-    reason: str = ""
-    noticed_at: int = 0
 
 
 @dataclass(eq=False)
@@ -83,6 +77,12 @@ class StateWriter:
 
     def __post_init__(self) -> None:
         self._check = CheckOp(znodes.CONTROLLER_EPOCH, self.term.epoch_version)
+
+    async def deletions(self, paths: Sequence[str]) -> list[Op]:
+        """Return the operations that delete those of these nodes that exist."""
+        found = await self.store.read_nodes(paths)
+        existing = (path for path, node in zip(paths, found, strict=True) if node is not None)
+        return [DeleteOp(path, ANY_VERSION) for path in existing]
 
     def parent_exists(self, topic: str) -> None:
         """Note that the parent node of a topic's partitions exists."""
@@ -128,23 +128,23 @@ class StateWriter:
                 raise outcome
 
     async def write(
-        self, decisions: list[StateDecision], header: AuditHeader, decide: Decide
+        self, decisions: list[StateDecision], entry: AuditEntry, decide: Decide
     ) -> list[StateDecision]:
         """Write decisions, and return those that were written; some may have been decided again.
+
+        Each multi carries `entry` with its own time and its own rows.
 
         Raises:
             TermEnded: as for `commit`.
             StaleImage: the live brokers are not those that were decided with.
 
         """
-        batches = [_Batch(chunk) for chunk in self._chunks(decisions)]
+        batches: list[_Batch] = []
         try:
-            for batch in batches:
-                self._submit(batch, header)
-            return await self._finish_all(batches, header, decide)
+            batches.extend(self._submit(chunk, entry) for chunk in self._chunks(decisions))
+            return await self._finish_all(batches, entry, decide)
         finally:  # After a failure the reconciliation does the rest, but every answer is awaited.
-            answers = [batch.answer for batch in batches if batch.answer is not None]
-            await asyncio.gather(*answers, return_exceptions=True)
+            await asyncio.gather(*(batch.answer for batch in batches), return_exceptions=True)
 
     def leader_checks(self, decisions: Sequence[StateDecision]) -> list[CheckOp]:
         """Return checks that each leader is still the incarnation that was decided with (R9)."""
@@ -189,16 +189,20 @@ class StateWriter:
         if chunk:
             yield chunk
 
-    def _submit(self, batch: _Batch, header: AuditHeader) -> None:
+    def _submit(
+        self, decisions: list[StateDecision], entry: AuditEntry, existing: Set[str] = frozenset()
+    ) -> _Batch:
+        """Submit one multi; `existing` are the parent nodes that need not be created."""
         self._check_lease()
-        batch.checks = [self._check, *self.leader_checks(batch.decisions)]
-        ops = [*batch.checks, *self._state_ops(batch)]
-        ops.append(audit_op(self._entry(batch.decisions, header)))
-        batch.answer = self._send(ops)
+        checks = [self._check, *self.leader_checks(decisions)]
+        rows = tuple(map(audit_row, decisions))
+        entry = msgspec.structs.replace(entry, time=self.clock.wall_ms(), changes=rows)
+        ops = [*checks, *self._state_ops(decisions, existing), audit_op(entry)]
+        return _Batch(decisions, len(checks), self._send(ops))
 
-    def _state_ops(self, batch: _Batch) -> Iterator[Op]:
+    def _state_ops(self, decisions: list[StateDecision], existing: Set[str]) -> Iterator[Op]:
         values: dict[object, bytes] = {}
-        for decision in batch.decisions:
+        for decision in decisions:
             data = _encoded(decision.after, values)
             path = znodes.state_path(decision.topic, decision.partition)
             if decision.version != NO_NODE:
@@ -209,30 +213,19 @@ class StateWriter:
                 znodes.partition_path(decision.topic, decision.partition),
             )
             for parent in parents[1:] if decision.topic in self._with_parent else parents:
-                if parent not in batch.existing:
+                if parent not in existing:
                     yield CreateOp(parent)
             self._with_parent.add(decision.topic)
             yield CreateOp(path, data)
 
-    def _entry(self, decisions: list[StateDecision], header: AuditHeader) -> AuditEntry:
-        return AuditEntry(
-            time=self.clock.wall_ms(),
-            cause=header.cause,
-            actor=header.actor,
-            kind=header.kind,
-            reason=header.reason,
-            after={NOTICED_AT: header.noticed_at} if header.noticed_at else None,
-            changes=tuple(map(audit_row, decisions)),
-        )
-
     async def _finish_all(
-        self, batches: list[_Batch], header: AuditHeader, decide: Decide
+        self, batches: list[_Batch], entry: AuditEntry, decide: Decide
     ) -> list[StateDecision]:
         written: list[StateDecision] = []
         stale: StaleImage | None = None
         for batch in batches:
             try:
-                written += await self._finish(batch, header, decide)
+                written += await self._finish(batch, entry, decide)
             except StaleImage as error:  # The others are in flight already: examine them all.
                 stale = error
         if stale is not None:
@@ -240,25 +233,23 @@ class StateWriter:
         return written
 
     async def _finish(
-        self, batch: _Batch, header: AuditHeader, decide: Decide
+        self, batch: _Batch, entry: AuditEntry, decide: Decide
     ) -> list[StateDecision]:
         """Await a multi; if it is refused, read its partitions, decide again and retry it."""
         topic_partitions = [TopicPartition(d.topic, d.partition) for d in batch.decisions]
         for _ in range(MAX_ATTEMPTS):
             try:
-                results = await batch.pending()
+                results = await batch.answer
             except MultiFailed as failure:
-                problem = self._refusal(failure, len(batch.checks))
+                problem = self._refusal(failure, batch.checks)
                 if not isinstance(problem.error, BadVersion | NodeExists | NoNode):
                     raise problem from failure
                 decisions = await self._decide_again(topic_partitions, decide)
+                existing = await self._find_existing(decisions)
+                decisions = [d for d in decisions if not _is_unreadable(d, existing)]
                 if not decisions:
                     return []
-                batch = _Batch(decisions)
-                await self._find_existing(batch)
-                if not batch.decisions:
-                    return []
-                self._submit(batch, header)
+                batch = self._submit(decisions, entry, existing)
             else:
                 self._apply(batch, results)
                 return batch.decisions
@@ -292,28 +283,17 @@ class StateWriter:
             logger.error("partition states missing", count=len(decisions) - len(possible))
         return possible
 
-    async def _find_existing(self, batch: _Batch) -> None:
-        """Find out which nodes of partitions without a known state exist already.
-
-        A state node that exists is unreadable: its decision leaves the batch.
-        """
+    async def _find_existing(self, decisions: list[StateDecision]) -> set[str]:
+        """Return which nodes of partitions without a known state exist already."""
         parents: dict[str, str] = {}
-        for decision in batch.decisions:
+        for decision in decisions:
             if decision.version == NO_NODE:
                 parents[znodes.partitions_path(decision.topic)] = decision.topic
                 parents[znodes.partition_path(decision.topic, decision.partition)] = ""
                 parents[znodes.state_path(decision.topic, decision.partition)] = ""
         found = await self.store.read_nodes(list(parents))
-        for (path, topic), node in zip(parents.items(), found, strict=True):
-            if node is not None:
-                batch.existing.add(path)
-            if topic:
-                self._with_parent.discard(topic)
-        batch.decisions = [
-            d
-            for d in batch.decisions
-            if d.version != NO_NODE or znodes.state_path(d.topic, d.partition) not in batch.existing
-        ]
+        self._with_parent -= set(parents.values())
+        return {path for path, node in zip(parents, found, strict=True) if node is not None}
 
     def _apply(self, batch: _Batch, results: MultiResults) -> None:
         """Apply what was written to the image, and publish it."""
@@ -332,22 +312,18 @@ class StateWriter:
         self.on_written(written)
 
 
-class _Batch:
-    """One multi in flight; `existing` are the parent nodes that need not be created."""
+class _Batch(NamedTuple):
+    """One multi in flight; `checks` is the number of its first operations that are checks."""
 
-    __slots__ = ("answer", "checks", "decisions", "existing")
+    decisions: list[StateDecision]
+    checks: int
+    answer: asyncio.Future[MultiResults]
 
-    def __init__(self, decisions: list[StateDecision]) -> None:
-        self.decisions = decisions
-        self.checks: list[CheckOp] = []
-        self.existing: set[str] = set()
-        self.answer: asyncio.Future[MultiResults] | None = None
 
-    async def pending(self) -> MultiResults:
-        """Await the answer."""
-        if self.answer is None:
-            raise RuntimeError("a batch is awaited before it is submitted")
-        return await self.answer
+def _is_unreadable(decision: StateDecision, existing: Set[str]) -> bool:
+    """Return whether a state node exists that was not found among the readable states."""
+    path = znodes.state_path(decision.topic, decision.partition)
+    return decision.version == NO_NODE and path in existing
 
 
 def _encoded(state: PartitionState, values: dict[object, bytes]) -> bytes:

@@ -22,7 +22,6 @@ from leadline_common.cause import current_cause
 from leadline_common.settings.fields import INT32_MAX
 from leadline_common.tasks import Intent
 from leadline_common.zk.errors import MultiFailed
-from leadline_common.zk.ops import Op
 from leadline_controller.domain.cluster import Change, ClusterImage, StateSet, TopicGone
 from leadline_controller.domain.reassignment.batches import ReassignmentLimits
 from leadline_controller.domain.reassignment.queue import ReassignmentQueue
@@ -43,8 +42,6 @@ from leadline_controller.runtime.reassignment.step_writer import StepWriter
 
 logger = structlog.get_logger(__name__)
 
-READ_PAUSE_S = 0.2
-"""The shortest time between two reads of intents: the controller's writes fire watches too."""
 RETRY_PAUSE_S = 0.1
 """How long to wait before a refused write is decided again."""
 
@@ -67,7 +64,6 @@ class ReassignmentAgent(EventHandler):
 
     def __post_init__(self) -> None:
         self._wake_up_after_event = self.queue.after_event(self._wake_up)
-        self.intents.subscribe(self._read_soon)
         self.image.subscribe(self._on_image_changed)
         self.reassignments.subscribe(self._wake_up_after_event)
         self.configs.subscribe(self._wake_up_after_event)
@@ -112,15 +108,12 @@ class ReassignmentAgent(EventHandler):
             if isinstance(change, StateSet)
         )
         if any(isinstance(change, TopicGone) for change in changes):
-            self._read_soon()
+            self.intents.read_soon()
         self._wake_up_after_event()
 
     def _wake_up(self) -> None:
         if not self._is_retrying and self.reassignments.has_changes(self.image, self.limits):
             self.queue.trigger(StepsDue)
-
-    def _read_soon(self) -> None:
-        self.queue.trigger_later(READ_PAUSE_S, IntentsChanged)
 
     # -- intents ---------------------------------------------------------------
 
@@ -170,9 +163,7 @@ class ReassignmentAgent(EventHandler):
             except MultiFailed as failure:
                 await self._read_after(failure)
                 return False
-            versions = self.intents.written(part, results)
-            for one, intent in part.items():
-                self.reassignments.put(one, intent, versions[one], request_of(intent))
+            self._apply(self.intents.written(part, results))
         return True
 
     async def _read_after(self, failure: MultiFailed) -> None:
@@ -187,21 +178,19 @@ class ReassignmentAgent(EventHandler):
 
     async def _drop_obsolete(self) -> None:
         """Delete the intents for topics and partitions that no longer exist."""
-        by_topic: dict[str, list[TopicPartition]] = {}
-        for topic_partition in self._obsolete():
-            by_topic.setdefault(topic_partition.topic, []).append(topic_partition)
-        if not by_topic:
+        obsolete = self._obsolete()
+        if not obsolete:
             return
         # The image may not know a topic yet that was just written into ZooKeeper.
-        nodes = await self.store.read_nodes([znodes.topic_path(topic) for topic in by_topic])
-        for (topic, topic_partitions), node in zip(by_topic.items(), nodes, strict=True):
+        nodes = await self.store.read_nodes([znodes.topic_path(topic) for topic in obsolete])
+        for (topic, topic_partitions), node in zip(obsolete.items(), nodes, strict=True):
             if node is None or topic in self.image.topics:
                 await self._delete_intents(topic, topic_partitions)
             elif topic in self.image.deleted_at:
-                self._read_soon()
+                self.intents.read_soon()
 
-    def _obsolete(self) -> list[TopicPartition]:
-        found = []
+    def _obsolete(self) -> dict[str, list[TopicPartition]]:
+        found: dict[str, list[TopicPartition]] = {}
         for topic_name in self.reassignments.topics():
             topic = self.image.topics.get(topic_name)
             for topic_partition in self.reassignments.of_topic(topic_name):
@@ -209,7 +198,7 @@ class ReassignmentAgent(EventHandler):
                 meant = entry.intent.topic_id if entry else ""
                 is_other = topic is not None and meant not in ("", topic.topic_id)
                 if topic is None or is_other or topic_partition.partition not in topic.partitions:
-                    found.append(topic_partition)
+                    found.setdefault(topic_name, []).append(topic_partition)
         return found
 
     async def _delete_intents(self, topic: str, topic_partitions: Sequence[TopicPartition]) -> None:
@@ -222,16 +211,12 @@ class ReassignmentAgent(EventHandler):
             await self.writer.commit(self.intents.delete_ops(topic_partitions), entry)
         except MultiFailed as failure:
             await self._read_after(failure)
-            self._read_soon()
+            self.intents.read_soon()
             return
         self.removed(topic_partitions)
 
-    def removal_ops(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
-        """Return the operations that delete the intents for partitions of one topic."""
-        return self.intents.delete_ops(topic_partitions)
-
     def removed(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Note that the operations of `removal_ops` were applied."""
+        """Note that the intents for these partitions were deleted."""
         self.intents.deleted(topic_partitions)
         for topic_partition in topic_partitions:
             self.reassignments.drop(topic_partition)

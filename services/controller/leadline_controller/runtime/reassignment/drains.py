@@ -68,7 +68,6 @@ class DrainBroker(ControllerRequest[str]):
         return {"broker": self.broker_id}
 
 
-@dataclass(frozen=True, slots=True)
 class DrainDue(Trigger):
     """Something that a drain waits for may have happened."""
 
@@ -96,9 +95,8 @@ class DrainManager(EventHandler):
     _has_drains: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        self._drains_changed = self.queue.after_event(self._on_drains_changed)
         self.image.subscribe(self._on_image_changed)
-        self.tasks.store.subscribe(self._on_task_changed)
+        self.tasks.store.subscribe(self.queue.after_event(self._on_drains_changed), DRAIN)
 
     async def on_elected(self) -> None:
         """Go on with the drains that an earlier controller began."""
@@ -115,10 +113,6 @@ class DrainManager(EventHandler):
         if self._has_drains:
             self._examine_soon()
 
-    def _on_task_changed(self, task: ReassignmentTask) -> None:
-        if task.node.kind == DRAIN:
-            self._drains_changed()
-
     def _on_drains_changed(self) -> None:
         self._mark_brokers()
         self._examine_soon()  # A drain that has just ended may have left partitions.
@@ -131,8 +125,8 @@ class DrainManager(EventHandler):
         drains = list(self.drains())
         self._has_drains = bool(drains)
         self.image.set_draining(
-            draining=frozenset(map(_broker, drains)),
-            emptying=frozenset(_broker(task) for task in drains if not _is_leaders_only(task)),
+            draining=frozenset(task.broker for task in drains),
+            emptying=frozenset(task.broker for task in drains if not _is_leaders_only(task)),
         )
 
     # -- questions -------------------------------------------------------------
@@ -158,7 +152,7 @@ class DrainManager(EventHandler):
                 "of kind drain"
             )
         for task in self.drains():
-            if _broker(task) == broker_id:
+            if task.broker == broker_id:
                 raise ReassignmentInProgress(
                     f"broker {broker_id} is being drained already: see task {task.id}"
                 )
@@ -209,9 +203,9 @@ class DrainManager(EventHandler):
     def _plan(self, task: ReassignmentTask) -> None:
         """Begin to plan beside the queue, unless that is in progress or known to fail."""
         try:
-            question = self._question(_broker(task))
+            question = self._question(task.broker)
         except LeadlineError as problem:
-            logger.warning("drain waits", broker=_broker(task), reason=problem.message)
+            logger.warning("drain waits", broker=task.broker, reason=problem.message)
             return
         if task.id not in self._planning and self._refused.get(task.id) != question:
             self._planning.add(task.id)
@@ -232,11 +226,11 @@ class DrainManager(EventHandler):
         task = self.tasks.store.get(event.task)
         if task is None or task.node.state is not TaskState.PREPARING:
             return
-        if event.question != self._question(_broker(task)):
+        if event.question != self._question(task.broker):
             self.queue.trigger(DrainDue)
         elif isinstance(event.rows, LeadlineError):
             self._refused[task.id] = event.question
-            logger.warning("drain waits", broker=_broker(task), reason=event.rows.message)
+            logger.warning("drain waits", broker=task.broker, reason=event.rows.message)
             await self._set_reason(task, event.rows.message)
         else:
             await self._launch(task, event.rows)
@@ -273,10 +267,10 @@ class DrainManager(EventHandler):
     async def _continue(self, task: ReassignmentTask) -> None:
         """Create a further task for what one node could not hold."""
         details = task.node.details
-        broker_id = _broker(task)
+        broker_id = task.broker
         if not details.get("more") or details.get("continued"):
             return
-        follower = next((t.id for t in self.drains() if _broker(t) == broker_id), None)
+        follower = next((t.id for t in self.drains() if t.broker == broker_id), None)
         if follower is None:
             wanted = submission_of_drain(
                 (),
@@ -302,11 +296,6 @@ def submission_of_drain(
         retarget=True,
         details=details,
     )
-
-
-def _broker(task: ReassignmentTask) -> int:
-    found = task.node.details.get("broker", -1)
-    return found if isinstance(found, int) else -1
 
 
 def _is_leaders_only(task: ReassignmentTask) -> bool:

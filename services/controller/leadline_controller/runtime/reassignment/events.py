@@ -16,22 +16,18 @@ from leadline_controller.runtime.engine.events import (
 )
 
 
-@dataclass(frozen=True, slots=True)
 class IntentsChanged(Trigger):
     """A watch on reassignment intents fired: an operator may have written some."""
 
 
-@dataclass(frozen=True, slots=True)
 class TasksDue(Trigger):
     """A watch on the tasks fired, or the last partition of a task has reached its target."""
 
 
-@dataclass(frozen=True, slots=True)
 class StepsDue(Trigger):
     """Something that a reassignment waits for may have happened."""
 
 
-@dataclass(frozen=True, slots=True)
 class HealingDue(Trigger):
     """Brokers, configs or chunks have changed, or the interval of a failed broker is over."""
 

@@ -53,20 +53,17 @@ from leadline_controller.runtime.engine.publishing import AuditLog
 from leadline_controller.runtime.engine.state_writer import StateWriter
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.reassignment.events import HealingDue
-from leadline_controller.runtime.reassignment.healing_chunks import (
-    FAILED_AT,
-    HEAL,
-    PARTITIONS,
-    broker_of,
-    by_topic,
-    details_of,
-    partitions_of,
-)
-from leadline_controller.runtime.reassignment.task_store import ReassignmentTask
+from leadline_controller.runtime.reassignment.task_store import ReassignmentTask, by_topic
 from leadline_controller.runtime.reassignment.tasks import TaskManager
 
 logger = structlog.get_logger(__name__)
 
+HEAL = "heal"
+"""The kind of a self-healing task."""
+FAILED_AT = "failure_timestamp"
+"""Identifies one failure of a broker, in the details of chunks and in audit entries."""
+PARTITIONS = "partitions"
+"""The detail of a chunk with the partition numbers of each topic."""
 _QUEUED = TaskState.PREPARING
 RETRY_PAUSE_MS = 500
 """How long to wait after a write that ZooKeeper refused."""
@@ -101,7 +98,7 @@ class HealingManager(EventHandler):
         # After the event: the agent, registered before, examines a launched chunk first.
         self._trigger_after_event = self.queue.after_event(partial(self.queue.trigger, HealingDue))
         self.image.subscribe(self._on_image_changed)
-        self.tasks.store.subscribe(self._on_task_changed)
+        self.tasks.store.subscribe(self._trigger_after_event, HEAL)
         self.configs.subscribe(self._trigger_after_event)
 
     @property
@@ -127,17 +124,13 @@ class HealingManager(EventHandler):
         if any(isinstance(change, BrokerUp | BrokerDown) for change in changes):
             self._trigger_after_event()
 
-    def _on_task_changed(self, task: ReassignmentTask) -> None:
-        if task.node.kind == HEAL:
-            self._trigger_after_event()
-
     # -- state -----------------------------------------------------------------
 
     def chunks(self, broker: int | None = None) -> Iterator[ReassignmentTask]:
         """Yield the chunks that are not over, of one broker or of all, in order."""
         for task in self.tasks.store:
             is_open = task.node.kind == HEAL and not task.node.state.is_over
-            if is_open and broker in (None, broker_of(task)):
+            if is_open and broker in (None, task.broker):
                 yield task
 
     def due_at(self, broker: int) -> int | None:
@@ -154,7 +147,8 @@ class HealingManager(EventHandler):
             await self._detect()
             await self._check_budget()
             if not self.is_suspended:
-                await self._queue_all()
+                for broker in sorted(self._dead()):
+                    await self._queue_partitions(broker)
                 await self._retarget()
                 await self._launch_next()
         except MultiFailed as failure:
@@ -184,9 +178,9 @@ class HealingManager(EventHandler):
         for broker in diff.failed:
             await self.on_broker_failure(broker, self._incarnations.get(broker, -1))
         for broker in diff.returned:
-            await self._on_broker_return(broker)
+            await self._delete_record(broker, "broker_returned")
         for task in list(self.chunks()):
-            if task.node.state is _QUEUED and broker_of(task) in live:
+            if task.node.state is _QUEUED and task.broker in live:
                 await self.tasks.cancel(task, self.audit.actor)
         self._incarnations = {b.id: b.incarnation for b in self.image.brokers.values()}
         await self._record_live()
@@ -200,14 +194,15 @@ class HealingManager(EventHandler):
         )
         path, data = failed_broker_path(broker), encode_value(failed)
         op = SetOp(path, data, ANY_VERSION) if broker in self._invalid else CreateOp(path, data)
-        await self._commit([op], "broker_failed", broker, failed)
+        await self._commit(op, "broker_failed", broker, failed, {})
         self._invalid.discard(broker)
         self.failed[broker] = failed
 
-    async def _on_broker_return(self, broker: int) -> None:
-        failed = self.failed[broker]
+    async def _delete_record(
+        self, broker: int, kind: str, counts: Mapping[str, int] | None = None
+    ) -> None:
         op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
-        await self._commit([op], "broker_returned", broker, failed)
+        await self._commit(op, kind, broker, self.failed[broker], counts or {})
         del self.failed[broker]
 
     async def _record_live(self) -> None:
@@ -234,10 +229,6 @@ class HealingManager(EventHandler):
 
     # -- queueing --------------------------------------------------------------
 
-    async def _queue_all(self) -> None:
-        for broker in sorted(self._dead()):
-            await self._queue_partitions(broker)
-
     def _dead(self) -> frozenset[int]:
         """Return the brokers that have been down for longer than the interval."""
         now_ms, live = self.clock.wall_ms(), self.image.live
@@ -251,20 +242,14 @@ class HealingManager(EventHandler):
         uncovered = [one for one in replicas_on(self.image, broker) if one not in covered]
         healable = [one for one in uncovered if is_healable(self.image, one)]
         for chunk in chunk_partitions(healable, self._settings.failed_broker_chunk_partitions):
-            await self._queue_chunk(broker, chunk)
+            details = {"broker": broker, FAILED_AT: failed_at, PARTITIONS: by_topic(chunk)}
+            await self.tasks.prepare(self._submission((), f"broker {broker} is dead", details))
         if len(healable) < len(uncovered):
             return  # The rest waits for a leader, or for a broker that can take it.
         # A running chunk of an earlier failure belongs to the history of that failure.
         queued = [t for t in self.chunks(broker) if t.node.details.get(FAILED_AT) == failed_at]
-        counts = {"chunks": len(queued), "partitions": sum(map(len, map(partitions_of, queued)))}
-        op = DeleteOp(failed_broker_path(broker), ANY_VERSION)
-        await self._commit([op], "healing_queued", broker, self.failed[broker], counts)
-        del self.failed[broker]
-
-    async def _queue_chunk(self, broker: int, chunk: Sequence[TopicPartition]) -> None:
-        details = details_of(broker, self.failed[broker].failure_timestamp, chunk)
-        reason = f"broker {broker} is dead"
-        await self.tasks.prepare(self._submission((), reason, details))
+        counts = {"chunks": len(queued), "partitions": sum(map(len, map(_partitions_of, queued)))}
+        await self._delete_record(broker, "healing_queued", counts)
 
     def _submission(
         self,
@@ -290,7 +275,7 @@ class HealingManager(EventHandler):
         """Return the partitions of all open chunks, by broker."""
         covered: dict[int, set[TopicPartition]] = {}
         for task in self.chunks():
-            covered.setdefault(broker_of(task), set()).update(partitions_of(task))
+            covered.setdefault(task.broker, set()).update(_partitions_of(task))
         return covered
 
     # -- launching -------------------------------------------------------------
@@ -306,8 +291,8 @@ class HealingManager(EventHandler):
         if task is None:
             return
         details = task.node.details
-        wanted = sorted(partitions_of(task))
-        targets = targets_for(self.image, wanted, broker_of(task), self.reassignments)
+        wanted = sorted(_partitions_of(task))
+        targets = targets_for(self.image, wanted, task.broker, self.reassignments)
         logger.info("healing chunk", task=task.id, moving=len(targets), partitions=len(wanted))
         await self.tasks.launch(task, self._submission(targets, task.node.reason, details))
 
@@ -323,15 +308,15 @@ class HealingManager(EventHandler):
 
         Otherwise their chunk never ends, and every other chunk waits for it.
         """
-        healed = {broker_of(task) for task in self.chunks()}
+        healed = {task.broker for task in self.chunks()}
         dead = self._dead() | (healed - self.image.live)
         for task in list(self.chunks()):
             stuck = self._targeted_at(task, dead) if task.node.state is TaskState.RUNNING else []
-            targets = targets_for(self.image, stuck, broker_of(task), ())
+            targets = targets_for(self.image, stuck, task.broker, ())
             if not targets:
                 continue
             details = {**task.node.details, PARTITIONS: by_topic(targets)}
-            reason = f"broker {broker_of(task)} is dead, and so is what was to take its place"
+            reason = f"broker {task.broker} is dead, and so is what was to take its place"
             logger.info("healing chunk retargeted", task=task.id, partitions=len(targets))
             wanted = self._submission(targets, reason, details, retarget=True)
             await self.tasks.launch(await self.tasks.prepare(wanted), wanted)
@@ -351,23 +336,18 @@ class HealingManager(EventHandler):
     # -- within ----------------------------------------------------------------
 
     async def _commit(
-        self,
-        ops: Sequence[Op],
-        kind: str,
-        broker: int,
-        failed: FailedBroker,
-        more: Mapping[str, Any] | None = None,
+        self, op: Op, kind: str, broker: int, failed: FailedBroker, counts: Mapping[str, int]
     ) -> None:
         after = {
             FAILED_AT: failed.failure_timestamp,
             "incarnation": failed.incarnation,
             "controller_epoch": failed.controller_epoch,
-            **(more or {}),
+            **counts,
         }
         logger.info(kind.replace("_", " "), broker=broker, **after)
-        await self.writer.commit(ops, self.audit.entry(kind, {"broker": broker}, after=after))
+        await self.writer.commit([op], self.audit.entry(kind, {"broker": broker}, after=after))
 
-    def _set_timer(self, latest_ms: int | None = None) -> None:
+    def _set_timer(self, latest_ms: int | None) -> None:
         """Trigger the next check when a failed broker counts as dead, or in `latest_ms`."""
         if self._timer is not None:
             self._timer.cancel()
@@ -378,6 +358,15 @@ class HealingManager(EventHandler):
         if coming:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(coming) / 1000, self.queue.trigger, HealingDue)
+
+
+def _partitions_of(task: ReassignmentTask) -> frozenset[TopicPartition]:
+    """Return the partitions of a chunk; none if the details are invalid."""
+    try:
+        rows = msgspec.convert(task.node.details.get(PARTITIONS, {}), dict[str, list[int]])
+    except msgspec.ValidationError:
+        return frozenset()
+    return frozenset(TopicPartition(t, number) for t, numbers in rows.items() for number in numbers)
 
 
 def _decode(broker: int, data: bytes) -> FailedBroker | None:

@@ -7,7 +7,8 @@ a reassignment reads nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -18,9 +19,14 @@ from leadline_common import znodes
 from leadline_common.tasks import Intent, decode_intent, intent_path, intents_path
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, OpResult, SetOp, Stat
 from leadline_controller.domain.cluster import NO_NODE
+from leadline_controller.runtime.engine.event_queue import EventQueue
 from leadline_controller.runtime.ports import ControllerStore
+from leadline_controller.runtime.reassignment.events import IntentsChanged
 
 logger = structlog.get_logger(__name__)
+
+READ_PAUSE_S = 0.2
+"""The shortest time between two reads of intents: the controller's writes fire watches too."""
 
 
 class FoundIntents(msgspec.Struct, frozen=True):
@@ -30,25 +36,21 @@ class FoundIntents(msgspec.Struct, frozen=True):
     vanished: list[TopicPartition]
 
 
+@dataclass(eq=False)
 class IntentNodes:
     """The versions of the known intents, and the watches on all of them."""
 
-    def __init__(self, store: ControllerStore) -> None:
-        self._store = store
-        self._listeners: list[Callable[[], None]] = []
-        self._versions: dict[TopicPartition, int] = {}
-        self._children: dict[str, set[str]] = {}
-        self._watched: set[str] = set()
-        self._invalidated: set[TopicPartition] = set()
-        self._roots: list[str] | None = None
+    store: ControllerStore
+    queue: EventQueue
+    _versions: dict[TopicPartition, int] = field(default_factory=dict, init=False)
+    _children: dict[str, set[str]] = field(default_factory=dict, init=False)
+    _watched: set[str] = field(default_factory=set, init=False)
+    _invalidated: set[TopicPartition] = field(default_factory=set, init=False)
+    _roots: list[str] | None = field(default=None, init=False)
 
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever intents should be read again."""
-        self._listeners.append(listener)
-
-    def _wake(self) -> None:
-        for listener in self._listeners:
-            listener()
+    def read_soon(self) -> None:
+        """Have the intents read again."""
+        self.queue.trigger_later(READ_PAUSE_S, IntentsChanged)
 
     # -- reading ---------------------------------------------------------------
 
@@ -58,14 +60,14 @@ class IntentNodes:
             self._watched.clear()
             self._roots = None
         if self._roots is None:
-            self._roots = await self._store.list_children(
+            self._roots = await self.store.list_children(
                 znodes.PARTITIONS_REASSIGNED, self._root_changed
             )
         topics = self._roots or []
         for topic in topics:
             if topic not in self._watched:
                 self._watched.add(topic)
-                names = await self._store.list_children(
+                names = await self.store.list_children(
                     intents_path(topic), partial(self._topic_changed, topic)
                 )
                 self._children[topic] = set(names or ())
@@ -88,7 +90,7 @@ class IntentNodes:
         known = self._versions.keys() - self._invalidated
         self._invalidated.clear()
         wanted = sorted(present if everything else present - known)
-        nodes = await self._store.read_nodes(
+        nodes = await self.store.read_nodes(
             [intent_path(*topic_partition) for topic_partition in wanted]
         )
         changed = {}
@@ -103,11 +105,11 @@ class IntentNodes:
 
     def _root_changed(self) -> None:
         self._roots = None
-        self._wake()
+        self.read_soon()
 
     def _topic_changed(self, topic: str) -> None:
         self._watched.discard(topic)
-        self._wake()
+        self.read_soon()
 
     # -- writing ---------------------------------------------------------------
 
@@ -126,8 +128,8 @@ class IntentNodes:
 
     def written(
         self, intents: Mapping[TopicPartition, Intent], results: Sequence[OpResult]
-    ) -> dict[TopicPartition, int]:
-        """Note that the operations of `write_ops` were applied; return each intent's version."""
+    ) -> FoundIntents:
+        """Note that the operations of `write_ops` were applied; return the intents as written."""
         stats = (result for result in results if isinstance(result, Stat))
         for topic_partition in intents:
             is_new = topic_partition not in self._versions
@@ -135,7 +137,7 @@ class IntentNodes:
             self._children.setdefault(topic_partition.topic, set()).add(
                 str(topic_partition.partition)
             )
-        return {topic_partition: self._versions[topic_partition] for topic_partition in intents}
+        return FoundIntents({one: (intents[one], self._versions[one]) for one in intents}, [])
 
     def delete_ops(self, topic_partitions: Sequence[TopicPartition]) -> list[Op]:
         """Return the operations that delete intents of one topic, and the parent if it is empty.
@@ -176,7 +178,7 @@ class IntentNodes:
         self._invalidated.update(
             topic_partition for topic_partition in self._versions if topic_partition.topic == topic
         )
-        self._wake()
+        self.read_soon()
 
 
 def _readable(topic_partition: TopicPartition, data: bytes) -> Intent | None:

@@ -7,7 +7,7 @@ Tasks that are over are kept for a while, without their partitions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,12 @@ import msgspec
 import structlog
 
 from leadline_client.errors import NotFound, TaskIsOver
+from leadline_client.wire import TopicPartition
 from leadline_common import znodes
 from leadline_common.rpc import NO_THROTTLE
 from leadline_common.tasks import (
     TASK_PREFIX,
+    TargetRow,
     TaskNode,
     TaskState,
     decode_task,
@@ -35,20 +37,24 @@ from leadline_controller.runtime.reassignment.events import TasksDue
 logger = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class ReassignmentTask:
     """One task: the value and the version of its node."""
 
-    __slots__ = ("id", "node", "version")
-
-    def __init__(self, task_id: str, node: TaskNode, version: int) -> None:
-        self.id = task_id
-        self.node = node
-        self.version = version
+    id: str
+    node: TaskNode
+    version: int
 
     @property
     def number(self) -> int:
         """The number of the request; a task with another name than a number comes first (-1)."""
         return int(self.id) if self.id.isdecimal() else -1
+
+    @property
+    def broker(self) -> int:
+        """The broker that a drain empties, or whose replicas a chunk replaces; -1 without one."""
+        broker = self.node.details.get("broker")
+        return broker if isinstance(broker, int) else -1
 
     @property
     def is_unchecked(self) -> bool:
@@ -68,15 +74,18 @@ class TaskStore:
     _tasks: dict[str, ReassignmentTask] = field(default_factory=dict, init=False)
     _invalidated: set[str] = field(default_factory=set, init=False)
     _is_watched: bool = field(default=False, init=False)
-    _listeners: list[Callable[[ReassignmentTask], None]] = field(default_factory=list, init=False)
+    _listeners: list[tuple[Callable[[], None], str | None]] = field(
+        default_factory=list, init=False
+    )
 
-    def subscribe(self, listener: Callable[[ReassignmentTask], None]) -> None:
-        """Call `listener` with each task that is added, changed or removed."""
-        self._listeners.append(listener)
+    def subscribe(self, listener: Callable[[], None], kind: str | None = None) -> None:
+        """Call `listener` whenever a task, or one of this kind, is added, changed or removed."""
+        self._listeners.append((listener, kind))
 
     def _publish(self, task: ReassignmentTask) -> None:
-        for listener in self._listeners:
-            listener(task)
+        for listener, kind in self._listeners:
+            if kind in (None, task.node.kind):
+                listener()
 
     def __iter__(self) -> Iterator[ReassignmentTask]:
         """Yield the tasks in the order of their requests."""
@@ -156,7 +165,7 @@ class TaskStore:
 
         """
         op = CreateOp(TASK_PREFIX, znodes.encode_value(node), sequence=True)
-        entry = self._entry("task_accepted", "", node, partitions=_by_topic(node))
+        entry = self._entry("task_accepted", "", node, partitions=by_topic(node.partitions))
         (created,) = await self.writer.commit([op], entry)
         task = ReassignmentTask(str(created).rpartition("/")[2], node, 0)
         self._tasks[task.id] = task
@@ -214,10 +223,11 @@ class TaskStore:
         )
 
 
-def _by_topic(node: TaskNode) -> dict[str, list[int]]:
+def by_topic(topic_partitions: Iterable[TopicPartition | TargetRow]) -> dict[str, list[int]]:
+    """Return the partition numbers of each topic."""
     topics: dict[str, list[int]] = {}
-    for row in node.partitions:
-        topics.setdefault(row.topic, []).append(row.partition)
+    for one in topic_partitions:
+        topics.setdefault(one.topic, []).append(one.partition)
     return topics
 
 

@@ -68,7 +68,7 @@ class TaskManager(EventHandler):
         self._reassignments = self.agent.reassignments
         trigger_after_event = self.queue.after_event(self._trigger_if_due)
         self._reassignments.subscribe(trigger_after_event)
-        self.store.subscribe(lambda _task: trigger_after_event())
+        self.store.subscribe(trigger_after_event)
 
     async def on_elected(self) -> None:
         """Go on with every task that is not over."""
@@ -143,8 +143,7 @@ class TaskManager(EventHandler):
             Refused: as `check_submission` and `check_idle` do.
 
         """
-        registered = await self.brokers_ever()
-        check_submission(wanted, self.image, registered)
+        check_submission(wanted, self.image, await self.brokers_ever())
         check_idle(wanted, self._reassignments)
 
     # -- counting --------------------------------------------------------------

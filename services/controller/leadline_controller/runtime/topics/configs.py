@@ -153,14 +153,14 @@ class ConfigManager(EventHandler):
         audited = dict(resource.audited)
         if resource.level == "topic":
             audited["topic_id"] = self.image.topics[resource.name].topic_id
-        entry = self.audit.entry(
+        return self.audit.entry(
             "configs_changed",
             audited,
             actor="operator",
             before=altered.before,
             after=altered.after,
+            zk={resource.path: altered.version + 1},
         )
-        return msgspec.structs.replace(entry, zk={resource.path: altered.version + 1})
 
     async def _elect_unclean(self, topics: Iterable[str]) -> None:
         """Elect leaders for leaderless partitions of topics that allow unclean election."""

@@ -59,12 +59,10 @@ class ElectLeaders(DryRunRequest[list[StateDecision]]):
         return partitions_resource(self.topic_partitions or ())
 
 
-@dataclass(frozen=True, slots=True)
 class PreferredElectionChanged(Trigger):
     """The watch on the intent for a preferred election fired."""
 
 
-@dataclass(frozen=True, slots=True)
 class LeaderBalanceDue(Trigger):
     """It is time to check whether leaders are balanced."""
 
@@ -150,10 +148,10 @@ class ElectionManager(EventHandler):
         """Delete the intent that was read, unless it was replaced since."""
         path = znodes.PREFERRED_ELECTION
         kind = "preferred_election_refused" if refusal else "preferred_election_done"
-        entry = self.audit.entry(kind, {"path": path}, reason=refusal)
+        outcome = "refused" if refusal else "done"
+        entry = self.audit.entry(kind, {"path": path}, outcome=outcome, reason=refusal)
         if refusal:
             logger.error("intent refused", path=path, reason=refusal)
-            entry = msgspec.structs.replace(entry, outcome="refused")
         try:
             await self.writer.commit([DeleteOp(path, intent.version)], entry)
         except MultiFailed as failure:

@@ -21,7 +21,6 @@ from leadline_common.partition_intents import (
     intents_path,
 )
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op
-from leadline_common.znodes import AuditEntry
 from leadline_controller.domain.cluster import TopicImage
 from leadline_controller.runtime.engine.events import ControllerEvent, DryRunRequest, Trigger
 from leadline_controller.runtime.engine.publishing import AuditLog
@@ -29,10 +28,10 @@ from leadline_controller.runtime.engine.state_writer import StateWriter
 from leadline_controller.runtime.ports import ControllerStore, Wake
 
 logger = structlog.get_logger(__name__)
+REFUSED = "partition_order_refused"
 _Intent = TypeVar("_Intent", AddIntent, RemoveIntent)
 
 
-@dataclass(frozen=True, slots=True)
 class PartitionIntentsChanged(Trigger):
     """A watch on partition intents fired."""
 
@@ -115,19 +114,17 @@ class PartitionIntentStore(Generic[_Intent]):
         for number, reason in reasons.items():
             path = self.path(topic, number)
             logger.error("intent refused", path=path, reason=reason)
-            entry = self._refusal({"topic": topic, "partition": number}, reason)
+            resource = {"topic": topic, "partition": number}
+            entry = self.audit.entry(REFUSED, resource, outcome="refused", reason=reason)
             await self.writer.commit([DeleteOp(path, ANY_VERSION)], entry)
 
     async def refuse_all(self, topic: str, numbers: Iterable[int]) -> None:
         """Delete the intents for a topic that does not exist, and their parent."""
         parent = intents_path(self.root, topic)
         paths = [*(self.path(topic, number) for number in numbers), parent]
-        entry = self._refusal({"topic": topic}, f"there is no topic {topic!r}")
+        reason = f"there is no topic {topic!r}"
+        entry = self.audit.entry(REFUSED, {"topic": topic}, outcome="refused", reason=reason)
         await self.writer.commit([DeleteOp(path, ANY_VERSION) for path in paths], entry)
-
-    def _refusal(self, resource: Mapping[str, str | int], reason: str) -> AuditEntry:
-        entry = self.audit.entry("partition_order_refused", resource, reason=reason)
-        return msgspec.structs.replace(entry, outcome="refused")
 
     async def creations(self, topic: str, numbers: Sequence[int], value: bytes) -> list[Op]:
         """Return the operations that create missing intents, in the order of `numbers`."""
@@ -139,10 +136,4 @@ class PartitionIntentStore(Generic[_Intent]):
 
     async def deletions(self, topic_partitions: Iterable[TopicPartition]) -> list[Op]:
         """Return the operations that delete the existing intents for these partitions."""
-        paths = [self.path(*topic_partition) for topic_partition in topic_partitions]
-        found = await self.store.read_nodes(paths)
-        return [
-            DeleteOp(path, ANY_VERSION)
-            for path, node in zip(paths, found, strict=True)
-            if node is not None
-        ]
+        return await self.writer.deletions([self.path(*one) for one in topic_partitions])

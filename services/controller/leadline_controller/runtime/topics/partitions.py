@@ -289,7 +289,7 @@ class PartitionManager(EventHandler):
         ops = [
             *await self._node_deletions(topic_partitions),
             *await self._removals.deletions(topic_partitions),
-            *self.agent.removal_ops(topic_partitions),
+            *self.agent.intents.delete_ops(topic_partitions),
         ]
         after = {ASSIGNMENT: dict.fromkeys(numbers)}
         before = {ASSIGNMENT: {n: topic.partitions[n].replicas for n in numbers}}

@@ -62,12 +62,10 @@ Assignment: TypeAlias = Mapping[int, tuple[int, ...]]
 """Partition number to replicas."""
 
 
-@dataclass(frozen=True, slots=True)
 class TopicsChanged(Trigger):
     """The watch on the list of topics fired."""
 
 
-@dataclass(frozen=True, slots=True)
 class DeletionsChanged(Trigger):
     """The watch on the tombstones fired."""
 
@@ -170,9 +168,8 @@ class TopicManager(EventHandler):
         ]
         if configs:
             ops.append(CreateOp(znodes.topic_config_path(name), znodes.encode_configs(configs)))
-        entry = self._entry("topic_created", name, assignment.topic_id, actor="operator")
         after = {ASSIGNMENT: assignment.partitions, "configs": configs}
-        entry = msgspec.structs.replace(entry, after=after)
+        entry = self._entry("topic_created", name, assignment.topic_id, "operator", after)
         try:
             zxid = (await self.writer.commit(ops, entry)).zxid
         except RequestTooLarge as problem:
@@ -193,8 +190,11 @@ class TopicManager(EventHandler):
         await self.publisher.write(decisions, "leaders_initialised", reason)
         self.dispatcher.send_metadata()
 
-    def _entry(self, kind: str, topic: str, topic_id: str, actor: str = "") -> AuditEntry:
-        return self.audit.entry(kind, {"topic": topic, "topic_id": topic_id}, actor=actor)
+    def _entry(
+        self, kind: str, topic: str, topic_id: str, actor: str = "", after: Any = None
+    ) -> AuditEntry:
+        resource = {"topic": topic, "topic_id": topic_id}
+        return self.audit.entry(kind, resource, actor=actor, after=after)
 
     # -- changes in ZooKeeper --------------------------------------------------
 
@@ -240,8 +240,8 @@ class TopicManager(EventHandler):
         topic_id = self.new_id()
         assignment = msgspec.structs.replace(topic.assignment, topic_id=topic_id)
         path = znodes.topic_path(topic.name)
-        entry = self._entry("topic_named", topic.name, topic_id)
-        entry = msgspec.structs.replace(entry, after={ASSIGNMENT: assignment.partitions})
+        after = {ASSIGNMENT: assignment.partitions}
+        entry = self._entry("topic_named", topic.name, topic_id, after=after)
         (result,) = await self.writer.commit(
             [SetOp(path, znodes.encode_topic(assignment), topic.version)], entry
         )
@@ -353,11 +353,6 @@ class TopicManager(EventHandler):
             znodes.topic_config_path(name),
             znodes.delete_topic_path(name),
         )
-        found = await self.store.read_nodes(last)
-        ops = [
-            DeleteOp(path, ANY_VERSION)
-            for path, node in zip(last, found, strict=True)
-            if node is not None
-        ]
+        ops = await self.writer.deletions(last)
         entry = self._entry("topic_deleted", name, topic_id)
         return (await self.writer.commit(ops, entry)).zxid
