@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -57,6 +58,7 @@ def offsets_behind_latest(progress: Any, source: int = 0) -> Lag | None:
     }
 
 
+@dataclass(slots=True)
 class GroupOffsetReporter:
     """Commits a stream's offsets to a consumer group, at most once a second.
 
@@ -64,19 +66,15 @@ class GroupOffsetReporter:
     the query.
     """
 
-    def __init__(
-        self, cluster: ClusterClient, group: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._cluster = cluster
-        self._group = group
-        self._clock = clock
-        self._coordinator: str | None = None
-        self._reported_at: float | None = None
-        self._reported: SourceOffset | None = None
+    cluster: ClusterClient
+    group: str
+    _coordinator: str | None = None
+    _reported_at: float | None = None
+    _reported: SourceOffset | None = None
 
     def report(self, offset: SourceOffset) -> None:
         """Commit these offsets unless they are committed, or others were less than 1 s ago."""
-        now = self._clock()
+        now = time.monotonic()
         recent = self._reported_at is not None and now - self._reported_at < _SPACING_S
         if offset == self._reported or recent:
             return
@@ -90,17 +88,17 @@ class GroupOffsetReporter:
 
     def _on_failure(self, message: str) -> None:
         self._coordinator = None
-        logger.warning("commitGroup %s: offsets were not written: %s", self._group, message)
+        logger.warning("commitGroup %s: offsets were not written: %s", self.group, message)
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
         if not rows:
             return
         if self._coordinator is None:
-            self._coordinator = self._cluster.coordinator()
+            self._coordinator = self.cluster.coordinator()
         if self._coordinator is None:
             raise LeadlineSparkError("LEADLINE_REFUSED", "no coordinator is active")
-        path = f"/v1/groups/{quote(self._group, safe='')}/offsets"
-        response = self._cluster.call("POST", self._coordinator, path, body={"offsets": rows})
+        path = f"/v1/groups/{quote(self.group, safe='')}/offsets"
+        response = self.cluster.call("POST", self._coordinator, path, body={"offsets": rows})
         refused = [row for row in document(response)["offsets"] if row.get("error_code")]
         if refused:
             message = f"{len(refused)} of {len(rows)}: {refused[0].get('message')}"
