@@ -37,7 +37,6 @@ CONNECTION = (
         _ALL,
         "How long one HTTP request may take, in ms.",
         default="30000",
-        minimum=1,
         aliases=("kafka.request.timeout.ms",),
     ),
 )
@@ -144,14 +143,12 @@ TASKS = (
         NUMBER,
         _READ,
         "Split large ranges until there are about this many tasks. Default: one per partition.",
-        minimum=1,
     ),
     Option(
         "maxRecordsPerPartition",
         NUMBER,
         _READ,
         "Split ranges that hold more offsets than this.",
-        minimum=1,
     ),
     Option(
         "fetchMaxBytes",
@@ -159,7 +156,6 @@ TASKS = (
         _READ,
         "The size of one fetch, in bytes.",
         default="4194304",
-        minimum=1,
         aliases=("kafka.max.partition.fetch.bytes",),
     ),
     Option(
@@ -168,7 +164,6 @@ TASKS = (
         _READ,
         "How long a task waits for a leader that answers before it fails, in ms.",
         default="60000",
-        minimum=1,
         aliases=("kafkaConsumer.pollTimeoutMs",),
     ),
     Option(
@@ -208,14 +203,12 @@ TRIGGERS = (
         NUMBER,
         (STREAM,),
         "Most offsets in one micro-batch, shared among partitions in proportion to their backlog.",
-        minimum=1,
     ),
     Option(
         "minOffsetsPerTrigger",
         NUMBER,
         (STREAM,),
         "Start a micro-batch when so many offsets are available, or after `maxTriggerDelay`.",
-        minimum=1,
     ),
     Option(
         "maxTriggerDelay",
@@ -229,7 +222,6 @@ TRIGGERS = (
         NUMBER,
         (STREAM,),
         "About how many stored bytes one micro-batch reads, by the mean size of records.",
-        minimum=1,
     ),
     Option(
         "commitGroup",
@@ -287,7 +279,6 @@ WRITING = (
         (WRITE,),
         "The size of a batch before compression, in bytes; topics limit it (max.message.bytes).",
         default="524288",
-        minimum=1,
         aliases=("kafka.batch.size",),
     ),
     Option(
@@ -296,7 +287,6 @@ WRITING = (
         (WRITE,),
         "How much a task buffers for all partitions before it sends partial batches, in bytes.",
         default="33554432",
-        minimum=1,
         aliases=("kafka.buffer.memory",),
     ),
     Option(
@@ -305,7 +295,6 @@ WRITING = (
         (WRITE,),
         "How long a task, or a commit, tries to deliver before it fails, in ms.",
         default="120000",
-        minimum=1,
         aliases=("kafka.delivery.timeout.ms",),
     ),
     Option(

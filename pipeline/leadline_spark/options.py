@@ -37,7 +37,7 @@ class Option:
     """One option: its name, the kind of its value, its scopes, and its meaning.
 
     `default` is as users would write it, or None. `choices` lists all valid values, `minimum` is
-    the least number. `aliases` are other names, mostly Kafka's.
+    the least number if the value is one. `aliases` are other names, mostly Kafka's.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Option:
     scopes: tuple[str, ...]
     meaning: str
     default: str | None = None
-    minimum: int | None = None
+    minimum: int = 1
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
 
@@ -158,7 +158,7 @@ def _problem(row: Option, text: str) -> str | None:
         return f"a {row.kind}" if row.kind != FLAG else FLAG
     if row.choices and text.strip().lower() not in row.choices:
         return "one of " + ", ".join(row.choices)
-    if row.minimum is not None and isinstance(value, int) and value < row.minimum:
+    if row.kind == NUMBER and value < row.minimum:
         return f"at least {row.minimum}"
     return None
 
