@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.archive import catalog
+from leadline_spark.archive.naming import ManifestName
 from leadline_spark.archive.sink import COLUMNS, FORMAT, ArchiveSink
 from leadline_spark.archive.storage import ArchiveStore, absolute, open_store, read, sweep, write
 from leadline_spark.cluster.cluster_client import ClusterClient
@@ -125,7 +126,7 @@ def resume(
     if began:
         run = int(json.loads(read(checkpoint, RUN_FILE))["run"])
         catalog.check_run(store, run)
-        return run, catalog.start_of(store, run).ends
+        return run, catalog.load_one(store, ManifestName(run, catalog.START)).ends
     run, start = catalog.begin_run(store)
     write(checkpoint, RUN_FILE, json.dumps({"run": run}).encode())
     return run, start.ends

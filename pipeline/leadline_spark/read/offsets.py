@@ -61,8 +61,7 @@ class SourceOffset:
 def nested(numbers: Mapping[TopicPartition, int]) -> dict[str, Any]:
     """Return numbers by topic and partition, sorted, as JSON writes them: keys are text."""
     document: dict[str, dict[str, int]] = {}
-    for topic, partition in sorted(numbers):
-        number = numbers[TopicPartition(topic, partition)]
+    for (topic, partition), number in sorted(numbers.items()):
         document.setdefault(topic, {})[str(partition)] = number
     return document
 
