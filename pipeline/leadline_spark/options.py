@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +42,21 @@ class Option:
 
     name: str
     kind: str
-    scopes: tuple[str, ...]
     meaning: str
+    scopes: tuple[str, ...]
     default: str | None = None
     minimum: int = 1
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+
+
+def check_columns(names: Iterable[str], known: Sequence[str], problem: str) -> None:
+    """Raise LEADLINE_OPTION_INVALID for a name in the option `columns` that is not known."""
+    for name in names:
+        if name not in known:
+            advice = near(name, list(known)) or f" There are: {', '.join(known)}."
+            message = f"columns names {name!r}, which {problem}.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
 
 
 def near(name: str, known: list[str]) -> str:
