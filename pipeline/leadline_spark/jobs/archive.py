@@ -39,25 +39,20 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("archive", __doc__)
     command.add_cluster(job_parser)
-    job_parser.add_argument("--topics", required=True, metavar="NAME[,NAME]")
-    job_parser.add_argument(
-        "--to", required=True, metavar="DIR", help="directory or URI of the archive"
-    )
-    job_parser.add_argument(
-        "--checkpoint", metavar="DIR", help="default: _checkpoint in the archive"
-    )
-    job_parser.add_argument(
+    add = job_parser.add_argument
+    add("--topics", required=True, metavar="NAME[,NAME]")
+    add("--to", required=True, metavar="DIR", help="directory or URI of the archive")
+    add("--checkpoint", metavar="DIR", help="default: _checkpoint in the archive")
+    add(
         "--max-offsets-per-trigger",
         type=int,
         default=1_000_000,
         metavar="N",
         help="records in one batch at most, over all partitions (default: %(default)s)",
     )
-    job_parser.add_argument(
-        "--min-partitions", type=int, metavar="N", help="tasks in a batch, about"
-    )
-    job_parser.add_argument("--continuous", action="store_true", help="go on until stopped")
-    job_parser.add_argument(
+    add("--min-partitions", type=int, metavar="N", help="tasks in a batch, about")
+    add("--continuous", action="store_true", help="go on until stopped")
+    add(
         "--interval",
         default="10 seconds",
         help="between the batches of --continuous (default: %(default)s)",

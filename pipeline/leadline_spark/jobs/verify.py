@@ -26,7 +26,7 @@ from leadline_spark.jobs import command
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("verify", __doc__)
-    job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    command.add_archive(job_parser)
     command.add_cluster(job_parser, required=False)
     job_parser.add_argument(
         "--complete",

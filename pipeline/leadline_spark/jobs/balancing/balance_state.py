@@ -16,16 +16,10 @@ Replicas = tuple[int, ...]
 class PartitionLoad:
     """A partition: its replicas, the bytes of one replica, and the bytes/s of its leader."""
 
-    topic: str
-    partition: int
+    topic_partition: TopicPartition
     replicas: Replicas
     size: int
     rate: float
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
