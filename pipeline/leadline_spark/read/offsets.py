@@ -52,8 +52,8 @@ class SourceOffset:
         plain = {name: rows for name, rows in document.items() if not name.startswith("@")}
         offsets = parse_partition_offsets("offset of the checkpoint", plain)
         positions = {
-            topic_partition: OffsetAndEpoch(offset, epochs.get(topic_partition, UNKNOWN_EPOCH))
-            for topic_partition, offset in offsets.items()
+            tp: OffsetAndEpoch(offset, epochs.get(tp, UNKNOWN_EPOCH))
+            for tp, offset in offsets.items()
         }
         return cls(positions, dict(document.get(_IDS, {})))
 
