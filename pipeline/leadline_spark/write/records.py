@@ -109,20 +109,18 @@ class RowPartitioner:
 
     def _records(self, rows: pa.RecordBatch) -> Records:
         names = rows.schema.names
-        key = rows["key"].cast(pa.binary()) if "key" in names else None
-        headers = rows["headers"].cast(HEADERS) if "headers" in names else None
-        if headers is not None and headers.null_count == len(headers):
-            headers = None
-        times = None
+        key = (
+            rows["key"].cast(pa.binary())
+            if "key" in names
+            else pa.nulls(rows.num_rows, pa.binary())
+        )
+        headers = times = None
+        if "headers" in names and rows["headers"].null_count < rows.num_rows:
+            headers = rows["headers"].cast(HEADERS)
         if self.keep_timestamps and "timestamp" in names:
             stamps = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
             times = stamps.cast(pa.int64())
-        return Records(
-            pa.nulls(rows.num_rows, pa.binary()) if key is None else key,
-            rows["value"].cast(pa.binary()),
-            headers,
-            times,
-        )
+        return Records(key, rows["value"].cast(pa.binary()), headers, times)
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
         count = self.partition_count(topic)
