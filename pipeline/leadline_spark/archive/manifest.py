@@ -141,10 +141,7 @@ def by_partition(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[
 
 def ends_of(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, int]:
     """Return where each partition ends."""
-    return {
-        topic_partition: files[-1].name.end
-        for topic_partition, files in by_partition(entries).items()
-    }
+    return {tp: files[-1].name.end for tp, files in by_partition(entries).items()}
 
 
 def next_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:

@@ -74,12 +74,8 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Add the files of all tasks to the archive."""
-        entries = [
-            entry
-            for message in messages
-            if isinstance(message, ArchivedFiles)
-            for entry in message.entries
-        ]
+        written = (message for message in messages if isinstance(message, ArchivedFiles))
+        entries = [entry for message in written for entry in message.entries]
         topics = {entry.name.topic for entry in entries}
         known = ClusterClient(self._connection).metadata(topics).topics if topics else {}
         ids = {name: topic.topic_id for name, topic in known.items()}
@@ -113,9 +109,8 @@ def partition_runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.R
     while begin < batch.num_rows:
         rest = batch.slice(begin)
         topic, partition = rest.column("topic")[0], rest.column("partition")[0]
-        same = pc.and_(
-            pc.equal(rest.column("topic"), topic), pc.equal(rest.column("partition"), partition)
-        )
+        same_topic = pc.equal(rest.column("topic"), topic)
+        same = pc.and_(same_topic, pc.equal(rest.column("partition"), partition))
         other = pc.index(same, False).as_py()
         length = rest.num_rows if other < 0 else other
         columns: list[Any] = [
