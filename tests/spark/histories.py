@@ -128,7 +128,7 @@ def failures() -> HandWritten:
 
 
 def plans() -> HandWritten:
-    """One partition is stopped, led anew, moved, drained around, deleted, made again, removed."""
+    """One partition is stopped, led again, moved, drained around, deleted, made again, removed."""
     h = HandWritten()
     topic = {"topic": "b"}
     h.elected(0, 1)

@@ -147,7 +147,7 @@ def test_brokers_are_up_and_down_as_a_hand_computes(failed: Any) -> None:
 def test_what_was_planned_is_told_apart(planned: Any) -> None:
     told = planned
     partitions, brokers = told["partitions"], told["brokers"]
-    # b-0 from 1 to 70; made anew, from 73 until its removal is ordered at 90.
+    # b-0 from 1 to 70; recreated, from 73 until its removal is ordered at 90.
     assert (partitions["count"], partitions["observed_partition_ms"]) == (1, 69_000 + 17_000)
     assert (partitions["availability"], partitions["no_leader"]["spans"]) == (1, 0)
     # Since min.insync.replicas is 2: 10 to 15, 20 to 26, 55 to 57; by default: 80 to 90.

@@ -78,7 +78,7 @@ def test_what_is_proposed_is_tried_and_only_applied_on_request(
 
     monkeypatch.setattr(balance, "cluster_snapshot", cluster_snapshot)
     told = balanced(live, capsys, "--out", str(out))
-    assert len(looks) >= 3, "once to measure, once in vain, once anew"
+    assert len(looks) >= 3, "once to measure, once in vain, once again"
     assert told["skew"]["leader_bytes"]["after"] < told["skew"]["leader_bytes"]["before"]
     assert (told["moves"], told["bytes_to_move"], told["task"]["dry_run"]) == (0, 0, True)
     ours = [row for row in told["reassignment"]["partitions"] if row["topic"] == uneven]
