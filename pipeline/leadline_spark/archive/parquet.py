@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
@@ -81,15 +80,15 @@ class _HashingFile:
         return self._digest.hexdigest()
 
 
-@dataclass(slots=True)
 class RowGroups:
-    """Splits a stream of records into tables of at most `rows` and about `size` bytes."""
+    """Splits a stream of records into tables, one for each row group."""
 
-    rows: int = ROW_GROUP_ROWS
-    size: int = ROW_GROUP_BYTES
-    _waiting: list[pa.RecordBatch] = field(default_factory=list)
-    _rows: int = 0
-    _bytes: int = 0
+    def __init__(self, rows: int = ROW_GROUP_ROWS, size: int = ROW_GROUP_BYTES) -> None:
+        self._max_rows = rows
+        self._max_bytes = size
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         """Add records, and yield the row groups that they complete."""
@@ -104,7 +103,7 @@ class RowGroups:
             self._rows += part.num_rows
             self._bytes += total - taken
             taken = total
-            if self._rows >= self.rows or self._bytes >= self.size:
+            if self._rows >= self._max_rows or self._bytes >= self._max_bytes:
                 yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
@@ -115,8 +114,8 @@ class RowGroups:
 
     def _rows_until_full(self, sizes: pa.Array, begin: int, taken: int) -> int:
         """Return how many rows from `begin` on complete the row group; maybe more than exist."""
-        by_rows = self.rows - self._rows
-        full = pc.greater_equal(sizes.slice(begin), taken + self.size - self._bytes)
+        by_rows = self._max_rows - self._rows
+        full = pc.greater_equal(sizes.slice(begin), taken + self._max_bytes - self._bytes)
         by_bytes = pc.index(full, True).as_py()
         return by_rows if by_bytes < 0 else min(by_rows, int(by_bytes) + 1)
 

@@ -124,9 +124,8 @@ def _text_report(found: ArchiveFindings, failure: str) -> str:
     if failure:
         lines.append(f"the cluster could not be asked: {failure}")
     count = len(found.problems)
-    lines.append(
-        f"{count} problem{'s' if count > 1 else ''}" if count else "sound: no gap, no overlap"
-    )
+    verdict = f"{count} problem{'s' if count > 1 else ''}" if count else "sound: no gap, no overlap"
+    lines.append(verdict)
     return "\n".join(lines) + "\n"
 
 

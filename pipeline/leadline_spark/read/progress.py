@@ -45,9 +45,9 @@ def offsets_behind_latest(progress: Any, source: int = 0) -> Lag | None:
     if end is None or latest is None:
         return None
     behind = [
-        max(0, at.offset - end.positions[topic_partition].offset)
-        for topic_partition, at in latest.positions.items()
-        if topic_partition in end.positions
+        max(0, at.offset - end.positions[tp].offset)
+        for tp, at in latest.positions.items()
+        if tp in end.positions
     ]
     if not behind:
         return None

@@ -136,11 +136,7 @@ class TableSource:
         self._table_read = TableRead.of(options)
         self._pins = options.text("snapshot") == "load"
         self._pinned: IdRange | None = None
-
-    @property
-    def columns(self) -> StructType:
-        """The columns of the read."""
-        return self._table_read.schema
+        self.columns = self._table_read.schema
 
     def schema(self) -> StructType:
         """Return the columns, and pin the entries of the audit for every action of a batch read.

@@ -90,11 +90,8 @@ class BalanceState:
 
     def changed(self) -> dict[TopicPartition, Replicas]:
         """Return the partitions whose replicas have changed."""
-        return {
-            topic_partition: replicas
-            for topic_partition, replicas in sorted(self.replicas.items())
-            if replicas != self.loads[topic_partition].replicas
-        }
+        now = sorted(self.replicas.items())
+        return {tp: replicas for tp, replicas in now if replicas != self.loads[tp].replicas}
 
     def copies(self, topic_partition: TopicPartition, replicas: Replicas) -> int:
         """Return the number of replicas to copy for a change from the initial placement."""
