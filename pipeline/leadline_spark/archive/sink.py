@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -87,19 +89,14 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
 def write_files(store: ArchiveStore, batches: Iterator[pa.RecordBatch]) -> Iterator[ManifestEntry]:
     """Write records in the order of arrival, and yield the files; leave no incomplete file."""
-    writer: FileWriter | None = None
-    try:
-        for batch in batches:
-            for topic_partition, part in partition_runs(batch):
-                if writer is None or writer.topic_partition != topic_partition:
-                    if writer is not None:
-                        yield writer.finish()
-                    writer = FileWriter(store, *topic_partition, topic_id="")
+    runs = chain.from_iterable(map(partition_runs, batches))
+    for topic_partition, parts in groupby(runs, key=itemgetter(0)):
+        writer = FileWriter(store, *topic_partition, topic_id="")
+        try:
+            for _, part in parts:
                 writer.add(part)
-        if writer is not None:
             yield writer.finish()
-    finally:
-        if writer is not None:
+        finally:
             writer.discard()
 
 
