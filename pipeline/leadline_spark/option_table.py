@@ -148,11 +148,7 @@ OPTIONS: tuple[Option, ...] = (
         NUMBER,
         "Split large ranges until there are about this many tasks. Default: one per partition.",
     ),
-    _read(
-        "maxRecordsPerPartition",
-        NUMBER,
-        "Split ranges that hold more offsets than this.",
-    ),
+    _read("maxRecordsPerPartition", NUMBER, "Split ranges that hold more offsets than this."),
     _read(
         "fetchMaxBytes",
         NUMBER,

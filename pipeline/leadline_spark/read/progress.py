@@ -24,7 +24,6 @@ from leadline_spark.read.offsets import UNKNOWN_EPOCH, SourceOffset
 
 logger = logging.getLogger(__name__)
 _SPACING_S = 1.0
-_METADATA = "spark"
 Lag = dict[str, float]
 
 
@@ -114,6 +113,6 @@ def _rows(offset: SourceOffset) -> list[dict[str, Any]]:
     return [
         {"topic": topic, "partition": partition, "offset": at.offset}
         | ({} if at.epoch == UNKNOWN_EPOCH else {"leader_epoch": at.epoch})
-        | {"metadata": _METADATA}
+        | {"metadata": "spark"}
         for (topic, partition), at in sorted(offset.positions.items())
     ]

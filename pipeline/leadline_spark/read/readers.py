@@ -227,9 +227,6 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark calls this a batch late, and for the last one only after a restart."""
 
-    def stop(self) -> None:
-        """Do nothing: connections close with the process."""
-
     def _report(self, done: SourceOffset) -> None:
         """Commit the start of the next micro-batch to the group: everything before it is done."""
         if self._reporter is not None:
