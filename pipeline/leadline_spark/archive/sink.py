@@ -90,8 +90,8 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 def write_files(store: ArchiveStore, batches: Iterator[pa.RecordBatch]) -> Iterator[ManifestEntry]:
     """Write records in the order of arrival, and yield the files; leave no incomplete file."""
     runs = chain.from_iterable(map(partition_runs, batches))
-    for topic_partition, parts in groupby(runs, key=itemgetter(0)):
-        writer = FileWriter(store, *topic_partition, topic_id="")
+    for (topic, partition), parts in groupby(runs, key=itemgetter(0)):
+        writer = FileWriter(store, topic, partition, topic_id="")
         try:
             for _, part in parts:
                 writer.add(part)
