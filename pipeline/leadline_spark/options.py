@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,17 +37,26 @@ class Option:
     """One option: its name, the kind of its value, its scopes, and its meaning.
 
     `default` is as users would write it, or None. `choices` lists all valid values, `minimum` is
-    the least number. `aliases` are other names, mostly Kafka's.
+    the least number if the value is one. `aliases` are other names, mostly Kafka's.
     """
 
     name: str
     kind: str
-    scopes: tuple[str, ...]
     meaning: str
+    scopes: tuple[str, ...]
     default: str | None = None
-    minimum: int | None = None
+    minimum: int = 1
     choices: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+
+
+def check_columns(names: Iterable[str], known: Sequence[str], problem: str) -> None:
+    """Raise LEADLINE_OPTION_INVALID for a name in the option `columns` that is not known."""
+    for name in names:
+        if name not in known:
+            advice = near(name, list(known)) or f" There are: {', '.join(known)}."
+            message = f"columns names {name!r}, which {problem}.{advice}"
+            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
 
 
 def near(name: str, known: list[str]) -> str:
@@ -158,7 +167,7 @@ def _problem(row: Option, text: str) -> str | None:
         return f"a {row.kind}" if row.kind != FLAG else FLAG
     if row.choices and text.strip().lower() not in row.choices:
         return "one of " + ", ".join(row.choices)
-    if row.minimum is not None and isinstance(value, int) and value < row.minimum:
+    if row.kind == NUMBER and value < row.minimum:
         return f"at least {row.minimum}"
     return None
 

@@ -189,7 +189,7 @@ def test_a_crash_inside_a_batch_repeats_the_same_batch(
     assert sink.batches() == [10, 10, 10, 5]
 
 
-def test_a_topic_recreated_is_a_loss(
+def test_a_recreated_topic_is_a_loss(
     spark: SparkSession, live: Live, topic: str, tmp_path: Path
 ) -> None:
     live.topic(topic)

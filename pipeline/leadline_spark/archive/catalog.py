@@ -68,11 +68,6 @@ def _where_it_ends(store: ArchiveStore) -> Manifest:
     return Manifest((), manifests.ends_of(entries), ids)
 
 
-def start_of(store: ArchiveStore, run: int) -> Manifest:
-    """Return the manifest 0 of a run. Raises FileNotFoundError."""
-    return load_one(store, ManifestName(run, START))
-
-
 def check_run(store: ArchiveStore, run: int) -> None:
     """Raise LEADLINE_ARCHIVE_CONFLICT unless this is the latest run."""
     if store.size(ManifestName(run, START).path) is None:
@@ -81,8 +76,8 @@ def check_run(store: ArchiveStore, run: int) -> None:
     if store.size(ManifestName(run + 1, START).path) is not None:
         message = (
             f"run {run + 1} has taken over from run {run}: two jobs archive into one directory, "
+            "or an old checkpoint was put back"
         )
-        message += "or an old checkpoint was put back"
         raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", message)
 
 
@@ -185,8 +180,6 @@ def _check_start(store: ArchiveStore, start: Manifest) -> None:
     if ends != start.ends:
         message = (
             "another job has archived into this directory after this one began: see that it is "
-        )
-        message += (
             "over, and start this one without its checkpoint, to begin where the archive ends"
         )
         raise LeadlineSparkError("LEADLINE_ARCHIVE_CONFLICT", message)

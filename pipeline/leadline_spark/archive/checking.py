@@ -30,8 +30,6 @@ from leadline_spark.cluster.cluster_client import (
 )
 from leadline_spark.errors import LeadlineSparkError
 
-_CHUNK = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFinding:
@@ -58,14 +56,11 @@ def check(store: ArchiveStore) -> ArchiveFindings:
     problems += [*_missing(read), *check_ranges(entries), *_cut_short(read.values(), entries)]
     problems += [finding for entry in entries for finding in _check_file(store, entry)]
     more, notes = _check_unlisted(store, entries)
-    holes = [
-        ArchiveFinding(
-            "holes", entry.path, f"{entry.missing} offsets without a record, as in the log"
-        )
-        for entry in entries
-        if entry.missing
-    ]
-    return ArchiveFindings(tuple(entries), (*problems, *more), (*notes, *holes))
+    for entry in entries:
+        if entry.missing:
+            message = f"{entry.missing} offsets without a record, as in the log"
+            notes.append(ArchiveFinding("holes", entry.path, message))
+    return ArchiveFindings(tuple(entries), (*problems, *more), tuple(notes))
 
 
 def check_ranges(entries: Iterable[ManifestEntry]) -> list[ArchiveFinding]:
@@ -80,9 +75,8 @@ def check_ranges(entries: Iterable[ManifestEntry]) -> list[ArchiveFinding]:
                 message = f"offsets {end} to {first - 1} are missing {between}"
                 found.append(ArchiveFinding("gap", about, message))
             if first < end:
-                message = (
-                    f"offsets {first} to {min(end, after.name.end) - 1} are twice there, {between}"
-                )
+                last = min(end, after.name.end) - 1
+                message = f"offsets {first} to {last} are twice there, {between}"
                 found.append(ArchiveFinding("overlap", about, message))
             if before.topic_id != after.topic_id:
                 message = f"the topic's id is {before.topic_id} and {after.topic_id}, {between}"
@@ -113,8 +107,9 @@ def check_cluster(
         if isinstance(answer, OffsetsUnavailable):
             problems.append(ArchiveFinding("unknown", about, f"the log's ends: {answer.message}"))
             continue
-        for finding in _against_log(about, files, answer):
-            (notes if finding.kind in {"behind", "begins_later"} else problems).append(finding)
+        for kind, message in _against_log(files, answer):
+            findings = notes if kind in {"behind", "begins_later"} else problems
+            findings.append(ArchiveFinding(kind, about, message))
     topics = {entry.name.topic for entry in entries}
     archived = set(manifests.ends_of(entries))
     for topic_partition, answer in offsets.items():
@@ -139,28 +134,19 @@ def partition_rows(entries: Iterable[ManifestEntry]) -> Iterator[dict[str, objec
         }
 
 
-def _against_log(
-    about: str, files: list[ManifestEntry], log: LeaderOffsets
-) -> Iterator[ArchiveFinding]:
+def _against_log(files: list[ManifestEntry], log: LeaderOffsets) -> Iterator[tuple[str, str]]:
+    """Yield the kind and the message of each difference between a partition and its log."""
     first, end = files[0].name.first, files[-1].name.end
+    ends = f"the archive ends before {end}"
     if log.start > end:
-        message = (
-            f"the archive ends before {end}, the log begins at {log.start}: the records between "
-        )
-        yield ArchiveFinding("gap", about, message + "were deleted before they were archived")
+        gone = "the records between were deleted before they were archived"
+        yield "gap", f"{ends}, the log begins at {log.start}: {gone}"
     if log.end < end:
-        message = (
-            f"the archive ends before {end}, the log before {log.end}: the log has lost records"
-        )
-        yield ArchiveFinding("ahead", about, message)
+        yield "ahead", f"{ends}, the log before {log.end}: the log has lost records"
     if log.end > end:
-        yield ArchiveFinding(
-            "behind", about, f"{log.end - max(end, log.start)} records to be archived"
-        )
+        yield "behind", f"{log.end - max(end, log.start)} records to be archived"
     if log.start < first:
-        yield ArchiveFinding(
-            "begins_later", about, f"the log begins at {log.start}, this at {first}"
-        )
+        yield "begins_later", f"the log begins at {log.start}, this at {first}"
 
 
 def _manifests(
@@ -190,9 +176,8 @@ def _missing(names: Iterable[ManifestName]) -> Iterator[ArchiveFinding]:
         for number in range(last.get(run, 0) + 1):
             name = ManifestName(run, number)
             if name not in held:
-                yield ArchiveFinding(
-                    "manifest", name.path, "there was one; what it listed is not known"
-                )
+                message = "there was one; what it listed is not known"
+                yield ArchiveFinding("manifest", name.path, message)
 
 
 def _cut_short(
@@ -222,7 +207,7 @@ def _check_file(store: ArchiveStore, entry: ManifestEntry) -> Iterator[ArchiveFi
 def _sha256(store: ArchiveStore, path: str) -> str:
     digest = hashlib.sha256()
     with store.open(path) as file:
-        while chunk := file.read(_CHUNK):
+        while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
 
@@ -251,13 +236,11 @@ def _check_unlisted(
                 message += "no other file has all of its offsets: was a manifest lost?"
             problems.append(ArchiveFinding("unlisted", path, message))
         elif name is not None:
-            notes.append(
-                ArchiveFinding("under_way", path, "not listed yet: a batch is under way, or was")
-            )
+            message = "not listed yet: a batch is under way, or was"
+            notes.append(ArchiveFinding("under_way", path, message))
         elif is_temporary(path):
-            notes.append(
-                ArchiveFinding("unfinished", path, "being written, or left by a dead writer")
-            )
+            message = "being written, or left by a dead writer"
+            notes.append(ArchiveFinding("unfinished", path, message))
         elif manifest_name(path) is None:
             problems.append(ArchiveFinding("stranger", path, "not a file of an archive"))
     return problems, notes

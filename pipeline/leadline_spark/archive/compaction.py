@@ -27,10 +27,12 @@ def plan(entries: Iterable[ManifestEntry], target_bytes: int) -> list[MergeGroup
 
     A file of at least half the target is never merged: that would save few files and copy much.
     """
-    groups: list[MergeGroup] = []
-    for files in manifests.by_partition(entries).values():
-        groups += [MergeGroup(tuple(run)) for run in _runs(files, target_bytes) if len(run) > 1]
-    return groups
+    return [
+        MergeGroup(tuple(run))
+        for files in manifests.by_partition(entries).values()
+        for run in _runs(files, target_bytes)
+        if len(run) > 1
+    ]
 
 
 def merge(store: ArchiveStore, group: MergeGroup) -> ManifestEntry:
@@ -50,10 +52,8 @@ def merge(store: ArchiveStore, group: MergeGroup) -> ManifestEntry:
                     writer.add(batch)
         # Check before the file is visible: its name could be that of a file of the archive.
         if (rows, writer.end) != (wanted, last.name.end):
-            message = (
-                f"{first.path} to {last.path} have {rows} rows, not {wanted}, up to {writer.end}"
-            )
-            raise manifests.damaged(message)
+            held = f"have {rows} rows, not {wanted}, up to {writer.end}"
+            raise manifests.damaged(f"{first.path} to {last.path} {held}")
         return writer.finish()
     except FileNotFoundError as gone:
         message = f"a file from {first.path} to {last.path} is gone while they are merged: see "

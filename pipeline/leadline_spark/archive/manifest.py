@@ -17,6 +17,7 @@ from typing import Any
 from leadline_client.wire import TopicPartition
 from leadline_spark.archive.naming import DataName, data_name
 from leadline_spark.errors import LeadlineSparkError
+from leadline_spark.read.offsets import nested
 
 VERSION = 1
 
@@ -75,14 +76,11 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """Return the content of the file, indented JSON; the same for equal manifests."""
-    ends: dict[str, dict[str, int]] = defaultdict(dict)
-    for (topic, partition), end in sorted(manifest.ends.items()):
-        ends[topic][str(partition)] = end
     document = {
         "version": VERSION,
         "files": [asdict(entry) for entry in manifest.files],
         "replaces": list(manifest.replaces),
-        "ends": ends,
+        "ends": nested(manifest.ends),
         "topic_ids": dict(sorted(manifest.topic_ids.items())),
     }
     return (json.dumps(document, indent=1) + "\n").encode()
@@ -110,12 +108,8 @@ def decode(content: bytes, path: str) -> Manifest:
 
 def _entry(row: Any) -> ManifestEntry:
     entry = ManifestEntry(**row)
-    texts = (entry.path, entry.sha256, entry.topic_id)
-    numbers = (entry.rows, entry.bytes, entry.first_epoch, entry.last_epoch)
-    times = (entry.min_time_ms, entry.max_time_ms)
-    if not all(isinstance(text, str) for text in texts) or not all(
-        type(number) is int for number in (*numbers, *times)
-    ):
+    texts = {"path", "sha256", "topic_id"}
+    if any(type(value) is not (str if name in texts else int) for name, value in row.items()):
         raise TypeError(f"wrong types in {row}")
     if data_name(entry.path) is None:
         raise ValueError(f"{entry.path!r} is no name of a data file")
@@ -147,10 +141,7 @@ def by_partition(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, list[
 
 def ends_of(entries: Iterable[ManifestEntry]) -> dict[TopicPartition, int]:
     """Return where each partition ends."""
-    return {
-        topic_partition: files[-1].name.end
-        for topic_partition, files in by_partition(entries).items()
-    }
+    return {tp: files[-1].name.end for tp, files in by_partition(entries).items()}
 
 
 def next_manifest(entries: Iterable[ManifestEntry], before: Manifest) -> Manifest:
@@ -178,8 +169,10 @@ def _expect(row: ManifestEntry, end: int, topic_id: str) -> None:
             f"{topic} has the id {row.topic_id}, and is archived here with the id {topic_id}: it "
             "was deleted and recreated. Archive it into another directory",
         )
-    message = f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
-    message += f"{first} to {last}"
+    message = (
+        f"{topic}-{partition}: the archive ends before offset {end}, the next file holds "
+        f"{first} to {last}"
+    )
     if first > end:
         raise LeadlineSparkError("LEADLINE_ARCHIVE_GAP", f"{message}: {first - end} are missing")
     if first < end:

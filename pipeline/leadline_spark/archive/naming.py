@@ -20,12 +20,10 @@ DIGITS = 20
 RUN_DIGITS = 4
 
 _DATA = re.compile(
-    r"topic=(?P<topic>[A-Za-z0-9._-]+)/partition=(?P<partition>0|[1-9]\d*)/"
-    rf"(?P<first>\d{{{DIGITS}}})-(?P<last>\d{{{DIGITS}}})\.parquet"
+    r"topic=([A-Za-z0-9._-]+)/partition=(0|[1-9]\d*)/"
+    rf"(\d{{{DIGITS}}})-(\d{{{DIGITS}}})\.parquet"
 )
-_MANIFEST = re.compile(
-    rf"{MANIFESTS}/(?P<run>\d{{{RUN_DIGITS},}})/(?P<number>\d{{{DIGITS}}})\.json"
-)
+_MANIFEST = re.compile(rf"{MANIFESTS}/(\d{{{RUN_DIGITS},}})/(\d{{{DIGITS}}})\.json")
 _TEMPORARY = re.compile(r"(?:.*/)?\.[^/]+\.tmp")
 
 
@@ -86,16 +84,15 @@ def data_name(path: str) -> DataName | None:
     match = _DATA.fullmatch(path)
     if match is None:
         return None
-    name = DataName(
-        match["topic"], int(match["partition"]), int(match["first"]), int(match["last"])
-    )
+    topic, *numbers = match.groups()
+    name = DataName(topic, *map(int, numbers))
     return name if name.first <= name.last else None
 
 
 def manifest_name(path: str) -> ManifestName | None:
     """Parse the path of a manifest; None for any other path."""
     match = _MANIFEST.fullmatch(path)
-    return ManifestName(int(match["run"]), int(match["number"])) if match else None
+    return ManifestName(*map(int, match.groups())) if match else None
 
 
 def temporary_path(folder: str, mark: str) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -74,12 +76,8 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Add the files of all tasks to the archive."""
-        entries = [
-            entry
-            for message in messages
-            if isinstance(message, ArchivedFiles)
-            for entry in message.entries
-        ]
+        written = (message for message in messages if isinstance(message, ArchivedFiles))
+        entries = [entry for message in written for entry in message.entries]
         topics = {entry.name.topic for entry in entries}
         known = ClusterClient(self._connection).metadata(topics).topics if topics else {}
         ids = {name: topic.topic_id for name, topic in known.items()}
@@ -91,19 +89,14 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
 def write_files(store: ArchiveStore, batches: Iterator[pa.RecordBatch]) -> Iterator[ManifestEntry]:
     """Write records in the order of arrival, and yield the files; leave no incomplete file."""
-    writer: FileWriter | None = None
-    try:
-        for batch in batches:
-            for topic_partition, part in partition_runs(batch):
-                if writer is None or writer.topic_partition != topic_partition:
-                    if writer is not None:
-                        yield writer.finish()
-                    writer = FileWriter(store, *topic_partition, topic_id="")
+    runs = chain.from_iterable(map(partition_runs, batches))
+    for (topic, partition), parts in groupby(runs, key=itemgetter(0)):
+        writer = FileWriter(store, topic, partition, topic_id="")
+        try:
+            for _, part in parts:
                 writer.add(part)
-        if writer is not None:
             yield writer.finish()
-    finally:
-        if writer is not None:
+        finally:
             writer.discard()
 
 
@@ -113,9 +106,8 @@ def partition_runs(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.R
     while begin < batch.num_rows:
         rest = batch.slice(begin)
         topic, partition = rest.column("topic")[0], rest.column("partition")[0]
-        same = pc.and_(
-            pc.equal(rest.column("topic"), topic), pc.equal(rest.column("partition"), partition)
-        )
+        same_topic = pc.equal(rest.column("topic"), topic)
+        same = pc.and_(same_topic, pc.equal(rest.column("partition"), partition))
         other = pc.index(same, False).as_py()
         length = rest.num_rows if other < 0 else other
         columns: list[Any] = [

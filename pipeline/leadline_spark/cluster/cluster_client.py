@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Self
 
@@ -137,18 +137,14 @@ class ClusterClient:
 
         Raises LeadlineSparkError: LEADLINE_CLUSTER_UNREACHABLE, LEADLINE_REFUSED.
         """
-        return self._first_answer(
-            [*self.connection.bootstrap, *self._brokers],
-            lambda url: self._try(method, url, path, params, body, wait_s),
-        )
+        addresses = [*self.connection.bootstrap, *self._brokers]
+        return self._first_answer(addresses, method, path, params, body, wait_s)
 
     def ask_broker(self, method: str, path: str, body: Any = None, wait_s: float = 0.0) -> Response:
         """Send a request that controllers cannot answer to any broker. Raises as `ask` does."""
         if not self._brokers:
             self.metadata(["-"])
-        return self._first_answer(
-            self._brokers, lambda url: self._try(method, url, path, None, body, wait_s)
-        )
+        return self._first_answer(self._brokers, method, path, None, body, wait_s)
 
     def call(
         self,
@@ -168,13 +164,6 @@ class ClusterClient:
         limit_s = self.connection.timeout_s + wait_s
         return self._send(method, url + path, params, body, headers or {}, limit_s)
 
-    def _try(
-        self, method: str, url: str, path: str, params: Any, body: Any, wait_s: float
-    ) -> Response:
-        # A node that hangs must not use up the time in which another one could answer.
-        limit_s = min(self.connection.timeout_s, _LONGEST_TRY_S) + wait_s
-        return self._send(method, url + path, params, body, {}, limit_s)
-
     def _send(
         self,
         method: str,
@@ -192,12 +181,16 @@ class ClusterClient:
             raise error_from_body(response.status, maybe_json(response.body))
         return response
 
-    def _first_answer(self, addresses: list[str], call: Callable[[str], Response]) -> Response:
+    def _first_answer(
+        self, addresses: list[str], method: str, path: str, params: Any, body: Any, wait_s: float
+    ) -> Response:
+        # A node that hangs must not use up the time in which another one could answer.
+        limit_s = min(self.connection.timeout_s, _LONGEST_TRY_S) + wait_s
         failures: list[str] = []
         refusal: LeadlineError | None = None
         for url in sorted(dict.fromkeys(addresses), key=lambda url: url != self._answered):
             try:
-                response = call(url)
+                response = self._send(method, url + path, params, body, {}, limit_s)
             except LeadlineError as error:
                 if not is_transient(error):
                     raise refused(url, error) from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -39,6 +40,7 @@ def resource_path(topic_partition: TopicPartition, resource: str) -> str:
     return f"/v1/topics/{quote(topic)}/partitions/{partition}/{resource}"
 
 
+@dataclass(slots=True)
 class LeaderClient:
     """Sends requests to the leader of one partition. Not shared among threads.
 
@@ -46,25 +48,13 @@ class LeaderClient:
     and another id is an error.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        topic_partition: TopicPartition,
-        leader: str | None = None,
-        *,
-        topic_id: str | None = None,
-        deadline_s: float = 60.0,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.cluster = cluster
-        self.topic_partition = topic_partition
-        self.leader = leader
-        self._topic_id = topic_id
-        self._deadline_s = deadline_s
-        self._clock = clock
-        self._sleep = sleep
-        self._missing_since: float | None = None
+    cluster: ClusterClient
+    topic_partition: TopicPartition
+    leader: str | None = None
+    _: KW_ONLY
+    topic_id: str | None = None
+    deadline_s: float = 60.0
+    _missing_since: float | None = field(default=None, init=False)
 
     def request(
         self,
@@ -109,7 +99,7 @@ class LeaderClient:
         return LeadlineSparkError(code, message)
 
     def _until_answered(self, call: Callable[[str], T]) -> T:
-        give_up = self._clock() + self._deadline_s
+        give_up = time.monotonic() + self.deadline_s
         failures = 0
         tried: dict[str, str] = {}
         while True:
@@ -123,11 +113,11 @@ class LeaderClient:
                         raise
                     tried[self.leader] = reason(error)
                     self._follow_hint(error, tried)
-            if self._clock() >= give_up:
+            if time.monotonic() >= give_up:
                 raise self._unreachable(tried)
             if self.leader is None:
                 failures += 1
-                self._sleep(_pause_s(failures))
+                time.sleep(_pause_s(failures))
 
     def _follow_hint(self, error: LeadlineError, tried: dict[str, str]) -> None:
         """Go on with the leader that a refusal names, unless it was tried before."""
@@ -152,21 +142,21 @@ class LeaderClient:
             tried["metadata"] = "the partition has no leader"
 
     def _check_missing(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._missing_since = self._missing_since or now
-        if now - self._missing_since >= min(_GONE_S, self._deadline_s / 2):
+        if now - self._missing_since >= min(_GONE_S, self.deadline_s / 2):
             message = f"There is no {self.topic_partition}."
             raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
 
     def _check_topic_id(self, topic_id: str) -> None:
-        if self._topic_id is not None and topic_id != self._topic_id:
+        if self.topic_id is not None and topic_id != self.topic_id:
             name = self.topic_partition.topic
-            message = f"{name} was deleted and recreated: its id was {self._topic_id}"
+            message = f"{name} was deleted and recreated: its id was {self.topic_id}"
             raise LeadlineSparkError("LEADLINE_TOPIC_RECREATED", f"{message}, is {topic_id}.")
 
     def _unreachable(self, tried: dict[str, str]) -> LeadlineSparkError:
         attempts = "; ".join(f"{address}: {why}" for address, why in tried.items())
-        message = f"No leader of {self.topic_partition} answered for {self._deadline_s:.0f} s."
+        message = f"No leader of {self.topic_partition} answered for {self.deadline_s:.0f} s."
         return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", f"{message} Tried: {attempts}")
 
 

@@ -50,9 +50,8 @@ def checksum(decoder: str) -> Checksum:
     Raises LeadlineSparkError: LEADLINE_OPTION_INVALID if `fast` is not installed.
     """
     if decoder == "fast" and _compiled is None:
-        message = (
-            "decoder is fast, but google-crc32c is not here: pip install 'leadline-spark[fast]'"
-        )
+        advice = "pip install 'leadline-spark[fast]'"
+        message = f"decoder is fast, but google-crc32c is not here: {advice}"
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
     return folded_crc32c if decoder == "python" else crc32c
 

@@ -8,7 +8,7 @@ once, from the fetched bytes to their column.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -89,18 +89,19 @@ class _Rows:
     headers_at: pa.Int64Array
 
 
+@dataclass(slots=True)
 class _Group:
     """Stored batches that are decoded together, to one Arrow batch or, if large, to several."""
 
-    def __init__(self, start: int, end: int, wanted: Columns, topic: str, partition: int) -> None:
-        self._range = (start, end)
-        self._wanted = tuple(wanted)
-        self._topic = topic
-        self._partition = partition
-        self._frames: list[Frame] = []
-        self._sections: list[pa.Buffer] = []
-        self._rows = 0
-        self._bytes = 0
+    start: int
+    end: int
+    wanted: Columns
+    topic: str
+    partition: int
+    _frames: list[Frame] = field(default_factory=list)
+    _sections: list[pa.Buffer] = field(default_factory=list)
+    _rows: int = 0
+    _bytes: int = 0
 
     def would_overflow(self, frame: Frame, section: pa.Buffer) -> bool:
         """Return whether the group must be flushed before this batch is added."""
@@ -140,19 +141,18 @@ class _Group:
         columns = {
             "key": lambda: _gather(section, *rows.key),
             "value": lambda: _gather(section, *rows.value),
-            "topic": lambda: pa.repeat(pa.scalar(self._topic, pa.string()), self._rows),
-            "partition": lambda: pa.repeat(pa.scalar(self._partition, pa.int32()), self._rows),
+            "topic": lambda: pa.repeat(pa.scalar(self.topic, pa.string()), self._rows),
+            "partition": lambda: pa.repeat(pa.scalar(self.partition, pa.int32()), self._rows),
             "offset": lambda: offsets,
             "timestamp": lambda: self._timestamps(rows.timestamp_deltas),
             "timestampType": lambda: self._timestamp_types().cast(pa.int32()),
             "headers": lambda: self._headers(rows, octets),
             "leaderEpoch": lambda: self._each("leader_epoch").cast(pa.int32()),
         }
-        arrays = [columns[name]() for name in self._wanted]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=schema(self._wanted))
-        start, end = self._range
-        if self._frames[0].base_offset < start or self._frames[-1].last_offset >= end:
-            inside = pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end))
+        arrays = [columns[name]() for name in self.wanted]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema(self.wanted))
+        if self._frames[0].base_offset < self.start or self._frames[-1].last_offset >= self.end:
+            inside = pc.and_(pc.greater_equal(offsets, self.start), pc.less(offsets, self.end))
             return batch.filter(inside)
         return batch
 

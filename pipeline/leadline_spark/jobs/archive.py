@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from leadline_client.wire import Metadata, TopicPartition
 from leadline_spark.archive import catalog
+from leadline_spark.archive.naming import ManifestName
 from leadline_spark.archive.sink import COLUMNS, FORMAT, ArchiveSink
 from leadline_spark.archive.storage import ArchiveStore, absolute, open_store, read, sweep, write
 from leadline_spark.cluster.cluster_client import ClusterClient
@@ -38,25 +39,20 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("archive", __doc__)
     command.add_cluster(job_parser)
-    job_parser.add_argument("--topics", required=True, metavar="NAME[,NAME]")
-    job_parser.add_argument(
-        "--to", required=True, metavar="DIR", help="directory or URI of the archive"
-    )
-    job_parser.add_argument(
-        "--checkpoint", metavar="DIR", help="default: _checkpoint in the archive"
-    )
-    job_parser.add_argument(
+    add = job_parser.add_argument
+    add("--topics", required=True, metavar="NAME[,NAME]")
+    add("--to", required=True, metavar="DIR", help="directory or URI of the archive")
+    add("--checkpoint", metavar="DIR", help="default: _checkpoint in the archive")
+    add(
         "--max-offsets-per-trigger",
         type=int,
         default=1_000_000,
         metavar="N",
         help="records in one batch at most, over all partitions (default: %(default)s)",
     )
-    job_parser.add_argument(
-        "--min-partitions", type=int, metavar="N", help="tasks in a batch, about"
-    )
-    job_parser.add_argument("--continuous", action="store_true", help="go on until stopped")
-    job_parser.add_argument(
+    add("--min-partitions", type=int, metavar="N", help="tasks in a batch, about")
+    add("--continuous", action="store_true", help="go on until stopped")
+    add(
         "--interval",
         default="10 seconds",
         help="between the batches of --continuous (default: %(default)s)",
@@ -125,7 +121,7 @@ def resume(
     if began:
         run = int(json.loads(read(checkpoint, RUN_FILE))["run"])
         catalog.check_run(store, run)
-        return run, catalog.start_of(store, run).ends
+        return run, catalog.load_one(store, ManifestName(run, catalog.START)).ends
     run, start = catalog.begin_run(store)
     write(checkpoint, RUN_FILE, json.dumps({"run": run}).encode())
     return run, start.ends

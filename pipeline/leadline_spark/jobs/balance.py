@@ -36,26 +36,17 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("balance", __doc__)
     command.add_cluster(job_parser)
-    job_parser.add_argument(
-        "--load", nargs="+", metavar="FILE", help="kept answers of /v1/load (NDJSON)"
-    )
-    job_parser.add_argument(
-        "--samples", type=int, default=1, metavar="N", help="how often to ask for it"
-    )
-    job_parser.add_argument(
-        "--every", type=float, default=60.0, metavar="SECONDS", help="between samples"
-    )
-    job_parser.add_argument(
-        "--max-moves", type=int, default=20, metavar="N", help="replicas to copy"
-    )
-    job_parser.add_argument("--max-bytes", type=int, metavar="B", help="bytes to copy")
-    job_parser.add_argument(
-        "--tolerance", type=float, default=0.05, help="skew that is good enough"
-    )
-    job_parser.add_argument("--throttle", type=int, metavar="B/S", help="for --apply, per broker")
-    job_parser.add_argument("--out", type=Path, metavar="FILE", help="write the reassignment JSON")
-    job_parser.add_argument("--apply", action="store_true", help="carry it out")
-    job_parser.add_argument("--json", action="store_true", help="print JSON for scripts")
+    add = job_parser.add_argument
+    add("--load", nargs="+", metavar="FILE", help="kept answers of /v1/load (NDJSON)")
+    add("--samples", type=int, default=1, metavar="N", help="how often to ask for it")
+    add("--every", type=float, default=60.0, metavar="SECONDS", help="between samples")
+    add("--max-moves", type=int, default=20, metavar="N", help="replicas to copy")
+    add("--max-bytes", type=int, metavar="B", help="bytes to copy")
+    add("--tolerance", type=float, default=0.05, help="skew that is good enough")
+    add("--throttle", type=int, metavar="B/S", help="for --apply, per broker")
+    add("--out", type=Path, metavar="FILE", help="write the reassignment JSON")
+    add("--apply", action="store_true", help="carry it out")
+    add("--json", action="store_true", help="print JSON for scripts")
     return job_parser
 
 

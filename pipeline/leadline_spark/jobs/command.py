@@ -50,6 +50,11 @@ def add_cluster(parser: argparse.ArgumentParser, *, required: bool = True) -> No
     )
 
 
+def add_archive(parser: argparse.ArgumentParser) -> None:
+    """Add the argument for the archive."""
+    parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+
+
 def options_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options of `format("leadline")` for the cluster."""
     token = {"token": arguments.token} if arguments.token else {}

@@ -28,7 +28,7 @@ TARGET_BYTES = 128 << 20
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("compact", __doc__)
-    job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    command.add_archive(job_parser)
     job_parser.add_argument(
         "--target-bytes",
         type=int,
@@ -56,14 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         deleted = [] if arguments.dry_run else tidy(store)
         if groups and not arguments.dry_run:
             compact(store, groups, merge_all, time.time_ns())
-        count = sum(len(group.entries) for group in groups)
-        done = {
-            "merged": count,
-            "into": len(groups),
-            "deleted": deleted,
-            "dry_run": arguments.dry_run,
-        }
-        command.report(done)
+        merged = sum(len(group.entries) for group in groups)
+        result = {"merged": merged, "into": len(groups), "deleted": deleted}
+        command.report(result | {"dry_run": arguments.dry_run})
         return command.DONE
 
     return command.run(job)

@@ -30,7 +30,7 @@ from leadline_spark.jobs import command
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("replay", __doc__)
-    job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    command.add_archive(job_parser)
     command.add_cluster(job_parser)
     job_parser.add_argument("--topic", required=True, metavar="NAME", help="as it was archived")
     job_parser.add_argument("--into", required=True, metavar="NAME", help="the topic to fill")

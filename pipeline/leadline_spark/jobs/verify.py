@@ -26,7 +26,7 @@ from leadline_spark.jobs import command
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     job_parser = command.job_parser("verify", __doc__)
-    job_parser.add_argument("archive", metavar="DIR", help="directory or URI of the archive")
+    command.add_archive(job_parser)
     command.add_cluster(job_parser, required=False)
     job_parser.add_argument(
         "--complete",
@@ -124,9 +124,8 @@ def _text_report(found: ArchiveFindings, failure: str) -> str:
     if failure:
         lines.append(f"the cluster could not be asked: {failure}")
     count = len(found.problems)
-    lines.append(
-        f"{count} problem{'s' if count > 1 else ''}" if count else "sound: no gap, no overlap"
-    )
+    verdict = f"{count} problem{'s' if count > 1 else ''}" if count else "sound: no gap, no overlap"
+    lines.append(verdict)
     return "\n".join(lines) + "\n"
 
 

@@ -133,7 +133,9 @@ def _bound(options: Options, which: str, default: int) -> Bound:
     if single in options:
         return Bound(single, default, timestamp=options.number(single))
     if several in options:
-        return Bound(several, default, timestamps=_times(several, options))
+        # The cluster takes negative timestamps for ends of the log.
+        times = _numbers(several, options.document(several), "time", 0, options.text(several))
+        return Bound(several, default, timestamps=times)
     return Bound(f"{which}Offsets", everywhere, offsets)
 
 
@@ -146,34 +148,24 @@ def _offsets(
     word = text.strip().lower()
     if word in {"earliest", "latest"}:
         return (EARLIEST if word == "earliest" else LATEST), {}
-    offsets = parse_partition_offsets(option, _json(option, text))
-    low = [
-        f"{topic_partition}: {offset}"
-        for topic_partition, offset in offsets.items()
-        if offset < EARLIEST
-    ]
-    if low or not offsets:
-        message = f"{option} has no such offset: {', '.join(low) or text}."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
-    return default, offsets
-
-
-def _times(option: str, options: Options) -> Mapping[TopicPartition, int]:
-    """Read a timestamp for each partition. The cluster takes negative ones for ends of the log."""
-    times = parse_partition_offsets(option, options.document(option))
-    low = [f"{topic_partition}: {time}" for topic_partition, time in times.items() if time < 0]
-    if low or not times:
-        message = f"{option} has no such time: {', '.join(low) or options.text(option)}."
-        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
-    return times
-
-
-def _json(option: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        document = json.loads(text)
     except ValueError as failure:
         message = f"{option} is {text!r}, which is neither earliest nor latest nor JSON."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message) from failure
+    return default, _numbers(option, document, "offset", EARLIEST, text)
+
+
+def _numbers(
+    option: str, document: Any, kind: str, least: int, text: str | None
+) -> Mapping[TopicPartition, int]:
+    """Read a number of at least `least` for each of one or more partitions."""
+    numbers = parse_partition_offsets(option, document)
+    low = [f"{tp}: {number}" for tp, number in numbers.items() if number < least]
+    if low or not numbers:
+        message = f"{option} has no such {kind}: {', '.join(low) or text}."
+        raise LeadlineSparkError("LEADLINE_OFFSETS_INVALID", message)
+    return numbers
 
 
 def _refuse(bound: Bound, value: int, word: str, why: str) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql.types import StructType
 
 from leadline_spark.codec.columns import TYPES, schema
 from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.options import Options, near
+from leadline_spark.options import Options, check_columns
 
 _OPTIONAL = {"headers": "includeHeaders", "leaderEpoch": "includeLeaderEpoch"}
 
@@ -18,11 +18,7 @@ def wanted_columns(options: Options) -> tuple[str, ...]:
     Raises LeadlineSparkError LEADLINE_OPTION_INVALID for an unknown column.
     """
     named = options.names("columns")
-    for name in named:
-        if name not in TYPES:
-            advice = near(name, list(TYPES)) or f" There are: {', '.join(TYPES)}."
-            message = f"columns names {name!r}, which is no column.{advice}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
+    check_columns(named, list(TYPES), "is no column")
     if "columns" in options and (not named or len(set(named)) < len(named)):
         message = f"columns is {options.text('columns')!r}: name at least one, and none twice."
         raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)

@@ -7,6 +7,7 @@ topic of the same name may exist. Each is detected before other records are read
 from __future__ import annotations
 
 import logging
+from dataclasses import KW_ONLY, dataclass, field
 
 from leadline_client.wire import TopicPartition
 from leadline_spark.errors import LeadlineSparkError
@@ -29,13 +30,14 @@ def report_loss(
     logger.warning("%s: %s", code, message)
 
 
+@dataclass(frozen=True, slots=True)
 class DataLossChecker:
     """Finds lost records. Raises if `fail`, otherwise logs a warning and skips them."""
 
-    def __init__(self, fetcher: OffsetFetcher, *, fail: bool) -> None:
-        self._fetcher = fetcher
-        self._fail = fail
-        self._epoch_ends: dict[tuple[TopicPartition, int, int], int] = {}
+    fetcher: OffsetFetcher
+    _: KW_ONLY
+    fail: bool
+    _epoch_ends: dict[tuple[TopicPartition, int, int], int] = field(default_factory=dict)
 
     def start_offsets(
         self, start: SourceOffset, snapshot: OffsetSnapshot, end: SourceOffset | None = None
@@ -61,7 +63,7 @@ class DataLossChecker:
 
     def report(self, message: str, code: str = "LEADLINE_DATA_LOSS") -> None:
         """Raise or log a loss."""
-        report_loss(message, fail=self._fail, code=code)
+        report_loss(message, fail=self.fail, code=code)
 
     def _start(
         self, start: SourceOffset, topic_partition: TopicPartition, snapshot: OffsetSnapshot
@@ -113,7 +115,7 @@ class DataLossChecker:
             return None
         key = topic_partition, position.epoch, leader.epoch
         if key not in self._epoch_ends:
-            self._epoch_ends[key] = self._fetcher.end_of_epoch(
+            self._epoch_ends[key] = self.fetcher.end_of_epoch(
                 topic_partition, position.epoch, leader.url
             )
         end = self._epoch_ends[key]

@@ -132,17 +132,14 @@ class _RangeReader:
         """Return the offset after these batches, and check that they leave no gap."""
         position = self.position
         for frame in frames(body):
-            if frame.base_offset > position:
-                self._check_gap(position, min(frame.base_offset, self.end))
+            gap_end = min(frame.base_offset, self.end)
+            if position < gap_end:
+                # Compaction keeps the headers of empty batches, so a gap between batches is a loss.
+                self._report_loss(f"offsets {position} to {gap_end - 1} are in no batch of the log")
             if frame.base_offset >= self.end:
                 return self.end
             position = max(position, frame.last_offset + 1)
         return min(position, self.end)
-
-    def _check_gap(self, first: int, end: int) -> None:
-        # Compaction keeps the headers of empty batches, so a gap between batches is a loss.
-        if first < end:
-            self._report_loss(f"offsets {first} to {end - 1} are in no batch of the log")
 
     def _check_topic_id(self, response: Response) -> None:
         found = response.headers.get("x-leadline-topic-id")
@@ -156,21 +153,17 @@ class _RangeReader:
         if self._epoch in (UNKNOWN_EPOCH, epoch):
             self._epoch = epoch
             return True
-        end = self._end_of_planned_epoch()
+        try:
+            end = self._client.end_of_epoch(self._asked.end_epoch)
+        except LeadlineError as error:
+            raise self._error(error) from error
         self._epoch = epoch
         if end >= self.end:
             return True
-        self._report_loss(
-            f"offsets {end} to {self.end - 1} were cut off by an election in epoch {epoch}"
-        )
+        cut = f"offsets {end} to {self.end - 1}"
+        self._report_loss(f"{cut} were cut off by an election in epoch {epoch}")
         self.end = max(end, self.position)
         return self.position < self.end
-
-    def _end_of_planned_epoch(self) -> int:
-        try:
-            return self._client.end_of_epoch(self._asked.end_epoch)
-        except LeadlineError as error:
-            raise self._error(error) from error
 
     def _on_out_of_range(self, error: OffsetOutOfRange) -> None:
         start = int(error.details.get("log_start_offset", 0))

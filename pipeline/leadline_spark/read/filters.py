@@ -109,7 +109,7 @@ class PushedFilters:
 
     def _take_time(self, filter_: Filter) -> None:
         value = getattr(filter_, "value", None)
-        # Only Spark knows the zone of a time without filter_.
+        # Only Spark knows the zone of a time without one.
         if isinstance(filter_, _SINCE) and isinstance(value, datetime) and value.tzinfo is not None:
             # The cluster takes a negative timestamp for an end of the log.
             since = max(0, (value - _EPOCH) // _MILLISECOND)
@@ -117,7 +117,7 @@ class PushedFilters:
 
 
 def _bounds(filter_: Filter, value: int) -> tuple[int | None, int | None]:
-    """Return the first offset that a comparison accepts, and the filter_ after the last."""
+    """Return the first offset that a comparison accepts, and the one after the last."""
     match filter_:
         case EqualTo() | EqualNullSafe():
             return value, value + 1

@@ -53,38 +53,31 @@ class OffsetSnapshot:
         return SourceOffset(positions, topics)
 
 
+@dataclass(slots=True)
 class OffsetFetcher:
     """Fetches the offsets of one subscription's partitions. Not shared among threads."""
 
-    def __init__(
-        self,
-        cluster: ClusterClient,
-        subscription: SourceSubscription,
-        deadline_s: float,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.cluster = cluster
-        self.subscription = subscription
-        self.deadline_s = deadline_s
-        self._clock = clock
-        self._sleep = sleep
+    cluster: ClusterClient
+    subscription: SourceSubscription
+    deadline_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
 
     def metadata(self) -> Metadata:
         """Return metadata that has everything the subscription names.
 
         Raises LeadlineSparkError LEADLINE_TOPIC_UNKNOWN.
         """
-        give_up = self._clock() + _NEW_TOPIC_S
+        give_up = self.clock() + _NEW_TOPIC_S
         while True:
             metadata = self.cluster.metadata(self.subscription.requested_topics())
             missing = self.subscription.missing(metadata)
             if not missing:
                 return metadata
-            if self._clock() >= give_up:
+            if self.clock() >= give_up:
                 message = f"The cluster does not have: {', '.join(missing)}."
                 raise LeadlineSparkError("LEADLINE_TOPIC_UNKNOWN", message)
-            self._sleep(_RETRY_S)
+            self.sleep(_RETRY_S)
 
     def snapshot(self) -> OffsetSnapshot:
         """Return every partition of the subscription with its offsets.
@@ -146,11 +139,11 @@ class OffsetFetcher:
     ) -> dict[TopicPartition, LeaderOffsets]:
         if not times:
             return {}
-        give_up = self._clock() + self.deadline_s
+        give_up = self.clock() + self.deadline_s
         found: dict[TopicPartition, LeaderOffsets] = {}
         while True:
             left = {tp: timestamp for tp, timestamp in times.items() if tp not in found}
-            late = self._clock() >= give_up
+            late = self.clock() >= give_up
             answer: OffsetsAnswer = {}
             try:
                 answer = self.cluster.offsets(_query(left))
@@ -163,7 +156,7 @@ class OffsetFetcher:
                 return {topic_partition: found[topic_partition] for topic_partition in times}
             if late:
                 raise _no_leader([tp for tp in left if tp not in found], answer)
-            self._sleep(_RETRY_S)
+            self.sleep(_RETRY_S)
 
 
 def _query(times: Mapping[TopicPartition, int | None]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import LeaderOffsets
@@ -21,30 +21,25 @@ _SIZES_S = 30.0
 _TRANSIENT = frozenset({"LEADLINE_CLUSTER_UNREACHABLE", "LEADLINE_REFUSED"})
 
 
+@dataclass(slots=True)
 class OffsetPoller:
     """Keeps one snapshot of a subscription's offsets. Not shared among threads."""
 
-    def __init__(
-        self,
-        fetcher: OffsetFetcher,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.last: OffsetSnapshot | None = None
-        self._fetcher = fetcher
-        self._clock = clock
-        self._sleep = sleep
-        self._metadata_at = 0.0
-        self._polled_at: float | None = None
-        self._failing_since: float | None = None
-        self._outdated_since: float | None = None
-        self._mean_sizes: tuple[float, dict[TopicPartition, float]] | None = None
+    fetcher: OffsetFetcher
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    last: OffsetSnapshot | None = None
+    _metadata_at: float = 0.0
+    _polled_at: float | None = None
+    _failing_since: float | None = None
+    _outdated_since: float | None = None
+    _mean_sizes: tuple[float, dict[TopicPartition, float]] | None = None
 
     def snapshot(self) -> OffsetSnapshot:
         """Return the snapshot; fetch the first one."""
         if self.last is None:
-            self.last = self._fetcher.snapshot()
-            self._metadata_at = self._clock()
+            self.last = self.fetcher.snapshot()
+            self._metadata_at = self.clock()
         return self.last
 
     def snapshot_covering(self, topic_partitions: Iterable[TopicPartition]) -> OffsetSnapshot:
@@ -69,12 +64,12 @@ class OffsetPoller:
         if is_first:
             return snapshot
         try:
-            if self._clock() - self._metadata_at >= _METADATA_S:
+            if self.clock() - self._metadata_at >= _METADATA_S:
                 snapshot = self._with_new_metadata(snapshot)
             snapshot = self._with_new_ends(snapshot, known, wait_s)
         except LeadlineSparkError as failure:
             # Count from the first failure, because nobody polls during a long micro-batch.
-            self._failing_since = self._failing_since or self._clock()
+            self._failing_since = self._failing_since or self.clock()
             if self._is_late(self._failing_since) or failure.code not in _TRANSIENT:
                 raise
             self.pause()
@@ -89,28 +84,26 @@ class OffsetPoller:
 
     def pause(self) -> None:
         """Wait so long that polls come no more than about twice a second."""
-        if self._polled_at is not None:
-            self._sleep(max(0.0, self._polled_at + _SPACING_S - self._clock()))
-        else:
-            self._sleep(_SPACING_S)
+        since_poll = 0.0 if self._polled_at is None else self.clock() - self._polled_at
+        self.sleep(max(0.0, _SPACING_S - since_poll))
 
     def mean_bytes(self, snapshot: OffsetSnapshot) -> dict[TopicPartition, float]:
         """Return the mean stored bytes of an offset in each partition, up to 30 s old."""
-        now = self._clock()
+        now = self.clock()
         if self._mean_sizes is None or now - self._mean_sizes[0] >= _SIZES_S:
             offsets = snapshot.offsets
             means = {
                 tp: size / max(1, offsets[tp].end - offsets[tp].start)
-                for tp, size in self._fetcher.sizes(snapshot).items()
+                for tp, size in self.fetcher.sizes(snapshot).items()
             }
             self._mean_sizes = now, means
         return self._mean_sizes[1]
 
     def _with_new_metadata(self, snapshot: OffsetSnapshot) -> OffsetSnapshot:
         """Add new partitions and topics to a snapshot, and remove those that are deleted."""
-        self._metadata_at = self._clock()
-        subscription = self._fetcher.subscription
-        metadata = self._fetcher.cluster.metadata(subscription.requested_topics())
+        self._metadata_at = self.clock()
+        subscription = self.fetcher.subscription
+        metadata = self.fetcher.cluster.metadata(subscription.requested_topics())
         if metadata.version < snapshot.version:
             # A node that lags does not know all partitions. If it does not catch up, this is
             # another cluster.
@@ -121,11 +114,11 @@ class OffsetPoller:
         ids = subscription.chosen(metadata)
         kept = {tp: at for tp, at in snapshot.offsets.items() if ids.get(tp) == snapshot.ids[tp]}
         added = [topic_partition for topic_partition in ids if topic_partition not in kept]
-        offsets = kept | (self._fetcher.offsets(added) if added else {})
+        offsets = kept | (self.fetcher.offsets(added) if added else {})
         return OffsetSnapshot(ids, offsets, metadata.version)
 
     def _is_late(self, since: float) -> bool:
-        return self._clock() - since >= self._fetcher.deadline_s
+        return self.clock() - since >= self.fetcher.deadline_s
 
     def _with_new_ends(
         self, snapshot: OffsetSnapshot, known: Mapping[TopicPartition, int], wait_s: float
@@ -133,13 +126,13 @@ class OffsetPoller:
         ends = {topic_partition: at.end for topic_partition, at in snapshot.offsets.items()}
         if not ends:
             self.pause()
-            self._polled_at = self._clock()
+            self._polled_at = self.clock()
             return snapshot
         idle = all(end <= known.get(topic_partition, -1) for topic_partition, end in ends.items())
         if self._polled_at is not None:
             self.pause()
-        self._polled_at = self._clock()
-        found = self._fetcher.wait_for_new_ends(ends, wait_s if idle else 0.0)
+        self._polled_at = self.clock()
+        found = self.fetcher.wait_for_new_ends(ends, wait_s if idle else 0.0)
         newer = {tp: _newer(at, found.get(tp)) for tp, at in snapshot.offsets.items()}
         return replace(snapshot, offsets=newer)
 

@@ -52,8 +52,8 @@ class SourceOffset:
         plain = {name: rows for name, rows in document.items() if not name.startswith("@")}
         offsets = parse_partition_offsets("offset of the checkpoint", plain)
         positions = {
-            topic_partition: OffsetAndEpoch(offset, epochs.get(topic_partition, UNKNOWN_EPOCH))
-            for topic_partition, offset in offsets.items()
+            tp: OffsetAndEpoch(offset, epochs.get(tp, UNKNOWN_EPOCH))
+            for tp, offset in offsets.items()
         }
         return cls(positions, dict(document.get(_IDS, {})))
 
@@ -61,8 +61,7 @@ class SourceOffset:
 def nested(numbers: Mapping[TopicPartition, int]) -> dict[str, Any]:
     """Return numbers by topic and partition, sorted, as JSON writes them: keys are text."""
     document: dict[str, dict[str, int]] = {}
-    for topic, partition in sorted(numbers):
-        number = numbers[TopicPartition(topic, partition)]
+    for (topic, partition), number in sorted(numbers.items()):
         document.setdefault(topic, {})[str(partition)] = number
     return document
 

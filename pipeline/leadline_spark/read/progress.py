@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +24,6 @@ from leadline_spark.read.offsets import UNKNOWN_EPOCH, SourceOffset
 
 logger = logging.getLogger(__name__)
 _SPACING_S = 1.0
-_METADATA = "spark"
 Lag = dict[str, float]
 
 
@@ -44,9 +44,9 @@ def offsets_behind_latest(progress: Any, source: int = 0) -> Lag | None:
     if end is None or latest is None:
         return None
     behind = [
-        max(0, at.offset - end.positions[topic_partition].offset)
-        for topic_partition, at in latest.positions.items()
-        if topic_partition in end.positions
+        max(0, at.offset - end.positions[tp].offset)
+        for tp, at in latest.positions.items()
+        if tp in end.positions
     ]
     if not behind:
         return None
@@ -57,6 +57,7 @@ def offsets_behind_latest(progress: Any, source: int = 0) -> Lag | None:
     }
 
 
+@dataclass(slots=True)
 class GroupOffsetReporter:
     """Commits a stream's offsets to a consumer group, at most once a second.
 
@@ -64,19 +65,15 @@ class GroupOffsetReporter:
     the query.
     """
 
-    def __init__(
-        self, cluster: ClusterClient, group: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._cluster = cluster
-        self._group = group
-        self._clock = clock
-        self._coordinator: str | None = None
-        self._reported_at: float | None = None
-        self._reported: SourceOffset | None = None
+    cluster: ClusterClient
+    group: str
+    _coordinator: str | None = None
+    _reported_at: float | None = None
+    _reported: SourceOffset | None = None
 
     def report(self, offset: SourceOffset) -> None:
         """Commit these offsets unless they are committed, or others were less than 1 s ago."""
-        now = self._clock()
+        now = time.monotonic()
         recent = self._reported_at is not None and now - self._reported_at < _SPACING_S
         if offset == self._reported or recent:
             return
@@ -90,17 +87,17 @@ class GroupOffsetReporter:
 
     def _on_failure(self, message: str) -> None:
         self._coordinator = None
-        logger.warning("commitGroup %s: offsets were not written: %s", self._group, message)
+        logger.warning("commitGroup %s: offsets were not written: %s", self.group, message)
 
     def _commit(self, rows: list[dict[str, Any]]) -> None:
         if not rows:
             return
         if self._coordinator is None:
-            self._coordinator = self._cluster.coordinator()
+            self._coordinator = self.cluster.coordinator()
         if self._coordinator is None:
             raise LeadlineSparkError("LEADLINE_REFUSED", "no coordinator is active")
-        path = f"/v1/groups/{quote(self._group, safe='')}/offsets"
-        response = self._cluster.call("POST", self._coordinator, path, body={"offsets": rows})
+        path = f"/v1/groups/{quote(self.group, safe='')}/offsets"
+        response = self.cluster.call("POST", self._coordinator, path, body={"offsets": rows})
         refused = [row for row in document(response)["offsets"] if row.get("error_code")]
         if refused:
             message = f"{len(refused)} of {len(rows)}: {refused[0].get('message')}"
@@ -116,6 +113,6 @@ def _rows(offset: SourceOffset) -> list[dict[str, Any]]:
     return [
         {"topic": topic, "partition": partition, "offset": at.offset}
         | ({} if at.epoch == UNKNOWN_EPOCH else {"leader_epoch": at.epoch})
-        | {"metadata": _METADATA}
+        | {"metadata": "spark"}
         for (topic, partition), at in sorted(offset.positions.items())
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -83,10 +84,8 @@ def _resolved(
     found = resolve(bound, snapshot, fetcher)
     if not bound.by_time:
         return found
-    return {
-        topic_partition: replace(at, offset=min(at.offset, snapshot.offsets[topic_partition].end))
-        for topic_partition, at in found.items()
-    }
+    ends = {tp: at.end for tp, at in snapshot.offsets.items()}
+    return {tp: replace(at, offset=min(at.offset, ends[tp])) for tp, at in found.items()}
 
 
 def _range(
@@ -183,12 +182,10 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._subscription = SourceSubscription.of(options)
         self._task_planner = TaskPlanner.of(options)
         self._group = options.text("commitGroup")
-        self._stream_planner: StreamPlanner | None = None
-        self._reporter: GroupOffsetReporter | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a query without a checkpoint starts."""
-        return self._planner().initial().document()
+        return self._planner.initial().document()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return one limit if there is any, so that Spark says when it must not apply.
@@ -206,23 +203,22 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limited = not (self._settings.limited and isinstance(limit, ReadAllAvailable))
         begin = SourceOffset.of(start)
         self._report(begin)
-        end = self._planner().latest(begin, limited=limited)
+        end = self._planner.latest(begin, limited=limited)
         return start if end == begin else end.document()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the last known ends, for the query's progress."""
-        latest = self._planner().report()
+        latest = self._planner.report()
         return None if latest is None else latest.document()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Let the run end at the present ends."""
-        self._planner().prepare()
+        self._planner.prepare()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the tasks of a micro-batch: the same for the same offsets."""
-        planner = self._planner()
-        ranges = planner.ranges(SourceOffset.of(start), SourceOffset.of(end))
-        return self._task_planner.tasks(ranges, planner.leaders())
+        ranges = self._planner.ranges(SourceOffset.of(start), SourceOffset.of(end))
+        return self._task_planner.tasks(ranges, self._planner.leaders())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task, as Arrow."""
@@ -231,23 +227,21 @@ class LeadlineStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Do nothing: Spark calls this a batch late, and for the last one only after a restart."""
 
-    def stop(self) -> None:
-        """Do nothing: connections close with the process."""
-
     def _report(self, done: SourceOffset) -> None:
         """Commit the start of the next micro-batch to the group: everything before it is done."""
-        if self._group is None:
-            return
-        if self._reporter is None:
-            cluster = ClusterClient(self._task_planner.connection)
-            self._reporter = GroupOffsetReporter(cluster, self._group)
-        self._reporter.report(done)
+        if self._reporter is not None:
+            self._reporter.report(done)
 
+    # Made on first use: the reader is pickled for executors before it plans anything.
+
+    @cached_property
+    def _reporter(self) -> GroupOffsetReporter | None:
+        if self._group is None:
+            return None
+        return GroupOffsetReporter(ClusterClient(self._task_planner.connection), self._group)
+
+    @cached_property
     def _planner(self) -> StreamPlanner:
-        # Made on first use: the reader is pickled for executors before it plans anything.
-        if self._stream_planner is None:
-            cluster = ClusterClient(self._task_planner.connection)
-            deadline_s = self._task_planner.settings.deadline_s
-            fetcher = OffsetFetcher(cluster, self._subscription, deadline_s)
-            self._stream_planner = StreamPlanner(fetcher, self._settings)
-        return self._stream_planner
+        cluster = ClusterClient(self._task_planner.connection)
+        deadline_s = self._task_planner.settings.deadline_s
+        return StreamPlanner(OffsetFetcher(cluster, self._subscription, deadline_s), self._settings)

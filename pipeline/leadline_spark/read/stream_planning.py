@@ -233,10 +233,6 @@ class StreamPlanner:
         snapshot = self.poller.last
         if snapshot is None or self._target is None:
             return []
-        return [
-            tp
-            for tp, target in self._target.items()
-            if tp in start.positions
-            and tp in snapshot.offsets
-            and start.positions[tp].offset < target.offset
-        ]
+        read_on = start.positions.keys() & snapshot.offsets.keys()
+        targets = {tp: at.offset for tp, at in self._target.items() if tp in read_on}
+        return [tp for tp, end in targets.items() if start.positions[tp].offset < end]

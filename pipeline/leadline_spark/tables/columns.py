@@ -26,19 +26,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from leadline_spark.errors import LeadlineSparkError
-from leadline_spark.options import near
+from leadline_spark.options import check_columns
 
 AUDIT, PARTITIONS, BROKERS = "audit", "partitions", "brokers"
 REASSIGNMENTS, GROUPS = "reassignments", "groups"
 
-_INT, _LONG, _TEXT, _FLAG, _TIME = (
-    IntegerType(),
-    LongType(),
-    StringType(),
-    BooleanType(),
-    TimestampType(),
-)
+_INT, _LONG, _TEXT = IntegerType(), LongType(), StringType()
+_FLAG, _TIME = BooleanType(), TimestampType()
 _INTS = ArrayType(_INT)
 
 
@@ -153,11 +147,7 @@ def table_schema(table: str, columns: tuple[str, ...] = ()) -> StructType:
     Raises LeadlineSparkError LEADLINE_OPTION_INVALID for an unknown column.
     """
     known = _TABLES[table]
-    for name in columns:
-        if name not in known:
-            advice = near(name, list(known)) or f" There are: {', '.join(known)}."
-            message = f"columns names {name!r}, which the table {table} does not have.{advice}"
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
+    check_columns(columns, list(known), f"the table {table} does not have")
     return StructType([StructField(name, known[name]) for name in columns or known])
 
 
@@ -188,7 +178,11 @@ def _audit_row(row: dict[str, Any]) -> dict[str, Any]:
     resource, after = row["resource"], row["after"]
     noticed = after.get("noticed_at") if isinstance(after, dict) else None
     texts = {name: _text(row[name]) for name in _JSON}
-    named = {name: _typed(resource.get(name), kind) for name, kind in _NAMED.items()}
+    # A member of another type is only in the JSON column.
+    named = {
+        name: resource[name] if type(resource.get(name)) is kind else None
+        for name, kind in _NAMED.items()
+    }
     times = {"at": _time(row["time"]), "noticed_at": _time(noticed)}
     return {**row, **texts, **named, **times}
 
@@ -205,11 +199,6 @@ def _text(value: Any) -> str | None:
     if value is None:
         return None
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _typed(value: Any, kind: type) -> Any:
-    """Return a value if it is of this type; otherwise only the JSON column has it."""
-    return value if type(value) is kind else None
 
 
 def _time(unix_ms: Any) -> datetime | None:

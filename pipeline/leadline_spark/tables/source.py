@@ -32,12 +32,8 @@ from leadline_spark.tables.table_client import TableClient
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TABLE_OPTIONS = {
-    "table",
-    "columns",
-    "fetchDeadlineMs",
-    *(o.name for o in (*CONNECTION, *IGNORED)),
-}
+_TABLE_OPTIONS = {option.name for option in (*CONNECTION, *IGNORED)}
+_TABLE_OPTIONS |= {"table", "columns", "fetchDeadlineMs"}
 _AUDIT_OPTIONS = {
     "startingOffsets",
     "endingOffsets",
@@ -90,10 +86,10 @@ class TableRead:
         Raises LeadlineSparkError: LEADLINE_DATA_LOSS, _OFFSETS_INVALID, _OPTION_INVALID.
         """
         if self.start == LATEST or self.end == EARLIEST:
-            message = (
-                "A batch read of the audit that begins at latest or ends at earliest is empty."
+            raise LeadlineSparkError(
+                "LEADLINE_OPTION_INVALID",
+                "A batch read of the audit that begins at latest or ends at earliest is empty.",
             )
-            raise LeadlineSparkError("LEADLINE_OPTION_INVALID", message)
         existing = self.client.existing_ids()
         asked = resolved(self.start, self.end, existing)
         if not asked.start <= asked.end <= existing.end:
@@ -140,11 +136,7 @@ class TableSource:
         self._table_read = TableRead.of(options)
         self._pins = options.text("snapshot") == "load"
         self._pinned: IdRange | None = None
-
-    @property
-    def columns(self) -> StructType:
-        """The columns of the read."""
-        return self._table_read.schema
+        self.columns = self._table_read.schema
 
     def schema(self) -> StructType:
         """Return the columns, and pin the entries of the audit for every action of a batch read.
@@ -170,22 +162,22 @@ class TableSource:
         return AuditStreamReader(self._table_read)
 
 
+@dataclass(frozen=True)
 class TableReader(DataSourceReader):
     """Reads a table in a batch."""
 
-    def __init__(self, wanted: TableRead, pinned: IdRange | None) -> None:
-        self._table_read = wanted
-        self._pinned = pinned
+    table_read: TableRead
+    pinned: IdRange | None
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks."""
-        if self._table_read.table != AUDIT:
-            return [TableTask(self._table_read.table)]
-        return self._table_read.tasks(self._pinned or self._table_read.ids())
+        if self.table_read.table != AUDIT:
+            return [TableTask(self.table_read.table)]
+        return self.table_read.tasks(self.pinned or self.table_read.ids())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, as Arrow."""
-        return self._table_read.read(partition)
+        return self.table_read.read(partition)
 
 
 class AuditStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

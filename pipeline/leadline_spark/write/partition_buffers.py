@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Protocol, Self
 
 import pyarrow.compute as pc
@@ -89,12 +88,7 @@ class PartitionBuffers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)
 
     def _grow(self, buffer: _WriteBuffer, size: int) -> None:

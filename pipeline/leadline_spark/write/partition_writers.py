@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from leadline_client.errors import ConnectionLost, LeadlineError, Unreachable
@@ -58,42 +59,41 @@ def delete_staged(client: LeaderClient, leader: str, staged_ids: Iterable[str]) 
     return True
 
 
+@dataclass(slots=True)
 class AppendWriter:
     """Appends at least once. With acks=all, batches are numbered, and the log has each once.
 
     `producer` is a producer id and epoch, or NO_PRODUCER.
     """
 
-    def __init__(
-        self, client: LeaderClient, settings: SinkSettings, producer: tuple[int, int]
-    ) -> None:
-        self._client = client
-        self._settings = settings
-        self._producer = producer
-        self._sequence = 0
+    client: LeaderClient
+    settings: SinkSettings
+    producer: tuple[int, int]
+    _sequence: int = field(default=0, init=False)
 
     def encode(self, records: Records) -> bytes:
         """Return the batch with the next sequence numbers."""
-        numbered = self._producer != NO_PRODUCER
+        numbered = self.producer != NO_PRODUCER
         batch = encode(
             records,
             now_ms=time.time_ns() // 1_000_000,
-            producer=self._producer,
+            producer=self.producer,
             base_sequence=self._sequence if numbered else NO_SEQUENCE,
-            codec=self._settings.compression,
+            codec=self.settings.compression,
         )
         self._sequence = (self._sequence + len(records)) & _SEQUENCE_MASK
         return batch
 
     def send(self, batch: bytes) -> None:
         """Append the batch. Raises LeadlineSparkError."""
-        params = {"acks": self._settings.acks, "timeout_ms": self._settings.request_timeout_ms}
+        params = {"acks": self.settings.acks, "timeout_ms": self.settings.request_timeout_ms}
         try:
-            post(self._client, "records", batch, params)
+            post(self.client, "records", batch, params)
         except LeadlineError as error:
-            raise self._client.refused(error) from error
+            raise self.client.refused(error) from error
 
 
+@dataclass(slots=True)
 class StageWriter:
     """Stages with the leader: `staged` are the ids in order, `leader` is the broker that gave them.
 
@@ -102,32 +102,24 @@ class StageWriter:
     them to the next leader again.
     """
 
-    def __init__(
-        self, client: LeaderClient, settings: SinkSettings, spill_file: SpillFile, now_ms: int
-    ) -> None:
-        self._client = client
-        self._settings = settings
-        self._spill_file = spill_file
-        self._now_ms = now_ms
-        self._spilled: list[SpilledBatch] = []
-        self.staged: list[str] = []
-        self.leader: str | None = None
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-        return self._client.topic_partition
+    client: LeaderClient
+    settings: SinkSettings
+    spill_file: SpillFile
+    now_ms: int
+    staged: list[str] = field(default_factory=list, init=False)
+    leader: str | None = field(default=None, init=False)
+    _spilled: list[SpilledBatch] = field(default_factory=list, init=False)
 
     def encode(self, records: Records) -> bytes:
         """Return the batch; the leader assigns sequence numbers when it publishes it."""
-        return encode(records, now_ms=self._now_ms, codec=self._settings.compression)
+        return encode(records, now_ms=self.now_ms, codec=self.settings.compression)
 
     def send(self, batch: bytes) -> None:
         """Stage the batch, and before it the batches that the leader lacks.
 
         Raises LeadlineSparkError.
         """
-        self._spilled.append(self._spill_file.append(batch))
+        self._spilled.append(self.spill_file.append(batch))
         self._stage()
 
     def move_to(self, leader: str | None) -> None:
@@ -138,17 +130,17 @@ class StageWriter:
 
     def _restart(self, leader: str) -> None:
         """Forget the staged ids, and delete from the new leader what it has, the latest first."""
-        delete_staged(self._client, leader, reversed(self.staged))
+        delete_staged(self.client, leader, reversed(self.staged))
         self.staged.clear()
 
     def _stage(self) -> None:
         while len(self.staged) < len(self._spilled):
-            batch = self._spill_file.read(self._spilled[len(self.staged)])
+            batch = self.spill_file.read(self._spilled[len(self.staged)])
             try:
-                response = post(self._client, "staged", batch)
+                response = post(self.client, "staged", batch)
             except LeadlineError as error:
-                raise self._client.refused(error) from error
-            before, self.leader = self.leader, self._client.leader
+                raise self.client.refused(error) from error
+            before, self.leader = self.leader, self.client.leader
             self.staged.append(document(response)["staged_id"])
             if len(self.staged) > 1 and before != self.leader and self.leader is not None:
                 # Batches are published in the order in which one leader staged them.

@@ -9,7 +9,7 @@ until a batch is full. The same input in the same order yields the same records 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -61,6 +61,7 @@ class _Sticky:
     filled: int = 0
 
 
+@dataclass(slots=True)
 class RowPartitioner:
     """Assigns the rows of one task to partitions.
 
@@ -68,21 +69,13 @@ class RowPartitioner:
     the first partition of records without a key, so that tasks start at different ones.
     """
 
-    def __init__(
-        self,
-        partition_count: Callable[[str], int],
-        *,
-        topic: str | None,
-        keep_timestamps: bool,
-        batch_bytes: int,
-        first: int,
-    ) -> None:
-        self._partition_count = partition_count
-        self._topic = topic
-        self._keep_timestamps = keep_timestamps
-        self._batch_bytes = batch_bytes
-        self._first = first
-        self._sticky: dict[str, _Sticky] = {}
+    partition_count: Callable[[str], int]
+    _: KW_ONLY
+    topic: str | None
+    keep_timestamps: bool
+    batch_bytes: int
+    first: int
+    _sticky: dict[str, _Sticky] = field(default_factory=dict, init=False)
 
     def partition(self, rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Records]]:
         """Yield the rows by partition, in order within each partition.
@@ -91,8 +84,8 @@ class RowPartitioner:
         """
         if rows.num_rows == 0:
             return
-        if self._topic is not None:
-            yield from self._of_topic(self._topic, rows)
+        if self.topic is not None:
+            yield from self._of_topic(self.topic, rows)
             return
         topics = rows["topic"]
         for topic in pc.unique(topics).to_pylist():
@@ -116,23 +109,21 @@ class RowPartitioner:
 
     def _records(self, rows: pa.RecordBatch) -> Records:
         names = rows.schema.names
-        key = rows["key"].cast(pa.binary()) if "key" in names else None
-        headers = rows["headers"].cast(HEADERS) if "headers" in names else None
-        if headers is not None and headers.null_count == len(headers):
-            headers = None
-        times = None
-        if self._keep_timestamps and "timestamp" in names:
+        key = (
+            rows["key"].cast(pa.binary())
+            if "key" in names
+            else pa.nulls(rows.num_rows, pa.binary())
+        )
+        headers = times = None
+        if "headers" in names and rows["headers"].null_count < rows.num_rows:
+            headers = rows["headers"].cast(HEADERS)
+        if self.keep_timestamps and "timestamp" in names:
             stamps = rows["timestamp"].cast(pa.timestamp("ms", "UTC"), safe=False)
             times = stamps.cast(pa.int64())
-        return Records(
-            pa.nulls(rows.num_rows, pa.binary()) if key is None else key,
-            rows["value"].cast(pa.binary()),
-            headers,
-            times,
-        )
+        return Records(key, rows["value"].cast(pa.binary()), headers, times)
 
     def _partitions(self, topic: str, rows: pa.RecordBatch, records: Records) -> pa.Int32Array:
-        count = self._partition_count(topic)
+        count = self.partition_count(topic)
         numbers = partitions_of(records.key, count)
         if "partition" in rows.schema.names:
             asked = rows["partition"]
@@ -153,9 +144,9 @@ class RowPartitioner:
         self, topic: str, count: int, records: Records, numbers: pa.Int32Array
     ) -> pa.Int32Array:
         """Return the partitions of records without a key: one for each batch."""
-        sticky = self._sticky.setdefault(topic, _Sticky(self._first))
+        sticky = self._sticky.setdefault(topic, _Sticky(self.first))
         sizes = pc.if_else(pc.is_null(numbers), records.sizes(), _NONE)
         before = pc.add(pc.subtract(pc.cumulative_sum(sizes), sizes), sticky.filled)
-        turns = pc.add(pc.divide(before, self._batch_bytes), sticky.first)
+        turns = pc.add(pc.divide(before, self.batch_bytes), sticky.first)
         sticky.filled += pc.sum(sizes).as_py()
         return modulo(turns.cast(pa.uint32()), count)

@@ -35,10 +35,8 @@ class SinkSettings:
         version = options.number("txnVersion")
         acks = {"-1": "all"}.get(options.required("acks"), options.required("acks").lower())
         if app is not None and acks != "all":
-            message = (
-                f"acks is {acks}: with txnAppId every in-sync replica has to have the records."
-            )
-            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", message)
+            needed = "with txnAppId every in-sync replica has to have the records"
+            raise LeadlineSparkError("LEADLINE_OPTION_CONFLICT", f"acks is {acks}: {needed}.")
         _check_version(app, version, streaming=streaming)
         return cls(
             connection=Connection.of(options),

@@ -79,15 +79,15 @@ class WriteTask:
 
     def _follow_leaders(self) -> None:
         """Stage with the present leaders: the commit may come long after the task."""
-        topics = {writer.topic_partition.topic for writer in self._stage_writers}
+        topics = {writer.client.topic_partition.topic for writer in self._stage_writers}
         if topics:
             metadata = self._cluster.metadata(topics)
             for writer in self._stage_writers:
-                writer.move_to(leader_url(metadata, writer.topic_partition))
+                writer.move_to(leader_url(metadata, writer.client.topic_partition))
 
     def _staged(self) -> tuple[StagedBatches, ...]:
         return tuple(
-            StagedBatches(writer.topic_partition, writer.leader, tuple(writer.staged))
+            StagedBatches(writer.client.topic_partition, writer.leader, tuple(writer.staged))
             for writer in self._stage_writers
         )
 

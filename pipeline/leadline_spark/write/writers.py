@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class LeadlineBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame once. Pickled into every task; the driver commits with its own copy."""
+class _TaskWriter:
+    """What tasks do is the same in batches and in streams."""
 
     def __init__(self, settings: SinkSettings, schema: StructType) -> None:
         check_schema(schema, settings.topic)
@@ -31,6 +31,10 @@ class LeadlineBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of one task: append them, or stage them for the commit."""
         return write_task(self._settings, iterator)
+
+
+class LeadlineBatchWriter(_TaskWriter, DataSourceArrowWriter):
+    """Writes a DataFrame once. Pickled into every task; the driver commits with its own copy."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish what is staged."""
@@ -42,20 +46,12 @@ class LeadlineBatchWriter(DataSourceArrowWriter):
         drop_all(self._settings, messages)
 
 
-class LeadlineStreamWriter(DataSourceStreamArrowWriter):
+class LeadlineStreamWriter(_TaskWriter, DataSourceStreamArrowWriter):
     """Writes micro-batches. It has no state, because Spark makes a new one for each commit.
 
     Spark passes the number of the micro-batch to the commit, and the same number when it repeats
     the micro-batch from the checkpoint. The log holds that number and the application's name.
     """
-
-    def __init__(self, settings: SinkSettings, schema: StructType) -> None:
-        check_schema(schema, settings.topic)
-        self._settings = settings
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of one task: append them, or stage them for the commit."""
-        return write_task(self._settings, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark passes it by this name
         """Publish what is staged as batch `batchId`."""

@@ -21,7 +21,7 @@ NO_RACKS: dict[int, str | None] = {}
 def partition(
     number: int, replicas: Replicas, *, size: int = 100, rate: float = 10
 ) -> PartitionLoad:
-    return PartitionLoad("t", number, replicas, size, rate)
+    return PartitionLoad(TopicPartition("t", number), replicas, size, rate)
 
 
 def test_leaders_are_handed_over_before_anything_is_copied() -> None:

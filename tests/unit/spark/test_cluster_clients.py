@@ -122,7 +122,7 @@ def test_a_broker_has_longer_to_look_up_many_times(monkeypatch: pytest.MonkeyPat
     assert many > 30.0
 
 
-def test_who_answered_last_is_asked_first_though_the_metadata_is_read_anew(
+def test_who_answered_last_is_asked_first_though_the_metadata_is_read_again(
     broker: StandIn, other: StandIn
 ) -> None:
     """Or a frozen broker would be waited for again after every look at the metadata."""

@@ -41,7 +41,7 @@ def begins(broker: StandIn, start: int, *, fail: bool) -> int:
     return DataLossChecker(fetcher, fail=fail).start_offsets(STOOD, snapshot)[PARTITION]
 
 
-def test_a_partition_that_was_removed_and_added_anew_is_read_from_its_beginning(
+def test_a_partition_that_was_removed_and_added_again_is_read_from_its_beginning(
     broker: StandIn,
 ) -> None:
     """It has as many records as were read of the old one, and the topic's id is the same."""

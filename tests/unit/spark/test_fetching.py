@@ -128,7 +128,7 @@ def test_a_leader_that_is_not_ready_is_waited_for(log: Log) -> None:
     assert read(log, 0, 30) == list(range(30))
 
 
-def test_patience_begins_anew_with_whatever_came(
+def test_patience_begins_again_with_whatever_came(
     log: Log, broker: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A long read outlives any number of short waits, though together they are longer."""
@@ -215,7 +215,7 @@ def test_what_an_election_cut_off_is_a_loss_even_where_new_records_took_its_plac
     assert read(log, 0, 30, fail=False) == list(range(25))
 
 
-def test_a_partition_that_was_removed_and_added_anew_is_not_read_for_the_old_one(log: Log) -> None:
+def test_a_partition_that_was_removed_and_added_again_is_not_read_for_the_old_one(log: Log) -> None:
     """Its topic is the same, its offsets begin again; only its epochs are all later."""
     log.epoch = log.first_epoch = 3
     log.epoch_ends = {0: 0}

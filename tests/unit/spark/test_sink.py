@@ -215,7 +215,7 @@ def test_a_commit_publishes_in_the_order_of_the_tasks_until_it_knows(leader: Lea
     assert b'"app":"app","batch":41,"staged":["a","b","c"]' in asked[0].body
 
 
-def test_a_stream_whose_numbers_begin_anew_is_refused_rather_than_dropped(leader: Leader) -> None:
+def test_a_stream_whose_numbers_begin_again_is_refused_rather_than_dropped(leader: Leader) -> None:
     """Its first batch is below the latest of that name: what is in it would be in no log."""
     later = {"base_offset": None, "last_offset": None, "leader_epoch": 4, "duplicate": True}
     leader.take = lambda _: Said(later)

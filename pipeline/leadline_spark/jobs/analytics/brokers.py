@@ -54,9 +54,7 @@ def broker_stats(spans: DataFrame, restarted: DataFrame) -> DataFrame:
         sf.max(sf.when(failed, sf.col("duration_ms"))).alias("longest_outage_ms"),
         sf.max(sf.when(up, sf.col("duration_ms"))).alias("longest_up_ms"),
     )
-    restart_count = sf.coalesce("restarts", sf.lit(0)).alias("restarts")
-    stats = stats.join(restarted, "broker", "left").select(*stats.columns, restart_count)
-    return with_means(stats)
+    return with_means(stats.join(restarted, "broker", "left").fillna(0, ["restarts"]))
 
 
 def aggregates() -> list[Column]:
@@ -86,17 +84,19 @@ def _transitions(history: HistoryPeriod) -> DataFrame:
     changes = history.entries.where(sf.col("kind") == "brokers_changed")
     changes = changes.select("id", sf.col("time").alias("at"), live.alias("live"))
     brokers = changes.select(sf.explode("live").alias("broker")).distinct()
-    rows = changes.crossJoin(brokers).withColumn(
-        "is_up", sf.array_contains("live", sf.col("broker"))
+    rows = changes.crossJoin(brokers).select(
+        "broker",
+        "id",
+        "at",
+        sf.array_contains("live", sf.col("broker")).alias("is_up"),
+        sf.lit(False).alias("is_seen_to_fail"),
     )
-    rows = rows.select("broker", "id", "at", "is_up", sf.lit(False).alias("is_seen_to_fail"))
     rows = rows.unionAll(_seen_to_fail(history))
     by_broker = Window.partitionBy("broker").orderBy("id")
     rows = rows.withColumn("at", sf.max("at").over(by_broker))
     # Nothing is known of a broker before it was first seen, up or failing.
     was_up = sf.coalesce(sf.lag("is_up").over(by_broker), "is_seen_to_fail")
-    rows = rows.withColumn("was_up", was_up)
-    rows = rows.where(sf.col("is_up") != sf.col("was_up"))
+    rows = rows.withColumn("was_up", was_up).where("is_up != was_up")
     return rows.select(
         "broker", "id", "at", "is_up", sf.lag("id", 1, -1).over(by_broker).alias("before_id")
     )
@@ -108,11 +108,8 @@ def _seen_to_fail(history: HistoryPeriod) -> DataFrame:
     That is earlier than its entry about live brokers, and much earlier if it lost its leadership in
     between.
     """
-    failed = _named(history, "failed")
-    is_up, is_seen_to_fail = sf.lit(False), sf.lit(True)
-    return failed.select(
-        "broker", "id", "at", is_up.alias("is_up"), is_seen_to_fail.alias("is_seen_to_fail")
-    )
+    failed = _named(history, "failed").withColumn("is_up", sf.lit(False))
+    return failed.withColumn("is_seen_to_fail", sf.lit(True))
 
 
 def restarts(history: HistoryPeriod) -> DataFrame:

@@ -26,13 +26,16 @@ _INHERITED = 0
 """Marks a topic or a cluster that has no value of its own."""
 _ASSIGNMENT = "map<string,array<int>>"
 _STEP = "map<string,struct<replicas:array<int>,adding:array<int>,removing:array<int>>>"
-_COLUMNS = (
+_EVENT = (
     "id bigint, position int, time bigint, topic string, partition int, kind string, "
     "actor string, cause string, reason string, noticed_at bigint, is_state boolean, "
-    "is_first boolean, was struct<leader:int,leader_epoch:int,isr:array<int>>, leader int, "
-    "leader_epoch int, isr array<int>, replicas array<int>, adding array<int>, own_floor int, "
-    "cluster_floor int, gone_id bigint"
+    "is_first boolean, was struct<leader:int,leader_epoch:int,isr:array<int>>"
 )
+_STATE = (
+    "leader int, leader_epoch int, isr array<int>, replicas array<int>, adding array<int>, "
+    "own_floor int, cluster_floor int, gone_id bigint"
+)
+"""The columns that events without a value take from the event before."""
 
 
 def partition_events(history: HistoryPeriod) -> DataFrame:
@@ -47,13 +50,8 @@ def partition_events(history: HistoryPeriod) -> DataFrame:
     of_topics = _of_topics(history).join(names, "topic")
     of_cluster = _of_cluster(history).crossJoin(names)
     rows = _aligned(states)
-    for events in (
-        _known_before(states, history),
-        _assignments(history),
-        _removals(history),
-        of_topics,
-        of_cluster,
-    ):
+    others = _known_before(states, history), _assignments(history), _removals(history)
+    for events in (*others, of_topics, of_cluster):
         rows = rows.unionAll(_aligned(events))
     return _filled(rows.join(names, list(KEYS), "left_semi"))
 
@@ -218,7 +216,7 @@ def _aligned(rows: DataFrame) -> DataFrame:
     """Add the missing columns to rows, with null or the default."""
     defaults = {"position": -1, "is_state": False, "is_first": False}
     columns = []
-    for column in _COLUMNS.split(", "):
+    for column in f"{_EVENT}, {_STATE}".split(", "):
         name, kind = column.split(" ", 1)
         value = sf.col(name) if name in rows.columns else sf.lit(defaults.get(name))
         columns.append(value.cast(kind).alias(name))
@@ -230,28 +228,14 @@ def _filled(rows: DataFrame) -> DataFrame:
     in_order = Window.partitionBy(*KEYS).orderBy("id", "position")
     so_far = in_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
-    def last(name: str) -> Column:
-        return sf.last(name, ignorenulls=True).over(so_far)
-
+    carried = [column.split(" ")[0] for column in _STATE.split(", ")]
     state_id = sf.when(sf.col("leader").isNotNull(), sf.col("id"))
     rows = rows.select(
-        *(name for name in rows.columns if name not in _CARRIED),
-        *(last(name).alias(name) for name in _CARRIED),
+        *(name for name in rows.columns if name not in carried),
+        *(sf.last(name, ignorenulls=True).over(so_far).alias(name) for name in carried),
         sf.max("time").over(so_far).alias("at"),
         sf.max(state_id).over(so_far).alias("_state_id"),
         sf.sum(sf.col("is_first").cast("int")).over(so_far).alias("life"),
     )
     alive = sf.col("_state_id") > sf.coalesce("gone_id", sf.lit(-2))
     return rows.withColumn("alive", sf.coalesce(alive, sf.lit(False))).drop("_state_id")
-
-
-_CARRIED = (
-    "leader",
-    "leader_epoch",
-    "isr",
-    "replicas",
-    "adding",
-    "own_floor",
-    "cluster_floor",
-    "gone_id",
-)

@@ -95,14 +95,13 @@ def _leadership(tables: Tables) -> dict[str, Any]:
 
 
 def _elections(tables: Tables) -> dict[str, Any]:
-    timed = tables.leader_changes.where(sf.col("decision_ms").isNotNull())
+    decision = sf.col("decision_ms")
     totals = _one(
-        timed.agg(
-            sf.count("*").alias("count"),
-            quantiles(sf.col("decision_ms")).alias("decision"),
+        tables.leader_changes.agg(
+            sf.count(decision).alias("timed"), quantiles(decision).alias("decision")
         )
     )
-    return {"timed": totals["count"], **_named("decision", totals["decision"])}
+    return {"timed": totals["timed"], **_named("decision", totals["decision"])}
 
 
 def _isr(tables: Tables) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pyspark.sql import functions as sf
 from leadline_spark.jobs.analytics.history import HistoryPeriod
 from leadline_spark.jobs.analytics.spans import length
 
-_OVER = ("done", "cancelled", "failed")
 _OUTCOME = "struct<done:int,cancelled:int,superseded:int,gone:int,bytes:bigint>"
 _TOPICS = "map<string,map<string,struct<start:array<int>,target:array<int>>>>"
 
@@ -49,7 +48,7 @@ def task_stats(history: HistoryPeriod) -> DataFrame:
 
 def _with_times(rows: DataFrame, history: HistoryPeriod) -> DataFrame:
     rows = rows.withColumn("ended_at", sf.coalesce("_finished", sf.lit(history.until_ms)))
-    rows = rows.withColumn("censored", ~sf.col("state").isin(*_OVER))
+    rows = rows.withColumn("censored", ~sf.col("state").isin("done", "cancelled", "failed"))
     moving = sf.col("ended_at") - sf.col("begun_at")
     moved = sf.nullif(sf.col("outcome.bytes"), sf.lit(0))
     return rows.select(
@@ -112,9 +111,8 @@ def _ends(history: HistoryPeriod) -> DataFrame:
     """Return the last steps of reassignments, and deletions of moving partitions."""
     kind = sf.col("kind")
     finished = sf.when(kind == "reassignment_step", sf.get_json_object("resource", "$.finished"))
-    dropped = sf.when(
-        kind == "reassignment_dropped", sf.get_json_object("resource", "$.partitions")
-    )
+    partitions = sf.get_json_object("resource", "$.partitions")
+    dropped = sf.when(kind == "reassignment_dropped", partitions)
     numbers = sf.from_json(sf.coalesce(finished, dropped), "array<int>")
     no_brokers = sf.lit(None).cast("array<int>")
     return history.entries.select(

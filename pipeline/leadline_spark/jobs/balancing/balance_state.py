@@ -16,16 +16,10 @@ Replicas = tuple[int, ...]
 class PartitionLoad:
     """A partition: its replicas, the bytes of one replica, and the bytes/s of its leader."""
 
-    topic: str
-    partition: int
+    topic_partition: TopicPartition
     replicas: Replicas
     size: int
     rate: float
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +90,8 @@ class BalanceState:
 
     def changed(self) -> dict[TopicPartition, Replicas]:
         """Return the partitions whose replicas have changed."""
-        return {
-            topic_partition: replicas
-            for topic_partition, replicas in sorted(self.replicas.items())
-            if replicas != self.loads[topic_partition].replicas
-        }
+        now = sorted(self.replicas.items())
+        return {tp: replicas for tp, replicas in now if replicas != self.loads[tp].replicas}
 
     def copies(self, topic_partition: TopicPartition, replicas: Replicas) -> int:
         """Return the number of replicas to copy for a change from the initial placement."""

@@ -10,8 +10,6 @@ from leadline_client.wire import TopicPartition
 from leadline_spark.cluster.cluster_client import ClusterClient, document
 from leadline_spark.jobs.balancing.balance_state import Replicas
 
-METADATA = "/v1/metadata"
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
@@ -32,7 +30,7 @@ def cluster_snapshot(cluster: ClusterClient) -> ClusterSnapshot:
     """Fetch the state. Raises LeadlineSparkError."""
     busy = document(cluster.ask("GET", "/v1/reassignments"))["reassignments"]
     brokers = cluster.ask("GET", "/v1/export/brokers").body.splitlines()
-    answer = cluster.ask("GET", METADATA)
+    answer = cluster.ask("GET", "/v1/metadata")
     return snapshot_of(
         document(answer), answer.headers["etag"], list(map(json.loads, brokers)), busy
     )

@@ -85,10 +85,7 @@ def propose(
     return Proposal(
         targets=targets,
         moves=state.moves,
-        swaps=sum(
-            not state.copies(topic_partition, replicas)
-            for topic_partition, replicas in targets.items()
-        ),
+        swaps=sum(not state.copies(tp, replicas) for tp, replicas in targets.items()),
         bytes_to_move=state.bytes_to_move,
         before=before,
         after=state.skew(),

@@ -55,13 +55,11 @@ def merged_loads(
     loads: DataFrame, assignment: dict[TopicPartition, Replicas]
 ) -> list[PartitionLoad]:
     """Return the partitions of an assignment with their loads, 0 for those without a sample."""
-    found = {TopicPartition(row["topic"], row["partition"]): row for row in loads.collect()}
+    found = {
+        TopicPartition(row["topic"], row["partition"]): (int(row["size_bytes"]), float(row["rate"]))
+        for row in loads.collect()
+    }
     return [
-        PartitionLoad(
-            *topic_partition,
-            replicas,
-            int(found[topic_partition]["size_bytes"]) if topic_partition in found else 0,
-            float(found[topic_partition]["rate"]) if topic_partition in found else 0.0,
-        )
+        PartitionLoad(topic_partition, replicas, *found.get(topic_partition, (0, 0.0)))
         for topic_partition, replicas in sorted(assignment.items())
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from leadline_spark.jobs.analytics.report.scales import LinearScale, TimeScale, nice_step
-from leadline_spark.jobs.analytics.report.svg import WIDTH, box, drawing, joined, line, tag, text
+from leadline_spark.jobs.analytics.report.svg import WIDTH, box, drawing, line, tag, text
 
 LEFT, RIGHT = 132.0, WIDTH - 12.0
 AXIS = 26.0
@@ -125,7 +125,7 @@ def time_axis(period: Period, top: float, bottom: float) -> Markup:
         anchor = "start" if x < LEFT + 30 else "end" if x > RIGHT - 30 else "middle"
         parts.append(text(x, bottom + 17, label, "tick", anchor))
     parts.append(line(LEFT, bottom, RIGHT, bottom, "axis"))
-    return joined(parts)
+    return Markup("").join(parts)
 
 
 def _count_axis(scale: LinearScale, unit: str = "", *, begin: int = 0) -> list[Markup]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from leadline_spark.jobs.analytics.history import HistoryPeriod
@@ -83,14 +83,6 @@ def _curve(spans: DataFrame, flag: str, history: HistoryPeriod) -> list[int]:
     return curve
 
 
-def severity() -> Column:
-    """Return the worst problem in a span of a partition, null if there is none."""
-    found = sf.when(sf.lit(False), None)
-    for name in PROBLEMS:
-        found = found.when(sf.col(name), name)
-    return found
-
-
 def _worst_partitions(tables: Tables) -> list[Row]:
     """Return the partitions that were without leader for longest, then under-replicated."""
     length = sf.col("duration_ms")
@@ -110,7 +102,8 @@ def _spans_of(spans: DataFrame, partitions: Iterable[Row]) -> list[Row]:
     for row in partitions:
         is_it = (sf.col("topic") == row["topic"]) & (sf.col("partition") == row["partition"])
         wanted = wanted | is_it
-    bad = spans.where(wanted).withColumn("wrong", severity()).where("wrong is not null")
+    worst = sf.coalesce(*(sf.when(sf.col(name), name) for name in PROBLEMS))
+    bad = spans.where(wanted).withColumn("wrong", worst).where("wrong is not null")
     return _rows(merged(bad, [*LIFE, "wrong"]).orderBy("started_at"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any
 
 import jinja2
@@ -80,14 +81,13 @@ def _overview(data: ReportData, period: Period) -> Markup:
 
 
 def _state_bar(row: Row) -> Bar:
-    tooltip = f"broker {row['broker']}: {STATES[row['state']]}, {_when(row)}"
-    return Bar(row["started_at"], row["ended_at"], f"state-{row['state']}", tooltip)
+    what = f"broker {row['broker']}: {STATES[row['state']]}, "
+    return _bar(row, f"state-{row['state']}", what)
 
 
 def _term_bar(row: Row) -> Bar:
-    tooltip = f"controller {row['controller']}, term {row['term']}: {_when(row)}"
-    kind = f"term-{row['term'] % 2}"
-    return Bar(row["started_at"], row["ended_at"], kind, tooltip, str(row["controller"]))
+    what = f"controller {row['controller']}, term {row['term']}: "
+    return _bar(row, f"term-{row['term'] % 2}", what, str(row["controller"]))
 
 
 def _partitions(data: ReportData, period: Period) -> Markup:
@@ -97,13 +97,8 @@ def _partitions(data: ReportData, period: Period) -> Markup:
         name = (row["topic"], row["partition"])
         label = f"{name[0]}-{name[1]}"
         bars = [
-            Bar(
-                one["started_at"],
-                one["ended_at"],
-                f"wrong-{one['wrong']}",
-                f"{label}: {WRONG[one['wrong']]}, {_when(one)}",
-            )
-            for one in spans.get(name, [])
+            _bar(one, f"wrong-{one['wrong']}", f"{label}: {WRONG[one['wrong']]}, ")
+            for one in spans[name]
         ]
         rows.append(ChartRow(label, bars))
     description = "One row for each partition; coloured where something was wrong with it."
@@ -120,38 +115,34 @@ def _leaders(data: ReportData, period: Period) -> Markup:
 
 def _isr(data: ReportData, period: Period) -> Markup:
     rows = _grouped(data.isr_by_time, "direction")
-    up = _series(rows.get(("expansion",), []), EXPANSION_CAUSES)
-    down = _series(rows.get(("shrink",), []), SHRINK_CAUSES)
+    up = _series(rows["expansion"], EXPANSION_CAUSES)
+    down = _series(rows["shrink"], SHRINK_CAUSES)
     description = "Expansions above the line, shrinks below it, by cause."
     return charts.columns("isr", "ISR changes over time", description, period, "changes", up, down)
 
 
 def _tasks(data: ReportData, period: Period) -> Markup:
+    in_order = sorted(data.tasks, key=lambda row: (row["started_at"] or 0, row["task"]))
     rows = [
-        ChartRow(
-            f"{row['task_kind']} {row['task'].lstrip('0') or '0'}",
-            [
-                Bar(
-                    row["started_at"],
-                    row["ended_at"],
-                    f"task-{row['state'] if row['state'] in _ENDS else 'open'}",
-                    f"{row['task_kind']} {row['task']}: {row['state']}, {_when(row)}",
-                )
-            ],
-        )
-        for row in sorted(data.tasks, key=lambda row: (row["started_at"] or 0, row["task"]))
+        ChartRow(f"{row['task_kind']} {row['task'].lstrip('0') or '0'}", [_task_bar(row)])
+        for row in in_order
     ]
     description = "One row for each task that moved replicas, from its acceptance to its end."
     return charts.timeline("tasks", "Tasks over time", description, period, rows)
 
 
-_ENDS = ("done", "cancelled", "failed")
+def _task_bar(row: Row) -> Bar:
+    end = row["state"] if row["state"] in {"done", "cancelled", "failed"} else "open"
+    return _bar(row, f"task-{end}", f"{row['task_kind']} {row['task']}: {row['state']}, ")
 
 
-def _when(row: Row) -> str:
+def _bar(row: Row, kind: str, what: str, label: str = "") -> Bar:
+    """Return the bar of a span. Its tooltip is `what`, followed by the time."""
     length = words.duration(row["ended_at"] - row["started_at"])
     begun = words.moment(row["started_at"], with_date=False)
-    return f"{length} from {begun}" + (", still so at the end" if row["censored"] else "")
+    still = ", still so at the end" if row["censored"] else ""
+    tooltip = f"{what}{length} from {begun}{still}"
+    return Bar(row["started_at"], row["ended_at"], kind, tooltip, label)
 
 
 def _series(rows: Iterable[Row], names: Sequence[str]) -> dict[str, list[int]]:
@@ -165,11 +156,12 @@ def _series(rows: Iterable[Row], names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _grouped(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
+    """Return the rows by the value of a column, or by the values of several."""
     groups: dict[Any, list[Row]] = defaultdict(list)
+    key = itemgetter(*columns)
     for row in rows:
-        key = tuple(row[column] for column in columns)
-        groups[key if len(columns) > 1 or columns == ("direction",) else key[0]].append(row)
-    return dict(groups)
+        groups[key(row)].append(row)
+    return groups
 
 
 def handover_table(rows: Iterable[Row]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from markupsafe import Markup, escape
 
 WIDTH = 960.0
@@ -25,11 +23,6 @@ def tag(name: str, *children: object, **attributes: object) -> Markup:
         return opened + Markup("/>")
     inner = Markup("").join(escape(child) for child in children)
     return opened + Markup(">") + inner + Markup("</") + Markup(name) + Markup(">")  # noqa: S704 - as above
-
-
-def joined(parts: Iterable[Markup]) -> Markup:
-    """Return the concatenation of elements."""
-    return Markup("").join(parts)
 
 
 def drawing(key: str, title: str, description: str, height: float, *parts: Markup) -> Markup:

@@ -29,16 +29,11 @@ def size(number: float | None) -> str:
     """Return `812 B`, `24.7 MB`: decimal units, as disks and networks are sold."""
     if number is None:
         return NOTHING
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(number) < 1_000 or unit == "TB":
-            return f"{number:.3g} {unit}" if number < 999.5 or unit == "TB" else f"1 {_next(unit)}"
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
         number /= 1_000
-    raise AssertionError("every size has a unit")
-
-
-def _next(unit: str) -> str:
-    units = ("B", "kB", "MB", "GB", "TB")
-    return units[units.index(unit) + 1]
+    return f"{number:.3g} TB"
 
 
 def rate(bytes_per_s: float | None) -> str:
