@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from leadline_client.reading import AsyncPartitionReader
+from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import Record
 from tests.spark.live import Live
 

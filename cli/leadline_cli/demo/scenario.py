@@ -15,7 +15,7 @@ from leadline_cli.supervisor import Supervisor
 from leadline_client.client import AsyncLeadlineClient
 from leadline_client.errors import LeadlineError
 from leadline_client.producer import AsyncProducer, ProducerSettings, RecordMetadata
-from leadline_client.reading import AsyncPartitionReader
+from leadline_client.readers import AsyncPartitionReader
 from leadline_client.wire import NewTopic
 
 TOPIC: Final = "lines"

@@ -8,12 +8,10 @@ is out of range.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from leadline_client import batches
-from leadline_client.client import AsyncLeadlineClient
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
 from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
 from leadline_client.flows import Flow
@@ -31,9 +29,6 @@ class ReadLimits:
     max_bytes: int = DEFAULT_MAX_BYTES
     min_bytes: int = 1
     wait_ms: int = 500
-
-
-_LIMITS = ReadLimits()
 
 
 class FetchPosition:
@@ -115,35 +110,3 @@ class FetchPosition:
             )
         self.offset = max(offset, fetched.next_offset)
         return records
-
-
-class AsyncPartitionReader:
-    """Reads one partition in order from its current leader."""
-
-    def __init__(
-        self,
-        client: AsyncLeadlineClient,
-        topic: str,
-        partition: int,
-        start: Start = "earliest",
-        *,
-        limits: ReadLimits = _LIMITS,
-    ) -> None:
-        self.position = FetchPosition(client.core, topic, partition, start)
-        self._client = client
-        self._limits = limits
-
-    async def read(self) -> list[Record]:
-        """Return the next records; none if none came within the wait. See `FetchPosition.read`."""
-        return await self._client.run(self.position.read(self._limits))
-
-    async def seek_to_time(self, timestamp: int) -> int:
-        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
-        return await self._client.run(self.position.seek_to_time(timestamp))
-
-    async def read_to(self, end_offset: int) -> AsyncIterator[Record]:
-        """Yield the records before `end_offset`, and wait for those that do not exist yet."""
-        while await self._client.run(self.position.locate()) < end_offset:
-            for record in await self.read():
-                if record.offset < end_offset:
-                    yield record

@@ -17,7 +17,8 @@ from leadline_client.errors import (
     TopicIdMismatch,
 )
 from leadline_client.payloads import OutgoingRecord
-from leadline_client.reading import AsyncPartitionReader, ReadLimits
+from leadline_client.readers import PartitionReader
+from leadline_client.reading import ReadLimits
 from leadline_client.retry import RetryPolicy
 from leadline_client.transport import Request, Response
 from leadline_client.wire import Record
@@ -38,26 +39,26 @@ def numbers(records: Iterable[Record]) -> list[int]:
     return [int(one.value or b"-1") for one in records]
 
 
-async def test_a_reader_follows_the_leader_and_misses_nothing(cluster: StandInCluster) -> None:
+def test_a_reader_follows_the_leader_and_misses_nothing(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(20))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 0, limits=NO_WAIT)
-        found = await reader.read()
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        found = reader.read()
         cluster.move(0, leader=3)
         fill(cluster, 0, range(20, 40))
         cluster.move(0, leader=2)
-        found += [record async for record in reader.read_to(40)]
+        found += list(reader.read_to(40))
     assert numbers(found) == list(range(40))
 
 
-async def test_a_read_may_start_inside_a_batch(cluster: StandInCluster) -> None:
+def test_a_read_may_start_inside_a_batch(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(20))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 0, start=7, limits=NO_WAIT)
-        assert numbers([record async for record in reader.read_to(15)]) == list(range(7, 15))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, start=7, limits=NO_WAIT)
+        assert numbers(reader.read_to(15)) == list(range(7, 15))
 
 
-async def test_the_response_of_a_former_leader_is_dropped(
+def test_the_response_of_a_former_leader_is_dropped(
     cluster: StandInCluster,
 ) -> None:
     fill(cluster, 0, range(10))
@@ -65,65 +66,65 @@ async def test_the_response_of_a_former_leader_is_dropped(
     stale = bytearray(batches.encode(other, now_ms=0))
     batches.stamp(stale, batches.header_at(stale), 10, 0)
     cluster.move(0, leader=2)
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 0, limits=NO_WAIT)
-        assert numbers(await reader.read()) == list(range(10))
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        assert numbers(reader.read()) == list(range(10))
         fill(cluster, 0, range(10, 20))
         cluster.stale_fetches.append((0, bytes(stale)))
-        assert await reader.read() == []
-        assert numbers(await reader.read()) == list(range(10, 20))
+        assert reader.read() == []
+        assert numbers(reader.read()) == list(range(10, 20))
 
 
-async def test_missing_records_raise_and_are_not_skipped(cluster: StandInCluster) -> None:
+def test_missing_records_raise_and_are_not_skipped(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(30))
     log = bytes(cluster.partitions[0].log)
     third = list(batches.parse_headers(log))[2]
     cluster.stale_fetches.append((0, log[third.position :]))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 0, start=5, limits=NO_WAIT)
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, start=5, limits=NO_WAIT)
         with pytest.raises(OffsetOutOfRange, match="first record that came is 20"):
-            await reader.read()
+            reader.read()
         assert reader.position.offset == 5
 
 
-async def test_records_that_retention_took_meanwhile_are_not_stepped_over(
+def test_records_that_retention_took_meanwhile_are_not_stepped_over(
     cluster: StandInCluster,
 ) -> None:
     """The log start passes the position while the leader reads."""
     fill(cluster, 0, range(10))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 0, start=0, limits=NO_WAIT)
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, start=0, limits=NO_WAIT)
         data = bytearray(cluster.partitions[0].log)
         batches.stamp(data, batches.header_at(bytes(data)), 5, 0)
         cluster.stale_fetches.append((0, bytes(data)))
         cluster.log_start = 5
         with pytest.raises(OffsetOutOfRange):
-            await reader.read()
+            reader.read()
         assert reader.position.offset == 0
 
 
-async def test_a_recreated_topic_is_another_topic(cluster: StandInCluster) -> None:
+def test_a_recreated_topic_is_another_topic(cluster: StandInCluster) -> None:
     fill(cluster, 0, range(10))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 0, limits=NO_WAIT)
-        await reader.read()
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 0, limits=NO_WAIT)
+        reader.read()
         cluster.topic_id = "id-2"
         cluster.version += 1
-        await client.metadata()
+        client.metadata()
         with pytest.raises(TopicIdMismatch):
-            await reader.read()
+            reader.read()
 
 
-async def test_starting_points(cluster: StandInCluster) -> None:
+def test_starting_points(cluster: StandInCluster) -> None:
     fill(cluster, 1, range(20))
-    async with AsyncLeadlineClient(cluster.bootstrap) as client:
-        reader = AsyncPartitionReader(client, "t", 1, "latest", limits=NO_WAIT)
-        assert await reader.read() == []
+    with LeadlineClient(cluster.bootstrap) as client:
+        reader = PartitionReader(client, "t", 1, "latest", limits=NO_WAIT)
+        assert reader.read() == []
         assert reader.position.offset == 20
-        assert await reader.seek_to_time(1013) == 13
-        assert await reader.seek_to_time(9999) == 20
+        assert reader.seek_to_time(1013) == 13
+        assert reader.seek_to_time(9999) == 20
         reader.position.seek("earliest")
-        assert numbers(await reader.read()) == list(range(10))
+        assert numbers(reader.read()) == list(range(10))
 
 
 async def test_a_consumer_reads_partitions_side_by_side_each_in_order(

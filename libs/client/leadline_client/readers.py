@@ -1,0 +1,82 @@
+"""Readers of one partition, without a group: one blocks, the other one is asynchronous."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+from leadline_client.client import AsyncLeadlineClient, LeadlineClient
+from leadline_client.reading import FetchPosition, ReadLimits, Start
+from leadline_client.wire import Record
+
+_LIMITS = ReadLimits()
+
+
+class PartitionReader:
+    """Reads one partition in order from its current leader, and blocks meanwhile."""
+
+    def __init__(
+        self,
+        client: LeadlineClient,
+        topic: str,
+        partition: int,
+        start: Start = "earliest",
+        *,
+        limits: ReadLimits = _LIMITS,
+    ) -> None:
+        self.position = FetchPosition(client.core, topic, partition, start)
+        self._client = client
+        self._limits = limits
+
+    def read(self) -> list[Record]:
+        """Return the next records; none if none came within the wait. See `FetchPosition.read`."""
+        return self._client.run(self.position.read(self._limits))
+
+    def seek_to_time(self, timestamp: int) -> int:
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
+        return self._client.run(self.position.seek_to_time(timestamp))
+
+    def read_to(self, end_offset: int) -> Iterator[Record]:
+        """Yield the records before `end_offset`, and wait for those that do not exist yet."""
+        while self._client.run(self.position.locate()) < end_offset:
+            yield from (record for record in self.read() if record.offset < end_offset)
+
+    def __iter__(self) -> Iterator[Record]:
+        while True:
+            yield from self.read()
+
+
+class AsyncPartitionReader:
+    """Reads one partition in order from its current leader."""
+
+    def __init__(
+        self,
+        client: AsyncLeadlineClient,
+        topic: str,
+        partition: int,
+        start: Start = "earliest",
+        *,
+        limits: ReadLimits = _LIMITS,
+    ) -> None:
+        self.position = FetchPosition(client.core, topic, partition, start)
+        self._client = client
+        self._limits = limits
+
+    async def read(self) -> list[Record]:
+        """Return the next records; none if none came within the wait. See `FetchPosition.read`."""
+        return await self._client.run(self.position.read(self._limits))
+
+    async def seek_to_time(self, timestamp: int) -> int:
+        """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
+        return await self._client.run(self.position.seek_to_time(timestamp))
+
+    async def read_to(self, end_offset: int) -> AsyncIterator[Record]:
+        """Yield the records before `end_offset`, and wait for those that do not exist yet."""
+        while await self._client.run(self.position.locate()) < end_offset:
+            for record in await self.read():
+                if record.offset < end_offset:
+                    yield record
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        while True:
+            for record in await self.read():
+                yield record
