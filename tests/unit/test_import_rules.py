@@ -30,7 +30,7 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Plant:
-    """One forbidden import: `module` is written anew, and imports `imports`."""
+    """One forbidden import: a new `module` that imports `imports`."""
 
     rule: str
     module: str

@@ -108,13 +108,7 @@ class Engine:
         )
         logs.limit_open_files(dependencies.configuration.current.open_files_max)
         self.replicas.load(logs.stored(), self._topic_settings.of({}))
-        self.sessions = FetchSessions(
-            broker_state=dependencies.broker_state,
-            find=self.replicas.find,
-            execute=self._executor.execute,
-            clock=dependencies.clock,
-            sending=self.throttle.sending,
-        )
+        self.sessions = self._sessions()
         self.heartbeats = self._heartbeats()
         self.commands = self._commands()
         self.producer_ids = ProducerIds(dependencies.store)
@@ -129,13 +123,7 @@ class Engine:
             serving=self.serving, staging=self.staging, metrics=dependencies.metrics
         )
         self.replicas.on_dropped = self.staging.forget
-        self.load = LoadMeter(
-            dependencies.broker_state.broker_id,
-            configuration=dependencies.configuration,
-            replicas=self.replicas,
-            logs=self.logs,
-            clock=dependencies.clock,
-        )
+        self.load = self._load()
         self.maintenance = self._maintenance()
         self.controlled_shutdown = self._controlled_shutdown()
 
@@ -158,6 +146,24 @@ class Engine:
             settings=self._dependencies.settings,
             nonces=count(1),
             receiving=self.throttle.receiving,
+        )
+
+    def _sessions(self) -> FetchSessions:
+        return FetchSessions(
+            broker_state=self._dependencies.broker_state,
+            find=self.replicas.find,
+            execute=self._executor.execute,
+            clock=self._dependencies.clock,
+            sending=self.throttle.sending,
+        )
+
+    def _load(self) -> LoadMeter:
+        return LoadMeter(
+            self._dependencies.broker_state.broker_id,
+            configuration=self._dependencies.configuration,
+            replicas=self.replicas,
+            logs=self.logs,
+            clock=self._dependencies.clock,
         )
 
     def _heartbeats(self) -> Heartbeats:
