@@ -36,7 +36,9 @@ async def test_a_second_signal_ends_a_broker_that_waits_for_others() -> None:
         async with Load(cluster.url(leader), TOPIC, 1, rate=100, batch_size=10) as load:
             await load.progress(records=20)
             cluster.send_signal(leader, signal.SIGTERM)
-            await wait_until(says(cluster, leader, "handing over"), "it has begun to hand over")
+            await wait_until(
+                says(cluster, leader, "controlled shutdown started"), "its shutdown has begun"
+            )
             await load.progress(records=20)
             await load.stop()
         assert cluster.child(leader).running
