@@ -53,6 +53,10 @@ from leadline_controller.runtime.leadership import ControllerDependencies, Contr
 from leadline_controller.runtime.ports import ControllerStore
 from leadline_controller.runtime.service import ControllerService
 from leadline_controller.runtime.topics.elections import ElectLeaders
+
+# The embedded ZooKeeper server is the tests' own.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 SESSION_TIMEOUT_MS = 10_000

@@ -41,6 +41,10 @@ from leadline_common import znodes
 from leadline_common.tcp_ports import free_port
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import TopicAssignment
+
+# The embedded ZooKeeper server is the tests' own.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 GROUP = "bench"

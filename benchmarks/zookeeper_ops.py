@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -18,6 +19,10 @@ from pathlib import Path
 
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, Op, SetOp
 from leadline_common.zk.session import ZkSession
+
+# The embedded ZooKeeper server is the tests' own.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from tests.support.embedded_zookeeper import EmbeddedZooKeeper
 
 VALUE = b'{"version":1,"leader":1,"leader_epoch":7,"isr":[1,2,3],"controller_epoch":4}'
