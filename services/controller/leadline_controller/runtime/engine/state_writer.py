@@ -48,7 +48,7 @@ from leadline_controller.runtime.ports import ControllerStore
 logger = structlog.get_logger(__name__)
 
 MAX_ATTEMPTS = 8
-"""How often one multi is decided again before it is left to the next reconciliation."""
+"""How often a conditional write is decided again because others wrote in between."""
 
 Decide: TypeAlias = Callable[[Sequence[TopicPartition]], list[StateDecision]]
 """Decides for these partitions from the image as it then is."""

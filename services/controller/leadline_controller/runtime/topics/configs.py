@@ -34,13 +34,10 @@ from leadline_controller.runtime.engine.dynamic_configs import (
 from leadline_controller.runtime.engine.event_queue import EventHandler, EventQueue
 from leadline_controller.runtime.engine.events import Reply
 from leadline_controller.runtime.engine.publishing import AuditLog, StatePublisher
-from leadline_controller.runtime.engine.state_writer import StateWriter
+from leadline_controller.runtime.engine.state_writer import MAX_ATTEMPTS, StateWriter
 from leadline_controller.runtime.ports import ControllerStore
 
 logger = structlog.get_logger(__name__)
-
-MAX_ATTEMPTS = 8
-"""How often a change is tried again because somebody else has written in between."""
 
 
 @dataclass(eq=False)
