@@ -8,14 +8,14 @@ so that running it again restarts the same service.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from leadline_cli.cluster_file import ClusterFile, Service
 from leadline_cli.embedded_zookeeper import EnsembleMember, ServerConfig
-from leadline_common.tcp_ports import LOOPBACK, free_ports
+from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
 DEFAULT_BROKERS = 3
 DEFAULT_CONTROLLERS = 2
@@ -87,12 +87,11 @@ class ClusterLayout:
 def lay_out_cluster(
     options: ClusterOptions,
     before: ClusterFile | None,
-    *,
-    is_free: Callable[[int], bool],
+    reserved: ReservedPorts,
 ) -> ClusterLayout:
     """Return the layout for `options` in a directory where `before` ran.
 
-    `is_free` tells whether a TCP port can be listened on.
+    Its ports are `reserved` until the caller releases them.
     """
     root = options.data_dir.resolve()
     known = before or ClusterFile("", "", (), ())
@@ -102,8 +101,8 @@ def lay_out_cluster(
     external = options.zookeeper or (
         known.zookeeper if before and not known.zookeeper_servers else None
     )
-    ports = _Ports(known, is_free, spare=len(brokers) + len(controllers) + len(coordinators))
-    servers = () if external else _zookeepers(options, known, root, is_free)
+    ports = _Ports(known, reserved)
+    servers = () if external else _zookeepers(options, known, root, reserved)
     connect = external or ",".join(urlsplit(server.url).netloc for server in servers)
     shared = {**options.settings, "zookeeper.connect": connect}
     racks = {service.id: service.rack for service in known.brokers}
@@ -123,21 +122,18 @@ def lay_out_cluster(
 class _Ports:
     """Gives each service its previous port if that is free, or else a new one."""
 
-    def __init__(self, known: ClusterFile, is_free: Callable[[int], bool], *, spare: int) -> None:
-        self._is_free = is_free
-        self._had = {
+    def __init__(self, known: ClusterFile, reserved: ReservedPorts) -> None:
+        had = {
             **{("controller", service.id): _port(service) for service in known.controllers},
             **{("broker", service.id): _port(service) for service in known.brokers},
             **{("coordinator", service.id): _port(service) for service in known.coordinators},
         }
-        taken = {*self._had.values(), *(_port(service) for service in known.zookeeper_servers)}
-        self._spare: Iterator[int] = (
-            port for port in free_ports(spare + len(taken)) if port not in taken
-        )
+        # All of these before any new one, or a new one could be another service's previous port.
+        self._kept = {service: port for service, port in had.items() if reserved.keep(port)}
+        self._reserved = reserved
 
     def of(self, kind: str, number: int) -> int:
-        port = self._had.get((kind, number))
-        return port if port is not None and self._is_free(port) else next(self._spare)
+        return self._kept.get((kind, number)) or self._reserved.take()
 
 
 def _ids(asked: int | None, known: Sequence[Service], default: int) -> list[int]:
@@ -156,20 +152,19 @@ def _rack(racks: Sequence[str], number: int, known: Mapping[int, str | None]) ->
 
 
 def _zookeepers(
-    options: ClusterOptions, known: ClusterFile, root: Path, is_free: Callable[[int], bool]
+    options: ClusterOptions, known: ClusterFile, root: Path, reserved: ReservedPorts
 ) -> list[ServiceSpec]:
     before = known.zookeeper_servers
-    if before and all(is_free(_port(server)) for server in before):
+    if before and all(reserved.keep(_port(server)) for server in before):
         return [
             ServiceSpec(f"zookeeper-{server.id}", server.id, server.url, server.argv)
             for server in before
         ]
     count = len(before) or options.zookeeper_members
-    ports = free_ports(3 * count)
-    servers = {n: (ports[3 * n - 2], ports[3 * n - 1]) for n in range(1, count + 1)}
+    servers = {n: (reserved.take(), reserved.take()) for n in range(1, count + 1)}
     specs = []
     for number in servers:
-        port = ports[3 * number - 3]
+        port = reserved.take()
         member = EnsembleMember(number, servers) if count > 1 else None
         config = ServerConfig(root / f"zookeeper-{number}", port, member=member)
         url = f"zookeeper://{LOOPBACK}:{port}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,7 +32,7 @@ from leadline_cli.embedded_zookeeper import server_mode
 from leadline_cli.processes import Child
 from leadline_cli.readiness import active_metadata, what_is_missing
 from leadline_client.file_lock import FileLock, FileLockHeld
-from leadline_common.tcp_ports import LOOPBACK
+from leadline_common.tcp_ports import ReservedPorts
 
 START_DEADLINE_S: Final = 120.0
 _POLL_S: Final = 0.1
@@ -53,6 +52,7 @@ class Supervisor:
     def __init__(self, options: ClusterOptions) -> None:
         self._options = options
         self._lock: FileLock | None = None
+        self._ports = ReservedPorts()
         self.children: dict[str, Child] = {}
         self._layout: ClusterLayout | None = None
         self._http = httpx.AsyncClient(trust_env=False)
@@ -133,6 +133,7 @@ class Supervisor:
             children = [self.children[spec.name] for spec in group if spec.name in self.children]
             await asyncio.gather(*(child.stop() for child in children))
         await self._http.aclose()
+        self._ports.release()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -175,7 +176,7 @@ class Supervisor:
             ) from problem
         except DamagedClusterFile as problem:
             raise ClusterProblem(str(problem)) from problem
-        return lay_out_cluster(self._options, before, is_free=_can_listen)
+        return lay_out_cluster(self._options, before, self._ports)
 
     def _launch(self, services: tuple[ServiceSpec, ...]) -> None:
         for service in services:
@@ -228,16 +229,6 @@ class Supervisor:
         return "\n".join(
             f"--- {child.log_path}\n{child.tail(8)}" for child in self.children.values()
         )
-
-
-def _can_listen(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
 
 
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:

@@ -16,7 +16,7 @@ from leadline_cli.embedded_zookeeper import (
     four_letter_word,
     server_mode,
 )
-from leadline_common.tcp_ports import LOOPBACK, free_port, free_ports
+from leadline_common.tcp_ports import LOOPBACK, ReservedPorts, free_port
 
 START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 10.0
@@ -152,20 +152,18 @@ class EmbeddedEnsemble:
     members: list[EmbeddedZooKeeper] = field(init=False)
 
     def __post_init__(self) -> None:
-        ports = free_ports(3 * self.size)
-        servers = {
-            number: (ports[3 * number - 2], ports[3 * number - 1])
-            for number in range(1, self.size + 1)
-        }
+        reserved = ReservedPorts()
+        servers = {number: (reserved.take(), reserved.take()) for number in range(1, self.size + 1)}
         self.members = [
             EmbeddedZooKeeper(
                 self.data_dir / str(number),
-                ports[3 * number - 3],
+                reserved.take(),
                 tick_time_ms=self.tick_time_ms,
                 member=EnsembleMember(number, servers),
             )
             for number in servers
         ]
+        reserved.release()
 
     @property
     def hosts(self) -> str:

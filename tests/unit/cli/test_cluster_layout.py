@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 from leadline_cli.cluster_file import ClusterFile, Service, read_cluster_file
 from leadline_cli.cluster_layout import ClusterLayout, ClusterOptions, lay_out_cluster
+from leadline_common.tcp_ports import LOOPBACK, ReservedPorts
 
 
 def as_file(layout: ClusterLayout) -> ClusterFile:
@@ -21,7 +24,11 @@ def as_file(layout: ClusterLayout) -> ClusterFile:
 
 
 def laid_out(options: ClusterOptions, before: ClusterFile | None = None) -> ClusterLayout:
-    return lay_out_cluster(options, before, is_free=lambda _: True)
+    reserved = ReservedPorts()
+    try:
+        return lay_out_cluster(options, before, reserved)
+    finally:
+        reserved.release()
 
 
 def flags(argv: tuple[str, ...]) -> dict[str, str]:
@@ -67,7 +74,11 @@ def test_more_brokers_join_those_that_were_there(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_given_up_and_the_data_is_not(tmp_path: Path) -> None:
     first = laid_out(ClusterOptions(tmp_path, 1, 1))
-    again = lay_out_cluster(ClusterOptions(tmp_path), as_file(first), is_free=lambda _: False)
+    with ExitStack() as others:
+        for one in (*first.services, *first.zookeeper_servers):
+            port = int(one.url.rpartition(":")[2])
+            others.enter_context(socket.create_server((LOOPBACK, port)))
+        again = laid_out(ClusterOptions(tmp_path), as_file(first))
     assert again.brokers[0].url != first.brokers[0].url
     assert again.brokers[0].log_dir == first.brokers[0].log_dir
     assert again.zookeeper != first.zookeeper

@@ -28,7 +28,7 @@ class MortalCluster(Supervisor):
     def __init__(self, data_dir: Path) -> None:
         options = ClusterOptions(data_dir, brokers=1, controllers=1)
         super().__init__(options)
-        self._layout = lay_out_cluster(options, None, is_free=lambda _: True)
+        self._layout = lay_out_cluster(options, None, self._ports)
         for service in (*self._layout.zookeeper_servers, *self._layout.services):
             child = Child(service.name, ["false"], data_dir / f"{service.name}.log")
             child.start()
