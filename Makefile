@@ -37,7 +37,7 @@ unit: setup ## Run the tests that start no cluster, two at a time
 
 # The longest first, and what shares a cluster together (tests/conftest.py).
 integration: setup ## Run the tests on real processes, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder \
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --retry-alone 3 \
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 

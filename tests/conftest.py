@@ -12,7 +12,11 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
-pytest_plugins = ["tests.support.services.zookeeper", "tests.support.services.controller_rig"]
+pytest_plugins = [
+    "tests.support.retry_alone",
+    "tests.support.services.zookeeper",
+    "tests.support.services.controller_rig",
+]
 
 SHARE_A_CLUSTER = ("contract", "spark")
 """Directories of tests whose fixtures are for all of them."""
