@@ -8,6 +8,9 @@ MEMBERS := $(wildcard libs/*/pyproject.toml services/*/pyproject.toml pipeline/p
 # Arguments passed through: make unit ARGS="-k epochs", make demo ARGS="--file my.txt".
 ARGS ?=
 
+# A cluster is eight Python processes: without bytecode files each compiles all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help setup demo up test unit integration check lint types imports drift \
