@@ -7,19 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline_client.murmur2 import murmur2, partition_for_key
+from tests.support.kafka_hashes import MURMUR2
 
 
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
+@pytest.mark.parametrize(("key", "hashed"), MURMUR2)
 def test_murmur2_of_the_keys_in_kafkas_own_test(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed & 0xFFFFFFFF
 

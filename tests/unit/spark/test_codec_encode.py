@@ -14,6 +14,7 @@ from leadline_spark.codec.compression import WRITABLE
 from leadline_spark.codec.decode import decode
 from leadline_spark.codec.encode import Records, concat, encode
 from leadline_spark.codec.murmur2 import partitions_of
+from tests.support.kafka_hashes import MURMUR2
 
 NAMES = st.text(max_size=5)
 BLOBS = st.none() | st.binary(max_size=100) | st.integers(8_000, 9_000).map(bytes)
@@ -101,18 +102,7 @@ def test_keys_go_where_the_client_sends_them(keys: list[bytes | None], count: in
     assert partitions_of(skipped, count).to_pylist() == expected
 
 
-@pytest.mark.parametrize(
-    ("key", "hashed"),
-    # From the tests of Kafka's own client (UtilsTest).
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
+@pytest.mark.parametrize(("key", "hashed"), MURMUR2)
 def test_the_hash_is_kafkas(key: bytes, hashed: int) -> None:
     assert murmur2(key) == hashed & 0xFFFFFFFF
     expected = (hashed & 0x7FFFFFFF) % 1_000
