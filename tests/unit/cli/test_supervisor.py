@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from leadline_cli.cluster_layout import ClusterOptions, lay_out_cluster
 from leadline_cli.processes import STOP_DEADLINE_S, Child
 from leadline_cli.supervisor import ClusterProblem, Supervisor
+from leadline_common.tcp_ports import LOOPBACK
 from tests.support.services.cluster import wait_until
 
 DEAF = """
@@ -51,6 +54,15 @@ async def test_a_child_that_ends_while_others_are_restarted_is_restarted_too(
         await cluster.watch(stop, restart=True, report=note)
     assert ends.count("broker-1") == 2
     await cluster.stop()
+
+
+async def test_a_stopped_cluster_gives_its_ports_up(tmp_path: Path) -> None:
+    cluster = MortalCluster(tmp_path)
+    ports = [urlsplit(one.url).port for one in cluster.layout.services]
+    await cluster.stop()
+    for port in ports:
+        with socket.socket() as somebody_else:
+            somebody_else.bind((LOOPBACK, port))
 
 
 async def test_a_directory_that_is_of_no_use_is_refused_with_a_reason(tmp_path: Path) -> None:
