@@ -38,9 +38,9 @@ test: unit integration ## Run every test but the long fault runs
 unit: setup ## Run the tests that start no cluster, two at a time
 	$(BIN)/python -m pytest -n 2 tests/unit tests/simulation $(ARGS)
 
-# The longest first, and what shares a cluster together (tests/conftest.py).
+# The longest first, and what shares a cluster together (tests/support/distribution.py).
 integration: setup ## Run the tests on real processes, two files at a time
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --retry-alone 3 \
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --retry-alone 3 \
 		$$($(BIN)/python -m tests.support.browser.chromium) \
 		tests/spark tests/e2e tests/contract tests/integration $(ARGS)
 

@@ -42,7 +42,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show how each test that passed only alone had failed."""
     for report in terminalreporter.stats.get(_PASSED_ALONE, []):
-        terminalreporter.section(f"{_PASSED_ALONE}, to be mended: {_node_id(report)}")
+        terminalreporter.section(f"{_PASSED_ALONE}, to be mended: {report.nodeid}")
         terminalreporter.line(report.longreprtext)
 
 
@@ -53,12 +53,12 @@ def _retry(session: pytest.Session, reporter: pytest.TerminalReporter, allowed: 
         for report in reporter.stats.get(category, [])
         if isinstance(report, pytest.TestReport)
     ]
-    failed = list(dict.fromkeys(_node_id(report) for report in failures))
+    failed = list(dict.fromkeys(report.nodeid for report in failures))
     if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not 0 < len(failed) <= allowed:
         return
     passed = {node_id for node_id in failed if _passes_alone(session.config, reporter, node_id)}
     for report in failures:
-        if _node_id(report) in passed:
+        if report.nodeid in passed:
             reporter.stats["failed" if report.when == "call" else "error"].remove(report)
             reporter.stats.setdefault(_PASSED_ALONE, []).append(report)
     if passed == set(failed):
@@ -70,9 +70,3 @@ def _passes_alone(config: pytest.Config, reporter: pytest.TerminalReporter, node
     sys.stdout.flush()
     command = [sys.executable, "-m", "pytest", "--retry-alone", "0", node_id]
     return subprocess.run(command, cwd=config.rootpath, check=False).returncode == 0
-
-
-def _node_id(report: pytest.TestReport) -> str:
-    """Return the node id without the group that pytest-xdist appends with `--dist loadgroup`."""
-    node_id, at, group = report.nodeid.rpartition("@")
-    return node_id if at and "]" not in group else report.nodeid

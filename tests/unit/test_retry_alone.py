@@ -14,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 FAILS_FIRST = """
 import pathlib, pytest
 
-@pytest.mark.xdist_group("one@group")
 @pytest.mark.parametrize("name", [{names}])
 def test_fails_first(name):
     mark = pathlib.Path(__file__).with_name(name.replace("@", "-"))
@@ -42,7 +41,7 @@ def run(at: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadgroup")])
+@pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_one_that_passes_alone_is_reported_and_does_not_fail_the_run(
     tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
