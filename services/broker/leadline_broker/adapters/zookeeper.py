@@ -52,7 +52,10 @@ class ZkBrokerStore:
     clock: Clock
     _session: ZkSession | None = field(default=None, init=False)
     _incarnation: int = field(default=-1, init=False)
-    _hint: Callable[[], None] = field(default=lambda: None, init=False)
+
+    def __post_init__(self) -> None:
+        # Not a field's default, which as an attribute of the class would become a method.
+        self._hint: Callable[[], None] = lambda: None
 
     # -- session ---------------------------------------------------------------
 

@@ -37,9 +37,12 @@ class ReplicaManager:
     _by_name: dict[tuple[str, int], Partition] = field(default_factory=dict, init=False)
     unsettled: dict[Partition, None] = field(default_factory=dict, init=False)
     growing: dict[Partition, None] = field(default_factory=dict, init=False)
-    on_dropped: Callable[[ReplicaKey], None] = field(default=lambda _: None, init=False)
     digest: int = field(default=0, init=False)
     applied_count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        # Not a field's default, which as an attribute of the class would become a method.
+        self.on_dropped: Callable[[ReplicaKey], None] = lambda _: None
 
     def __len__(self) -> int:
         return len(self._partitions)
