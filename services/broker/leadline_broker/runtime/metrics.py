@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from leadline_broker.domain.effects import IsrProposal
-from leadline_broker.domain.replica import Role
-from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_common.metrics import Metrics
 
@@ -72,21 +70,19 @@ class BrokerMetrics:
     ) -> None:
         """Register the gauges, which are evaluated when metrics are read."""
 
-        def led() -> list[Partition]:
-            return [p for p in replicas.all() if p.replica.role is Role.LEADER]
-
         def under_replicated() -> int:
-            states = [p.replica.state for p in led()]
+            states = [p.replica.state for p in replicas.led()]
             return sum(len(state.isr) < len(state.assigned) for state in states)
 
         def largest_lag() -> int:
             return max(
-                (p.log.log_end_offset - p.replica.state.high_watermark for p in led()), default=0
+                (p.log.log_end_offset - p.replica.state.high_watermark for p in replicas.led()),
+                default=0,
             )
 
         gauge = self._metrics.gauge_from
-        gauge("replicas", "Replicas on this broker.", lambda: len(replicas.all()))
-        gauge("leaders", "Partitions that this broker leads.", lambda: len(led()))
+        gauge("replicas", "Replicas on this broker.", lambda: len(replicas))
+        gauge("leaders", "Partitions that this broker leads.", lambda: len(replicas.led()))
         gauge(
             "under_replicated",
             "Led partitions whose ISR lacks an assigned replica.",
