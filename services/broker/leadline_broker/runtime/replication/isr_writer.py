@@ -19,13 +19,14 @@ from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
 from leadline_broker.domain.replica import Replica
 from leadline_broker.runtime.ports import ClusterStore
 from leadline_broker.runtime.replication.partition import Execute, Partition
-from leadline_client.backoff import backoff_pause
+from leadline_client.backoff import Backoff
 from leadline_common.zk.errors import ZkError
 
 logger = structlog.get_logger(__name__)
 
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 1.0
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 1_000
+_NO_JITTER: Final = 1.0
 
 
 @dataclass(eq=False)
@@ -56,20 +57,18 @@ class IsrWriter:
 
     async def run(self) -> None:
         """Write and read as requested; never returns."""
-        failures = 0
+        backoff = Backoff(
+            lambda: _NO_JITTER, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS
+        )
         while True:
             await self._wake.wait()
             self._wake.clear()
             refused = await self._write_all()
             # Without a pause, a write that conflicts persistently would be retried in a busy loop.
             if await self._read_all() and not any(p in self._writes for p in refused):
-                failures = 0
+                backoff.reset()
                 continue
-            failures += 1
-            pause_s = backoff_pause(
-                failures, first=_FIRST_PAUSE_S, longest=_LONGEST_PAUSE_S, random=1.0
-            )
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(backoff.next_ms() / 1000)
             self._wake.set()
 
     async def _write_all(self) -> list[Partition]:
