@@ -86,10 +86,9 @@ class Serving:
 
         """
         partition = self.replicas.named(topic, number)
-        if partition is None or partition.replica.role is not Role.LEADER:
-            self.broker_state.require_grant()
-            raise self._not_led(topic, number, partition)
         self.broker_state.require_grant()
+        if partition is None or partition.replica.role is not Role.LEADER:
+            raise self._not_led(topic, number, partition)
         current = partition.replica.state.leader_epoch
         self._require_epoch(leader_epoch, current, self.broker_state.broker_id)
         return partition
@@ -104,12 +103,11 @@ class Serving:
 
         """
         partition = self.replicas.named(topic, number)
-        row = self.metadata.partition(topic, number)
         if not any_replica or partition is None or partition.replica.role is not Role.FOLLOWER:
             return self.led(topic, number, leader_epoch)
         current = partition.replica.state.leader_epoch
-        in_sync = row is not None and self.broker_state.broker_id in row.isr
-        if not in_sync or row is None or row.leader_epoch != current:
+        row = self.metadata.partition(topic, number)
+        if row is None or row.leader_epoch != current or self.broker_state.broker_id not in row.isr:
             return self.led(topic, number, leader_epoch)
         self.broker_state.require_grant()
         self._require_epoch(leader_epoch, current, partition.replica.state.leader)
@@ -280,7 +278,7 @@ class Serving:
                         await partition.changed()
                         partition = readable()
                         records = self._read(partition, offset, max_bytes)
-        partition = readable()
+            partition = readable()
         self.metrics.fetched(len(records))
         partition.count_out(len(records))
         state = partition.replica.state
