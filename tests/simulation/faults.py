@@ -324,9 +324,9 @@ def _reassignments(random: Random, replicas: int) -> tuple[int, list[Fault]]:
             moves.append(Fault(time + random.uniform(3, 120), "cancel reassignment"))
         for _ in range(random.choice([0, 1, 2])):
             kind = random.choice(["kill", "power", "pause", "expire", "lose orders", "late orders"])
-            targets = random.choice([LEADER, FOLLOWER, *target])
+            broker = random.choice([LEADER, FOLLOWER, *target])
             again = random.uniform(20, 400)
-            moves.append(Fault(time + random.uniform(3, 150), kind, (targets,), again))
+            moves.append(Fault(time + random.uniform(3, 150), kind, (broker,), again))
     return spares, moves
 
 
