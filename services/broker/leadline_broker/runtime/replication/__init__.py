@@ -1,1 +1,1 @@
-"""Replicas: roles, fetching from leaders, serving followers, ISR changes, fsync, retention."""
+"""Replicas: roles, fetching, serving followers, ISR changes, fsync, retention, shutdown."""
