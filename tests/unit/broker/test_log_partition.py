@@ -308,7 +308,7 @@ def test_a_changed_segment_size_holds_from_the_next_append(tmp_path: Path) -> No
 
 
 def test_a_producer_is_silent_by_the_broker_s_clock_and_not_by_its_records(tmp_path: Path) -> None:
-    """Old records, replayed from an archive, must not make their producer forgotten at once."""
+    """A producer that replays old records from an archive must not expire at once."""
     day = 24 * 3_600_000
     now = 1_000 * day
     log = open_log(tmp_path)

@@ -117,7 +117,7 @@ def test_a_refused_joiner_may_have_been_removed_meanwhile() -> None:
 
 
 def test_the_high_watermark_waits_for_an_isr_member_that_is_assigned_no_more() -> None:
-    """Only a published ISR lets it go: until then it may be elected by what others know."""
+    """Until an ISR without it is published, the controller may still elect it."""
     made, _ = leader((5,), isr=(1, 2, 3))
     made.on_leader_and_isr(changed((1, 2), ()), 0, (1, 1))
 
@@ -166,7 +166,7 @@ def test_an_added_replica_catches_up_until_it_has_what_is_committed() -> None:
     made.on_fetch_answer(FetchedRow(0, 5, 0, -1, NO_ERROR, 0, 0))
     assert not made.catching_up
     made.on_fetched(1)
-    assert not made.catching_up, "it is in the lane of the others by now"
+    assert not made.catching_up, "the fetcher of in-sync replicas has it now"
 
 
 @pytest.mark.parametrize(("adding", "isr"), [((), (1, 2, 3)), ((4,), (1, 4))])

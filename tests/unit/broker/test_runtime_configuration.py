@@ -1,4 +1,4 @@
-"""Settings that change while a broker runs: each takes effect at once, and a slip costs nothing."""
+"""Settings that change while a broker runs: each takes effect at once; invalid ones are ignored."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def current(cluster: SmallCluster, number: int = 1) -> BrokerSettings:
 
 
 async def configured(cluster: SmallCluster, level: int = CLUSTER, **settings: object) -> None:
-    """Set dynamic settings, and wait until brokers go by them."""
+    """Set dynamic settings, and wait until the brokers use them."""
     cluster.nodes.configure(level, **settings)
     numbers = cluster.brokers if level == CLUSTER else [level]
     await cluster.until(
@@ -115,7 +115,7 @@ async def test_more_in_sync_replicas_are_asked_for_from_now_on(tmp_path: Path) -
 
 
 async def test_followers_may_lag_for_another_time(cluster: SmallCluster) -> None:
-    """Set to a minute they would stay; 100 ms drops them before the test would wait so long."""
+    """At 60 s, the setting at start, they would stay in the ISR longer than the test waits."""
     cluster.cut.update((2, 3))
     waiting = asyncio.create_task(cluster.produce(1, "lagging", timeout_ms=60_000))
 

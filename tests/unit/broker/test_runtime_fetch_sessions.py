@@ -1,4 +1,4 @@
-"""What a session answers, and how long a leader remembers where a follower stood."""
+"""What a session returns, and how long a leader remembers a follower's position."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def led(root: Path, number: int, *, moving: bool = False) -> Partition:
 
 
 def opening(nonce: int, *partitions: int) -> rpc.ReplicaFetchRequest:
-    """Return what follower 2 says first in a session."""
+    """Return the first request of a session of follower 2."""
     rows = [rpc.FetchRow(number, 0, 0, -1) for number in partitions]
     return rpc.ReplicaFetchRequest(
         broker_id=2,
@@ -84,7 +84,7 @@ def sizes(answer: rpc.ReplicaFetchResponse) -> dict[int, int]:
 
 
 async def test_moving_replicas_come_last_and_within_the_throttle(tmp_path: Path) -> None:
-    """Also where follower and leader disagree about who moves, and share one session."""
+    """They share a session if follower and leader disagree about which replicas move."""
     moving, normal = led(tmp_path, 0, moving=True), led(tmp_path, 1)
     for partition in (moving, normal):
         for offset in range(10):

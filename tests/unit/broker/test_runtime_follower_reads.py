@@ -93,7 +93,7 @@ async def test_an_offset_that_the_follower_lacks_is_worth_asking_again(
 async def test_an_offset_that_only_the_follower_has_deleted_is_the_leader_s_to_answer(
     tmp_path: Path,
 ) -> None:
-    """Replicas delete segments each for itself: what one lacks is not out of range for that."""
+    """Each replica applies retention on its own, so the leader may still have the offset."""
     async with await three(tmp_path, log_retention_check_interval_ms=100) as cluster:
         cluster.grant(2, init=False, **{"segment.bytes": "1024", "retention.bytes": "0"})
         for number in range(3):

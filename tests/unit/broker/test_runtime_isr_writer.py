@@ -33,7 +33,7 @@ def fresh(log: Log, number: int) -> Replica:
 
 
 async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path: Path) -> None:
-    """The store names the incarnation of now, so that it would pass for one of it."""
+    """The store adds the current incarnation, so ZooKeeper would accept the write."""
     states = {(TOPIC, number): PublishedState(1, 0, (1, 2), (), 0) for number in (0, 1)}
     store = NodeStore(1, StateNodes(states))
     shrink = IsrProposal(1, leader_epoch=0, isr=(1,), eligible=(), state_version=0)
@@ -58,7 +58,7 @@ async def test_a_proposal_of_a_lost_session_is_not_written_in_the_next(tmp_path:
 
 
 class ConflictingStore(NodeStore):
-    """One whose transactions are refused for another reason than the state node's version."""
+    """Refuses every transaction, but not because of the state node's version."""
 
     def _write(self, name: TopicIdPartition, proposal: IsrProposal) -> IsrOutcome:
         del name
@@ -96,7 +96,7 @@ async def test_a_write_that_is_refused_again_and_again_is_paced(tmp_path: Path) 
 
 
 class MisspeltStore(NodeStore):
-    """One in which a person has put something else in the place of partition 0's state."""
+    """Has a state of partition 0 that cannot be decoded, because a person has edited it."""
 
     is_misspelt = True
 
@@ -110,7 +110,7 @@ class MisspeltStore(NodeStore):
 
 
 async def test_a_state_that_cannot_be_read_is_asked_for_until_it_can(tmp_path: Path) -> None:
-    """Meanwhile its leader stays what it is, and the others' states are taken."""
+    """Meanwhile its leader keeps leading, and the states of other partitions are applied."""
     newer = PublishedState(1, 0, (1,), (), 1)
     store = MisspeltStore(1, StateNodes({(TOPIC, number): newer for number in (0, 1)}))
     partitions = [made(tmp_path, number) for number in (0, 1)]

@@ -1,4 +1,4 @@
-"""Regular work of a broker whose disk refuses: it is put off, and nothing else suffers (S17)."""
+"""Maintenance while the disk refuses writes: it is postponed, and the broker works on (S17)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
 
 
 def refuse_checkpoints(cluster: SmallCluster, broker: int) -> Path:
-    """Have every checkpoint of a broker fail, until what is returned is removed."""
+    """Make every checkpoint of a broker fail until the returned directory is removed."""
     obstacle = cluster.root / str(broker) / f"{HIGH_WATERMARK_FILE}.tmp"
     obstacle.mkdir()
     return obstacle
@@ -66,7 +66,7 @@ async def test_without_a_checkpoint_it_still_leaves_in_good_order(cluster: Small
 
 
 class Kept(list[Partition]):
-    """Replicas as regular work finds them."""
+    """The part of a `ReplicaManager` that maintenance uses."""
 
     def all(self) -> list[Partition]:
         return list(self)

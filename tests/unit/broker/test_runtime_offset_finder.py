@@ -1,4 +1,4 @@
-"""Where partitions begin and end, asked of any broker: in bulk, by time, and waiting."""
+"""Offsets of many partitions from any broker: in bulk, by timestamp, and by long poll."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ async def test_epochs_end_where_the_next_one_began(cluster: SmallCluster) -> Non
 async def test_a_leader_has_longer_for_many_times(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand look-ups take seconds; asked for again and again they would never be done."""
+    """A thousand lookups take seconds; with the usual timeout every retry would fail as well."""
     broker, given = cluster.brokers[1], []
     peers = broker.engine.offset_finder.peers
 

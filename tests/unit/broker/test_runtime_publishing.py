@@ -184,7 +184,7 @@ async def test_what_all_replicas_have_lost_is_published_by_the_replay(
 
 
 async def half_published(cluster: SmallCluster, text: str, pieces: int) -> None:
-    """Leave the log as a leader does that died in the middle: with the first pieces only."""
+    """Append only the first pieces, as a leader that died in the middle of a publish."""
     words = text.split()
     led = cluster.brokers[1].engine.replicas.named(TOPIC, 0)
     assert led is not None
@@ -264,7 +264,7 @@ async def test_a_part_that_is_lost_on_the_way_leaves_the_outcome_unknown(
 async def test_what_was_begun_in_another_term_is_not_appended(
     cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What there was to append was found out in that term: the log may have been cut since."""
+    """Which pieces are missing was decided in that term; the log may have been truncated since."""
     staged = await stage(cluster, 1, "ab c")
     stamped, reached, released = publishing._stamped, asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Replicas that come and go by reassignment, and the throttle of those that come (R13, KIP-73)."""
+"""Replicas that a reassignment adds and removes, and the throttle of added ones (R13, KIP-73)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def isr(cluster: SmallCluster) -> tuple[int, ...]:
 
 
 def moving(cluster: SmallCluster, leader: int = 1) -> list[rpc.MovingRow]:
-    """Return what the leader's latest heartbeat says of moving replicas."""
+    """Return the progress of moving replicas in the leader's latest heartbeat."""
     beats = cluster.wires[leader].heartbeats
     return beats[-1].moving if beats else []
 
@@ -173,7 +173,7 @@ async def test_a_replica_that_was_removed_can_be_brought_back_in_the_same_epoch(
 
 
 async def test_a_grant_that_was_overtaken_brings_no_replica_back(cluster: SmallCluster) -> None:
-    """The replica led in that epoch, was set aside, and would lead in it once more."""
+    """The replica led in that epoch and became a stray; restored, it would lead in it again."""
     late = cluster.request(1)
     cluster.publish(2, 1, (2, 3))
     cluster.grant(1, init=True, partitions=())
@@ -197,7 +197,7 @@ async def test_a_stopped_replica_keeps_its_log_and_follows_again(cluster: SmallC
 
 
 async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: SmallCluster) -> None:
-    """A throttle of nothing at all, so that a leak on either side shows."""
+    """At a rate of 0, any byte that passes either side shows."""
     await throttled(cluster, 0)
     await cluster.produce(1, "a", "b")
     size = len(cluster.stored(1))
@@ -217,7 +217,7 @@ async def test_the_throttle_holds_moving_replicas_and_nobody_else(cluster: Small
 
 @pytest.mark.parametrize("side", ["sending", "receiving"])
 async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, side: str) -> None:
-    """The controller sets both; a side without the rate must not disable the other."""
+    """The controller sets both; a side that lacks the rate must not disable the other."""
     broker = cluster.brokers[1 if side == "sending" else 4]
     throttle = getattr(broker.engine.throttle, side)
     await cluster.produce(1, "a")
@@ -236,7 +236,7 @@ async def test_each_side_holds_the_throttle_by_itself(cluster: SmallCluster, sid
 async def test_nothing_moves_before_the_controller_has_said_how_fast(
     cluster: SmallCluster,
 ) -> None:
-    """Its order to add a replica is quicker than the answer to a heartbeat."""
+    """Its command to add a replica may arrive before the heartbeat response with the rate."""
     broker = cluster.brokers[1]
     heartbeats, on_response = broker.engine.heartbeats, broker.engine.on_heartbeat_response
     throttle = broker.engine.throttle

@@ -1,4 +1,4 @@
-"""What the controller orders, and what a broker refuses: grants, stops, incarnations, metadata."""
+"""The controller's commands, and which a broker refuses: grants, stops, incarnations, metadata."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def test_a_partition_that_is_not_assigned_here_is_not_started(
 
 
 async def test_a_full_grant_that_was_overtaken_sets_nothing_aside(cluster: SmallCluster) -> None:
-    """Sent before the topic was made, answered too late, and delivered after its repetition."""
+    """It was sent before the topic was created, timed out, and arrives after the retry."""
     await cluster.produce(1, "v")
     broker = cluster.brokers[1]
     newer = msgspec.structs.replace(cluster.request(1), sequence=8)

@@ -1,4 +1,4 @@
-"""Controlled shutdown: who leads what this broker led, and when it waits no more for that."""
+"""Controlled shutdown: moving the leaders, and when the broker stops waiting for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[SmallCluster]:
 
 
 def tell(cluster: SmallCluster, to: int, live: tuple[int, ...] = (1, 2, 3)) -> None:
-    """Send a broker the metadata: who lives, and where the replicas are."""
+    """Send a broker the metadata: the live brokers, and the assigned replicas."""
     broker = cluster.brokers[to]
     row = rpc.PartitionRow(0, 1, 0, (1, 2, 3), (1, 2, 3), 0)
     broker.engine.commands.update_metadata(
@@ -51,7 +51,7 @@ def move(cluster: SmallCluster) -> None:
 
 
 def controller(cluster: SmallCluster, *answers: Callable[[], Answer]) -> list[str]:
-    """Let the controller do one thing after the other, the last again and again; return causes."""
+    """Answer requests in this order, and then with the last answer; return the causes received."""
     causes: list[str] = []
 
     async def answer(request: rpc.ControlledShutdownRequest) -> Answer:
@@ -84,7 +84,7 @@ def standby() -> Answer:
 
 
 async def test_it_serves_until_another_leads(cluster: SmallCluster) -> None:
-    """Also when the answer is there before the role."""
+    """The response may arrive before the new role."""
     loop = asyncio.get_running_loop()
 
     def soon() -> Answer:

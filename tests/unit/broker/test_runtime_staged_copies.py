@@ -1,4 +1,4 @@
-"""What is staged with a leader that goes is published by the next, by brokers in one process."""
+"""Batches that one leader staged are published by the next; brokers in one process."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_replica_without_room_refuses_for_all(tmp_path: Path) -> None:
 
 
 async def test_a_leader_that_was_succeeded_stages_nothing(cluster: SmallCluster) -> None:
-    """It does not know yet, but those who have to hold what it stages do."""
+    """It does not know yet, but the replicas that must store the copies do."""
     cluster.publish(2, 1, (1, 2, 3))
     cluster.grant(2, 3)
     staging = asyncio.create_task(stage(cluster, 1, "ab"))
@@ -206,7 +206,7 @@ async def test_one_replica_is_enough_where_there_is_no_other(tmp_path: Path) -> 
 
 
 def said(cluster: SmallCluster, **changed: Any) -> dict[str, Any]:
-    """Return what the leader says to broker 2 of itself and the partition."""
+    """Return the identity fields of a request from the leader to broker 2."""
     return {
         "broker_id": 2,
         "incarnation": cluster.brokers[2].state.incarnation,

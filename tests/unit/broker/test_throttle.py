@@ -80,7 +80,7 @@ def test_another_rate_begins_afresh_and_the_same_one_changes_nothing() -> None:
     pauses=st.lists(st.integers(0, 300), min_size=1, max_size=20),
 )
 def test_a_greedy_mover_holds_the_rate(rate: int, batches: list[int], pauses: list[int]) -> None:
-    """It takes all that is there, in whole batches, and comes back late or early."""
+    """It takes all available bytes, in whole batches, and asks again early or late."""
     made = quota(rate)
     now = moved = turn = 0
     largest = max(batches)
