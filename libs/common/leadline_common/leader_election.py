@@ -24,6 +24,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from leadline_common.zk.client import Callback
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -45,7 +46,6 @@ POLL_S: Final = 2.0
 CLOSE_ATTEMPTS: Final = 3
 
 _FIRST_EPOCH: Final = b"0"
-Callback = Callable[[], None]
 
 
 class TermEnded(Exception):
