@@ -347,7 +347,10 @@ class LeaderElection(Generic[SessionT]):
 
 @contextmanager
 def _logged(event: str) -> Iterator[None]:
-    """Log a failure of the body, without a traceback if failures of its kind are expected."""
+    """Log an error of the body instead of raising it, so that the election goes on.
+
+    Only an unexpected error is logged with its traceback.
+    """
     try:
         yield
     except (TermEnded, ZkError) as problem:
