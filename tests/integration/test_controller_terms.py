@@ -11,7 +11,8 @@ import pytest
 from leadline_client.errors import LeadlineError, NoController
 from leadline_client.wire import NewTopic
 from leadline_common import znodes
-from leadline_common.leader_election import Callback, ElectionState
+from leadline_common.leader_election import ElectionState
+from leadline_common.zk.client import Callback
 from leadline_common.zk.ops import ANY_VERSION, CreateOp, DeleteOp, SetOp
 from leadline_common.zk.session import ZkSession
 from leadline_common.znodes import ControllerRegistration, TopicAssignment

@@ -1,4 +1,4 @@
-"""The asynchronous transport, by httpx: the only module that imports an HTTP library."""
+"""The asynchronous transport: the only module that imports `httpx`."""
 
 from __future__ import annotations
 

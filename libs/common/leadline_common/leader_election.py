@@ -24,6 +24,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 import structlog
 
+from leadline_common.zk.client import Callback
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -45,7 +46,6 @@ POLL_S: Final = 2.0
 CLOSE_ATTEMPTS: Final = 3
 
 _FIRST_EPOCH: Final = b"0"
-Callback = Callable[[], None]
 
 
 class TermEnded(Exception):
@@ -347,7 +347,10 @@ class LeaderElection(Generic[SessionT]):
 
 @contextmanager
 def _logged(event: str) -> Iterator[None]:
-    """Log a failure of the body, without a traceback if failures of its kind are expected."""
+    """Log an error of the body instead of raising it, so that the election goes on.
+
+    Only an unexpected error is logged with its traceback.
+    """
     try:
         yield
     except (TermEnded, ZkError) as problem:

@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from leadline_common.leader_election import (
-    Callback,
     Claim,
     ElectionState,
     Leader,
     LeaderElection,
     LeadershipTerm,
 )
+from leadline_common.zk.client import Callback
 
 
 class WatchedSession:

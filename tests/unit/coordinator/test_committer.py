@@ -1,4 +1,4 @@
-"""CommittedOffset offsets on their way to ZooKeeper: what is waited for, what is taken back."""
+"""Committed offsets on their way to ZooKeeper: what is waited for, what is taken back."""
 
 from __future__ import annotations
 

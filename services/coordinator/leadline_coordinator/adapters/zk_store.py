@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from leadline_common import consumer_znodes as nodes
 from leadline_common import znodes
-from leadline_common.leader_election import Callback, ElectionNodes, ElectionStore
+from leadline_common.leader_election import ElectionNodes, ElectionStore
+from leadline_common.zk.client import Callback
 from leadline_coordinator.adapters.group_nodes import GroupNodes
 from leadline_coordinator.adapters.group_values import decoded
 from leadline_coordinator.domain.records import TopicState

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from leadline_client.wire import TopicPartition
-from leadline_common.leader_election import Callback, ElectionSession, LeadershipTerm
+from leadline_common.leader_election import ElectionSession, LeadershipTerm
+from leadline_common.zk.client import Callback
 from leadline_common.znodes import AuditEntry
 from leadline_coordinator.domain.records import (
     CommittedOffset,
