@@ -42,7 +42,7 @@ _ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)
 
 
 class ControllerZkStore(ElectionStore):
-    """Implements `runtime.ports.Store` on one session; call `start` before any other method."""
+    """Implements `runtime.ports.ControllerStore` on one session; call `start` first."""
 
     def __init__(self) -> None:
         super().__init__(_ELECTION)

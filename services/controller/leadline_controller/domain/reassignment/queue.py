@@ -97,7 +97,7 @@ class ReassignmentQueue:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever reassignments are added, touched or removed."""
+        """Call `listener` whenever reassignments are added, marked as changed, or removed."""
         self._listeners.append(listener)
 
     def _publish(self) -> None:
