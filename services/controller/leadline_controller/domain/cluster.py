@@ -113,6 +113,11 @@ class TopicImage(msgspec.Struct, eq=False):
         return self.assignment.topic_id
 
     @property
+    def is_visible(self) -> bool:
+        """Whether brokers and clients may see the topic: it has an id and is not being deleted."""
+        return bool(self.topic_id) and not self.deleting
+
+    @property
     def active_partitions(self) -> Mapping[int, PartitionImage]:
         """The partitions that are not pending removal, by number."""
         if not self.pending_removal:

@@ -113,7 +113,7 @@ class PartitionManager(EventHandler):
         try:
             if topic is None:
                 await (self._additions if adding else self._removals).refuse_all(name, intents)
-            elif topic.deleting or not topic.topic_id:
+            elif not topic.is_visible:
                 return
             elif adding:
                 await self.on_partitions_add(topic, intents)
