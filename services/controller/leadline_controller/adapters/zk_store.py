@@ -199,10 +199,7 @@ class ControllerZkStore(ElectionStore):
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read nodes; the result has None for a node that does not exist."""
         nodes = await self._get_many(paths)
-        return [
-            None if node is None else ReadNode(node[0], node[1].version, node[1].num_children)
-            for node in nodes
-        ]
+        return [None if node is None else ReadNode(node[0], node[1].version) for node in nodes]
 
     async def list_children(self, path: str, wake: _Wake) -> list[str] | None:
         """List the children of a node, None without the node; call `wake` when they change."""

@@ -53,7 +53,6 @@ __all__ = [
     "StateSet",
     "TopicGone",
     "TopicImage",
-    "TopicPartition",
     "TopicSet",
 ]
 
