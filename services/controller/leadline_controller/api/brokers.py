@@ -81,7 +81,7 @@ class BrokerEndpoints:
         """Return the failed brokers and those whose healing has not ended."""
         active = self._controller.active_controller()
         healing = active.healing
-        chunked = {task.node.details.get("broker", -1) for task in healing.chunks()}
+        chunked = {task.broker for task in healing.chunks()}
         return models.FailedBrokersBody(
             suspended=healing.is_suspended,
             interval_ms=active.configs.current().failed_broker_interval_ms,
