@@ -15,7 +15,7 @@ _CONNECT_TIMEOUT_S = 2.0
 
 
 class BrokerRpcClient:
-    """Implements `runtime.ports.BrokerGateway`; connections are kept alive and reused."""
+    """Implements `runtime.ports.CommandGateway`; connections are kept alive and reused."""
 
     def __init__(self) -> None:
         self._session = aiohttp.ClientSession(

@@ -44,9 +44,6 @@ class HttpPeerAuditClient:
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as problem:
                 raise ConnectionLost(f"no audit export from {url}: {problem!r}") from problem
 
-    async def close(self) -> None:
-        """Do nothing: each export closes its own session."""
-
 
 async def _batches(lines: aiohttp.StreamReader) -> AsyncIterator[list[AuditRecord]]:
     records: list[AuditRecord] = []

@@ -42,7 +42,7 @@ _ELECTION = ElectionNodes(znodes.CONTROLLER, znodes.CONTROLLER_EPOCH, _identity)
 
 
 class ControllerZkStore(ElectionStore):
-    """Implements `runtime.ports.Store` on one session; call `start` before any other method."""
+    """Implements `runtime.ports.ControllerStore` on one session; call `start` first."""
 
     def __init__(self) -> None:
         super().__init__(_ELECTION)
@@ -199,10 +199,7 @@ class ControllerZkStore(ElectionStore):
     async def read_nodes(self, paths: Sequence[str]) -> list[ReadNode | None]:
         """Read nodes; the result has None for a node that does not exist."""
         nodes = await self._get_many(paths)
-        return [
-            None if node is None else ReadNode(node[0], node[1].version, node[1].num_children)
-            for node in nodes
-        ]
+        return [None if node is None else ReadNode(node[0], node[1].version) for node in nodes]
 
     async def list_children(self, path: str, wake: _Wake) -> list[str] | None:
         """List the children of a node, None without the node; call `wake` when they change."""

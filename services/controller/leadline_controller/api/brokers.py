@@ -64,8 +64,8 @@ class BrokerEndpoints:
 
     async def _plan_drain(self, broker_id: int, wanted: DrainBody) -> TaskBody:
         active = self._controller.active_controller()
-        question = active.drains.question(broker_id)
-        rows = () if wanted.leaders_only else await asyncio.to_thread(question.plan)
+        plan_input = active.drains.plan_input(broker_id)
+        rows = () if wanted.leaders_only else await asyncio.to_thread(plan_input.plan)
         hosted = partitions_hosted_by(active.image, broker_id)
         leaders = len(move_leaders_off(active.image, hosted, frozenset({broker_id})))
         details = {
@@ -81,7 +81,7 @@ class BrokerEndpoints:
         """Return the failed brokers and those whose healing has not ended."""
         active = self._controller.active_controller()
         healing = active.healing
-        chunked = {task.node.details.get("broker", -1) for task in healing.chunks()}
+        chunked = {task.broker for task in healing.chunks()}
         return models.FailedBrokersBody(
             suspended=healing.is_suspended,
             interval_ms=active.configs.current().failed_broker_interval_ms,

@@ -12,7 +12,6 @@ from leadline_controller.api import views
 from leadline_controller.api.reassignments import reassignments_view
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 from leadline_controller.domain.history import AuditQuery
-from leadline_controller.runtime.channel.requests import is_visible
 from leadline_controller.runtime.service import ControllerService
 
 
@@ -74,7 +73,7 @@ def partition_rows(image: ClusterImage) -> Iterator[ExportedPartition]:
             dict(topic.active_partitions),
         )
         for _, topic in sorted(image.topics.items())
-        if is_visible(topic)
+        if topic.is_visible
     ]
     return (
         _partition_row((version, name, topic_id, number), partition, floor)

@@ -53,7 +53,6 @@ __all__ = [
     "StateSet",
     "TopicGone",
     "TopicImage",
-    "TopicPartition",
     "TopicSet",
 ]
 
@@ -111,6 +110,11 @@ class TopicImage(msgspec.Struct, eq=False):
     def topic_id(self) -> str:
         """The id that distinguishes topics of the same name; empty until it is assigned."""
         return self.assignment.topic_id
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether brokers and clients may see the topic: it has an id and is not being deleted."""
+        return bool(self.topic_id) and not self.deleting
 
     @property
     def active_partitions(self) -> Mapping[int, PartitionImage]:

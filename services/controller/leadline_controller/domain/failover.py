@@ -174,7 +174,7 @@ def non_preferred_leaders(image: ClusterImage, percentage: int) -> list[TopicPar
     preferring: dict[int, int] = {}
     non_preferred: dict[int, list[TopicPartition]] = {}
     for topic in image.topics.values():
-        if topic.deleting or not topic.topic_id:
+        if not topic.is_visible:
             continue
         for number, partition in topic.active_partitions.items():
             state = partition.state
@@ -302,7 +302,7 @@ def _decide(
     stopping = image.stopping if stopping is None else stopping
     for name, numbers in by_topic.items():
         topic = image.topics.get(name)
-        if topic is None or topic.deleting or not topic.topic_id:
+        if topic is None or not topic.is_visible:
             continue
         unclean_allowed = unclean or image.unclean_allowed(topic)
         floor = image.min_insync_replicas(topic)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from leadline_common.znodes import BrokerRegistration
-from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
+from leadline_controller.domain.cluster import ClusterImage, PartitionImage
 
 
 class BrokersSnapshot(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class ChangeFeed:
 
     def _topics(self, since: int) -> Iterator[TopicSnapshot | TopicDelta]:
         for topic in self._image.topics.values():
-            if topic.changed_at <= since or not _is_shown(topic):
+            if topic.changed_at <= since or not topic.is_visible:
                 continue
             now = TopicSnapshot(
                 topic.name, topic.topic_id, dict(topic.configs), dict(topic.active_partitions)
@@ -91,10 +91,6 @@ class ChangeFeed:
         for name in (*gone, *going):
             self._sent.pop(name, None)
             yield TopicDeleted(name)
-
-
-def _is_shown(topic: TopicImage) -> bool:
-    return bool(topic.topic_id) and not topic.deleting
 
 
 def _difference(before: TopicSnapshot, now: TopicSnapshot) -> TopicDelta:

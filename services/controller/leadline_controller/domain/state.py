@@ -22,8 +22,7 @@ class Tombstone(msgspec.Struct, frozen=True):
 
 
 class ReadNode(msgspec.Struct, frozen=True):
-    """A node's value, data version and number of children."""
+    """A node's value and data version."""
 
     data: bytes
     version: int
-    children: int

@@ -150,8 +150,7 @@ class ActiveController:
         context, store, clock = self.context, self.context.store, self.context.clock
         image, queue, configs, dispatcher = self.image, self.queue, self.configs, self.dispatcher
         writer, publisher, audit = self._writer, self._publisher, self._audit
-        new_id, random_index = context.new_id, context.random_index
-        max_ops, metrics = context.settings.zookeeper_multi_max_ops, context.metrics
+        new_id, random_index, metrics = context.new_id, context.random_index, context.metrics
         self._brokers = BrokerManager(store, image, queue, publisher, dispatcher, clock, metrics)
         self._topics = TopicManager(
             store, image, queue, configs, writer, publisher, dispatcher, audit, new_id, random_index
@@ -164,9 +163,7 @@ class ActiveController:
             self._topics,
             self._config_manager,
             IdempotencyManager(store, configs, writer, clock, context.term.epoch),
-            PartitionManager(
-                store, image, queue, writer, publisher, dispatcher, audit, self.agent, max_ops
-            ),
+            PartitionManager(store, image, queue, writer, publisher, dispatcher, audit, self.agent),
             ElectionManager(store, image, queue, configs, writer, publisher, audit, clock),
             ControlledShutdownManager(image, queue, publisher, dispatcher),
         )
@@ -176,7 +173,6 @@ class ActiveController:
         image, queue, configs = self.image, self.queue, self.configs
         writer, publisher, audit = self._writer, self._publisher, self._audit
         reassignments, intents = self.reassignments, IntentNodes(store, queue)
-        max_ops, epoch = context.settings.zookeeper_multi_max_ops, context.term.epoch
         self.progress = ReassignmentProgress(reassignments.task_of)
         steps = StepWriter(
             store,
@@ -188,10 +184,9 @@ class ActiveController:
             context.metrics,
             intents,
             reassignments,
-            max_ops,
         )
         self.agent = ReassignmentAgent(
-            store, image, queue, configs, writer, audit, max_ops, reassignments, intents, steps
+            store, image, queue, configs, writer, audit, reassignments, intents, steps
         )
         self.tasks = TaskManager(
             TaskStore(store, queue, configs, writer, audit),
@@ -205,7 +200,7 @@ class ActiveController:
         tasks = self.tasks
         self.plans = PlanManager(image, queue, audit, clock, context.new_id, tasks, reassignments)
         self.healing = HealingManager(
-            store, image, queue, configs, writer, audit, clock, epoch, tasks, reassignments
+            store, image, queue, configs, writer, audit, clock, tasks, reassignments
         )
         self.drains = DrainManager(image, queue, publisher, tasks, reassignments)
         retention = OutboxRetention(store.outbox, configs, writer)

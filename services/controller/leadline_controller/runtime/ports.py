@@ -164,9 +164,6 @@ class PeerAuditClient(Protocol):
 
         """
 
-    async def close(self) -> None:
-        """Close all connections."""
-
 
 class CommandGateway(Protocol):
     """Sends requests to brokers over HTTP."""

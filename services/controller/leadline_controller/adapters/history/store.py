@@ -304,7 +304,7 @@ def _in_thread(
 
 
 class SqlHistory:
-    """Implements `runtime.ports.History` with one writer thread and reader threads.
+    """Implements `runtime.ports.AuditHistory` with one writer thread and reader threads.
 
     The history is in the database of `url`; an empty `url` keeps it in memory. Call `open`
     before any other method; opening it again for the same cluster does nothing. All

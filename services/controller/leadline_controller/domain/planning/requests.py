@@ -60,7 +60,7 @@ def plan_basis(image: ClusterImage, topics: tuple[str, ...] | None) -> Basis:
         topics={
             topic.name: (topic.topic_id, topic.assignment.partitions)
             for topic in found
-            if topic.topic_id and not topic.deleting
+            if topic.is_visible
         },
         brokers={broker: image.brokers[broker].rack for broker in sorted(image.brokers)},
     )

@@ -97,7 +97,7 @@ class ReassignmentQueue:
         self._listeners: list[Callable[[], None]] = []
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever reassignments are added, touched or removed."""
+        """Call `listener` whenever reassignments are added, marked as changed, or removed."""
         self._listeners.append(listener)
 
     def _publish(self) -> None:
@@ -293,7 +293,7 @@ def collect_state(
     topic_partition, intent = entry.topic_partition, entry.intent
     topic = image.topics.get(topic_partition.topic)
     partition = topic.active_partition(topic_partition.partition) if topic else None
-    if topic is None or partition is None or topic.deleting or not topic.topic_id:
+    if topic is None or partition is None or not topic.is_visible:
         return None
     if intent.topic_id not in ("", topic.topic_id):
         return None  # the intent is for an earlier topic of this name and will be dropped

@@ -19,7 +19,6 @@ from leadline_common.rpc import HeartbeatRequest
 from leadline_common.znodes import BrokerRegistration
 from leadline_controller.domain.cluster import ClusterImage, StateSet, TopicImage
 from leadline_controller.runtime.channel.broker_queue import BrokerRequestQueue
-from leadline_controller.runtime.channel.requests import is_visible
 
 MISMATCHES_BEFORE_GRANT = 3
 """Consecutive heartbeats that must disagree before a broker gets its full grant again."""
@@ -291,7 +290,7 @@ class _Digests:
         number = topic_partition.partition
         topic = self._image.topics.get(topic_partition.topic)
         partition = topic.active_partition(number) if topic else None
-        if topic is None or partition is None or partition.state is None or not is_visible(topic):
+        if topic is None or partition is None or partition.state is None or not topic.is_visible:
             return None
         epoch = partition.state.leader_epoch
         return rpc.replica_fingerprint(topic.topic_id, number, epoch), partition.replicas

@@ -15,7 +15,7 @@ import msgspec
 from leadline_client.wire import NO_LEADER
 from leadline_common.rpc import ControllerRow
 from leadline_controller.domain.cluster import ClusterImage, PartitionImage, TopicImage
-from leadline_controller.runtime.channel.requests import broker_rows, is_visible
+from leadline_controller.runtime.channel.requests import broker_rows
 
 
 @dataclass(eq=False)
@@ -42,9 +42,9 @@ class MetadataView:
         known = self.image.topics
         if topics is not None:
             found = (known[name] for name in dict.fromkeys(topics) if name in known)
-            return self._assemble([topic for topic in found if is_visible(topic)])
+            return self._assemble([topic for topic in found if topic.is_visible])
         if self._whole is None or self._whole[0] != self.version:
-            shown = [topic for topic in known.values() if is_visible(topic)]
+            shown = [topic for topic in known.values() if topic.is_visible]
             self._whole = (self.version, self._assemble(shown))
         return self._whole[1]
 

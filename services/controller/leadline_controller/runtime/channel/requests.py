@@ -80,7 +80,7 @@ class RequestBuilder:
         topics = []
         for name, numbers in hosted.items():
             topic = self._image.topics.get(name)
-            if topic is None or not is_visible(topic):
+            if topic is None or not topic.is_visible:
                 continue
             rows = [row for n in numbers if (row := self._role(topic, n, broker.id)) is not None]
             if rows:
@@ -145,7 +145,7 @@ class RequestBuilder:
         topics = [
             self._fragment(topic)
             for topic in image.topics.values()
-            if topic.changed_at > base and is_visible(topic)
+            if topic.changed_at > base and topic.is_visible
         ]
         request = _UpdateMetadata(
             cluster_id=self._cluster_id,
@@ -202,11 +202,6 @@ def broker_rows(image: ClusterImage) -> list[BrokerRow]:
         BrokerRow(broker.id, broker.url, broker.rack, broker.incarnation)
         for _, broker in sorted(image.brokers.items())
     ]
-
-
-def is_visible(topic: TopicImage) -> bool:
-    """Return whether brokers and clients may see a topic."""
-    return bool(topic.topic_id) and not topic.deleting
 
 
 def _numbers(topics: list[TopicRows] | list[StopTopic]) -> list[tuple[str, list[int]]]:

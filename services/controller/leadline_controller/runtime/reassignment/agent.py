@@ -56,7 +56,6 @@ class ReassignmentAgent(EventHandler):
     configs: DynamicConfigs
     writer: StateWriter
     audit: AuditLog
-    max_ops: int
     reassignments: ReassignmentQueue
     intents: IntentNodes
     steps: StepWriter
@@ -154,7 +153,7 @@ class ReassignmentAgent(EventHandler):
         Returns False if somebody has changed one of them; all intents are read again then.
         """
         topic_partitions = list(intents)
-        room = max(1, self.max_ops // 2 - 2)
+        room = max(1, self.writer.max_ops // 2 - 2)
         for start in range(0, len(topic_partitions), room):
             part = {one: intents[one] for one in topic_partitions[start : start + room]}
             ops, entry = self.intents.write_ops(part), self._entry(kind, part)

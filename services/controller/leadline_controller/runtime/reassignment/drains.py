@@ -74,10 +74,13 @@ class DrainDue(Trigger):
 
 @dataclass(frozen=True, slots=True)
 class DrainPlanned(ControllerEvent):
-    """The plan for a task's replicas was computed; `rows` are the targets, or the refusal."""
+    """The plan for a task's replicas was computed from `plan_input`.
+
+    `rows` are the targets, or the refusal.
+    """
 
     task: str
-    question: DrainPlanInput
+    plan_input: DrainPlanInput
     rows: tuple[TargetRow, ...] | LeadlineError
 
 
@@ -129,7 +132,7 @@ class DrainManager(EventHandler):
             emptying=frozenset(task.broker for task in drains if not _is_leaders_only(task)),
         )
 
-    # -- questions -------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------
 
     def drains(self) -> Iterator[ReassignmentTask]:
         """Yield the drains that are not over, in order."""
@@ -137,8 +140,8 @@ class DrainManager(EventHandler):
             if task.node.kind == DRAIN and not task.node.state.is_over:
                 yield task
 
-    def question(self, broker_id: int) -> DrainPlanInput:
-        """Return the question how to empty a broker, as it is asked now.
+    def plan_input(self, broker_id: int) -> DrainPlanInput:
+        """Return the present input for planning the drain of a broker; refuse an impossible drain.
 
         Raises:
             NotFound: the broker is not live.
@@ -148,17 +151,17 @@ class DrainManager(EventHandler):
         """
         if broker_id not in self.image.brokers:
             raise NotFound(
-                f"broker {broker_id} is not live; what one that is down has is moved by a plan "
-                "of kind drain"
+                f"broker {broker_id} is not live; to move the replicas of a broker that is down, "
+                "apply a plan of kind drain"
             )
         for task in self.drains():
             if task.broker == broker_id:
                 raise ReassignmentInProgress(
                     f"broker {broker_id} is being drained already: see task {task.id}"
                 )
-        return self._question(broker_id)
+        return self._plan_input(broker_id)
 
-    def _question(self, broker_id: int) -> DrainPlanInput:
+    def _plan_input(self, broker_id: int) -> DrainPlanInput:
         return drain_plan_input(self.image, broker_id, self._target)
 
     def _target(self, topic_partition: TopicPartition) -> tuple[int, ...] | None:
@@ -170,7 +173,7 @@ class DrainManager(EventHandler):
     @DrainBroker.handler
     async def on_drain(self, event: DrainBroker, reply: Reply[str]) -> None:
         """Accept a drain; no later failure refuses it."""
-        self.question(event.broker_id)
+        self.plan_input(event.broker_id)
         details = {"broker": event.broker_id, "leaders_only": event.leaders_only}
         task = await self.tasks.prepare(
             submission_of_drain((), details, event.throttle_bytes_per_s, "operator")
@@ -203,21 +206,21 @@ class DrainManager(EventHandler):
     def _plan(self, task: ReassignmentTask) -> None:
         """Begin to plan beside the queue, unless that is in progress or known to fail."""
         try:
-            question = self._question(task.broker)
+            plan_input = self._plan_input(task.broker)
         except LeadlineError as problem:
             logger.warning("drain waits", broker=task.broker, reason=problem.message)
             return
-        if task.id not in self._planning and self._refused.get(task.id) != question:
+        if task.id not in self._planning and self._refused.get(task.id) != plan_input:
             self._planning.add(task.id)
-            self.run_in_background(self._make_plan(task.id, question), "drain-plan")
+            self.run_in_background(self._make_plan(task.id, plan_input), "drain-plan")
 
-    async def _make_plan(self, task_id: str, question: DrainPlanInput) -> None:
+    async def _make_plan(self, task_id: str, plan_input: DrainPlanInput) -> None:
         rows: tuple[TargetRow, ...] | LeadlineError
         try:
-            rows = await asyncio.to_thread(question.plan)
+            rows = await asyncio.to_thread(plan_input.plan)
         except LeadlineError as problem:
             rows = problem
-        self.queue.post(DrainPlanned(task_id, question, rows), f"drain-{question.broker}")
+        self.queue.post(DrainPlanned(task_id, plan_input, rows), f"drain-{plan_input.broker}")
 
     @DrainPlanned.handler
     async def on_planned(self, event: DrainPlanned) -> None:
@@ -226,10 +229,10 @@ class DrainManager(EventHandler):
         task = self.tasks.store.get(event.task)
         if task is None or task.node.state is not TaskState.PREPARING:
             return
-        if event.question != self._question(task.broker):
+        if event.plan_input != self._plan_input(task.broker):
             self.queue.trigger(DrainDue)
         elif isinstance(event.rows, LeadlineError):
-            self._refused[task.id] = event.question
+            self._refused[task.id] = event.plan_input
             logger.warning("drain waits", broker=task.broker, reason=event.rows.message)
             await self._set_reason(task, event.rows.message)
         else:

@@ -84,7 +84,6 @@ class HealingManager(EventHandler):
     writer: StateWriter
     audit: AuditLog
     clock: Clock
-    epoch: int
     tasks: TaskManager
     reassignments: ReassignmentQueue
     failed: dict[int, FailedBroker] = field(default_factory=dict, init=False)
@@ -190,7 +189,7 @@ class HealingManager(EventHandler):
         failed = FailedBroker(
             failure_timestamp=self.clock.wall_ms(),
             incarnation=incarnation,
-            controller_epoch=self.epoch,
+            controller_epoch=self.image.controller_epoch,
         )
         path, data = failed_broker_path(broker), encode_value(failed)
         op = SetOp(path, data, ANY_VERSION) if broker in self._invalid else CreateOp(path, data)

@@ -56,11 +56,10 @@ class StepWriter:
     metrics: ControllerMetrics
     intents: IntentNodes
     reassignments: ReassignmentQueue
-    max_ops: int
 
     def __post_init__(self) -> None:
         # A partition takes up to two operations; the rest are checks, nodes and the audit entry.
-        spare = self.max_ops - len(self.image.brokers) - 4
+        spare = self.writer.max_ops - len(self.image.brokers) - 4
         self._room = max(1, min(MAX_PARTITIONS, spare // 2))
 
     async def write(self, due: Sequence[DueAction]) -> bool:

@@ -75,7 +75,7 @@ class RemovePartitions(DryRunRequest[tuple[int, ...]]):
 
 @dataclass(eq=False)
 class PartitionIntentStore(Generic[_Intent]):
-    """The intents of one kind, all below `root`; `decode` reads one."""
+    """The intents of one kind, all below `root`; `decode_one` decodes one."""
 
     root: str
     decode_one: Callable[[bytes], _Intent]

@@ -81,7 +81,6 @@ class PartitionManager(EventHandler):
     dispatcher: BrokerDispatcher
     audit: AuditLog
     agent: ReassignmentAgent
-    max_ops: int
     _stopping: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +113,7 @@ class PartitionManager(EventHandler):
         try:
             if topic is None:
                 await (self._additions if adding else self._removals).refuse_all(name, intents)
-            elif topic.deleting or not topic.topic_id:
+            elif not topic.is_visible:
                 return
             elif adding:
                 await self.on_partitions_add(topic, intents)
@@ -271,7 +270,7 @@ class PartitionManager(EventHandler):
             self._begin_removal(topic, topic.pending_removal)
             return
         numbers = sorted(topic.pending_removal, reverse=True)
-        room = max(1, self.max_ops // _OPS_PER_REMOVAL - 1)
+        room = max(1, self.writer.max_ops // _OPS_PER_REMOVAL - 1)
         try:
             for start in range(0, len(numbers), room):
                 await self._remove(topic, numbers[start : start + room])
