@@ -218,14 +218,14 @@ class ElectionStore:
         try:
             return int(data)
         except ValueError:
-            logger.warning("the epoch is not a number", path=self._nodes.epoch, value=data)
+            logger.error("the epoch is not a number", path=self._nodes.epoch, value=data)
             return version
 
     def _identity(self, data: bytes) -> tuple[int, str]:
         try:
             return self._nodes.decode(data)
         except (msgspec.MsgspecError, ValueError) as problem:
-            logger.warning("the leader is unreadable", path=self._nodes.leader, reason=str(problem))
+            logger.error("the leader is unreadable", path=self._nodes.leader, reason=str(problem))
             return -1, ""
 
     def _on_state(self, state: SessionState) -> None:

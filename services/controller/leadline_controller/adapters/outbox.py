@@ -71,7 +71,7 @@ class ZkOutbox:
                 try:
                     positions.append(msgspec.json.decode(node[0], type=ReaderPosition))
                 except msgspec.MsgspecError as problem:
-                    logger.warning("reader position unreadable", reason=str(problem))
+                    logger.error("reader position unreadable", reason=str(problem))
         return positions
 
     async def note(self, position: ReaderPosition) -> None:
@@ -89,5 +89,5 @@ def _entry(number: int, data: bytes, ctime: int) -> AuditEntry:
     try:
         return znodes.decode_audit(data)
     except msgspec.MsgspecError as problem:
-        logger.warning("audit entry unreadable", id=number, reason=str(problem))
+        logger.error("audit entry unreadable", id=number, reason=str(problem))
         return AuditEntry(ctime, "", "", _UNREADABLE, outcome="unknown", reason=str(problem))

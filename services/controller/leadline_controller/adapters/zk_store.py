@@ -248,7 +248,7 @@ def _accepted(data: bytes) -> Accepted:
     """Validate a topic's configs and log the invalid ones; cached, because many are equal."""
     accepted = accept_node("topic", data)
     for problem in accepted.problems.values():
-        logger.warning("topic config invalid", reason=problem)
+        logger.error("topic config invalid", reason=problem)
     return accepted
 
 
@@ -257,5 +257,5 @@ def _decoded(decode: Callable[[bytes], _Value], data: bytes, path: str) -> _Valu
     try:
         return decode(data)
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as problem:
-        logger.warning("node unreadable", path=path, reason=str(problem))
+        logger.error("node unreadable", path=path, reason=str(problem))
         return None

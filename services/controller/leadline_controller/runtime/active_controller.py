@@ -316,7 +316,7 @@ class ActiveController:
             except LeadlineError as refusal:
                 queued.refuse(refusal)
                 if not isinstance(event, ControllerRequest):
-                    logger.warning("event not handled", type=name, error=refusal.message)
+                    logger.error("event not handled", type=name, error=refusal.message)
                 elif isinstance(refusal, Refused):
                     await self._audit.record_request(event, "refused", str(refusal))
             except Exception as error:

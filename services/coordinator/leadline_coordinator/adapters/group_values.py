@@ -26,7 +26,7 @@ def decoded(decode: Callable[[bytes], _Node], data: bytes, path: str) -> _Node |
     try:
         return decode(data)
     except msgspec.MsgspecError as problem:
-        logger.warning("a node is unreadable", path=path, reason=str(problem))
+        logger.error("a node is unreadable", path=path, reason=str(problem))
         return None
 
 

@@ -169,7 +169,7 @@ def translated_store_errors() -> Iterator[None]:
         reason = "the connection to ZooKeeper was lost; read the state before you retry"
         raise StoreOutcomeUnknown(reason) from None
     except ZkError as problem:
-        logger.warning("a write to ZooKeeper failed", reason=str(problem))
+        logger.error("a write to ZooKeeper failed", reason=str(problem))
         raise StoreOutcomeUnknown(_WRITE_FAILED) from None
 
 

@@ -52,7 +52,7 @@ def project(connection: Connection, record: AuditRecord) -> None:
         with connection.begin_nested():
             projection(connection, record)
     except _UNFIT as problem:
-        logger.warning("audit entry not projected", id=record.id, reason=repr(problem))
+        logger.error("audit entry not projected", id=record.id, reason=repr(problem))
 
 
 def _failed(connection: Connection, record: AuditRecord) -> None:

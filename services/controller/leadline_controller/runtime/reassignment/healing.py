@@ -373,5 +373,5 @@ def _decode(broker: int, data: bytes) -> FailedBroker | None:
     try:
         return decode_failed_broker(data)
     except msgspec.MsgspecError as problem:
-        logger.warning("invalid record of a failed broker", broker=broker, error=str(problem))
+        logger.error("invalid record of a failed broker", broker=broker, error=str(problem))
         return None

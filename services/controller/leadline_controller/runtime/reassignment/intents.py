@@ -186,7 +186,7 @@ def _readable(topic_partition: TopicPartition, data: bytes) -> Intent | None:
     try:
         intent = decode_intent(data)
     except (msgspec.MsgspecError, ValueError) as problem:
-        logger.warning("invalid intent", **topic_partition._asdict(), error=str(problem))
+        logger.error("invalid intent", **topic_partition._asdict(), error=str(problem))
         return None
     if not intent.target or len(set(intent.target)) < len(intent.target):
         logger.error("invalid intent: no broker, or one twice", **topic_partition._asdict())

@@ -98,7 +98,7 @@ class StepWriter:
             results = await self.writer.commit(ops, self._entry(change))
         except RequestTooLarge as problem:
             self._room = max(1, self._room // 2)
-            logger.warning("step too large for ZooKeeper", topic=change.topic, error=str(problem))
+            logger.error("step too large for ZooKeeper", topic=change.topic, error=str(problem))
             return False
         except MultiFailed as failure:
             await self._read_after(failure, change, ops[failure.index])

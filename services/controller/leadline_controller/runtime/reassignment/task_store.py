@@ -236,5 +236,5 @@ def _decode(name: str, data: bytes) -> TaskNode:
     try:
         return decode_task(data)
     except (msgspec.MsgspecError, ValueError) as problem:
-        logger.warning("invalid task", task=name, error=str(problem))
+        logger.error("invalid task", task=name, error=str(problem))
         return TaskNode(state=TaskState.FAILED, reason=f"cannot be read: {problem}")

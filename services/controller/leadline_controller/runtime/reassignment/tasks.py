@@ -245,7 +245,7 @@ class TaskManager(EventHandler):
                     await self._advance(task)
             except (MultiFailed, RequestTooLarge) as failure:
                 # It must not delay the other tasks, or an election.
-                logger.warning("task not advanced", task=task.id, error=str(failure))
+                logger.error("task not advanced", task=task.id, error=str(failure))
                 self._retry_later()
 
     def _retry_later(self) -> None:

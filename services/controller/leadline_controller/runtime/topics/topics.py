@@ -292,7 +292,7 @@ class TopicManager(EventHandler):
             try:
                 await self._resume(tombstone)
             except MultiFailed as failure:  # It must not delay the others, or an election.
-                logger.warning("deletion failed", topic=tombstone.topic, error=str(failure))
+                logger.error("deletion failed", topic=tombstone.topic, error=str(failure))
 
     async def _resume(self, tombstone: Tombstone) -> None:
         topic = self.image.topics.get(tombstone.topic)
