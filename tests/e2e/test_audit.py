@@ -87,8 +87,8 @@ async def histories_are_whole(running: Scenario) -> None:
     assert states.keys() == written.keys() == past.keys()
     for number, (state, version) in states.items():
         assert len(written[number]) > version, f"{TOPIC}-{number}: each version has its entry"
-        told = written[number][version]
-        assert (told.state_version, told.after) == (
+        entry = written[number][version]
+        assert (entry.state_version, entry.after) == (
             version,
             (state.leader, state.leader_epoch, state.isr),
         )

@@ -1,4 +1,4 @@
-"""Brokers that say that they are about to stop: a controller relieves them of what they lead."""
+"""Controlled shutdown: the controller moves all leaders off a broker that is about to stop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def ask_to_stop(
 
 
 async def relieve(controller: RunningController, broker: RecordingBroker) -> list[Any]:
-    """Have a broker relieved; return what it leads still."""
+    """Request the controlled shutdown of a broker; return the partitions that it still leads."""
     answer = await ask_to_stop(controller, broker)
     assert answer.status_code == 200, answer.text
     remaining: list[Any] = answer.json()["remaining"]

@@ -1,4 +1,4 @@
-"""Rows to partitions without Spark: where they go, in which order, and what is refused."""
+"""Assigning rows to partitions without Spark: partition, order, and refusals."""
 
 from __future__ import annotations
 
