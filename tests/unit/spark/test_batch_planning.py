@@ -53,8 +53,8 @@ class World:
             known = {-1: END, -2: START, **self.by_time}
             ends["offset"] = known.get(row["timestamp"])
         leader = {"id": 1, "url": self.url, "epoch": 3}
-        told = {"topic": "t", "partition": 0, "error_code": 0, "leader": leader, "offsets": ends}
-        return Said({"partitions": [told]})
+        row = {"topic": "t", "partition": 0, "error_code": 0, "leader": leader, "offsets": ends}
+        return Said({"partitions": [row]})
 
 
 @pytest.fixture
