@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
+from random import Random
 from typing import get_args
 
 from leadline_client.channel import Assignor
@@ -91,12 +91,12 @@ def main() -> None:
     names = [f"topic-{number:02}" for number in range(TOPICS)]
     topics = dict.fromkeys(names, options.partitions // TOPICS)
     members = [f"member-{number:05}" for number in range(options.members)]
-    chance = random.Random(1)
+    random = Random(1)
     print(f"{options.members} members, {sum(topics.values())} partitions; ", end="")
     print(f"load average {os.getloadavg()[0]:.2f}")
     print(f"{'':26} {'':10} {'B, ms':>7} {'took, ms':>9} {'ratio':>8} {'moved':>8}")
     report_group("alike", topics, dict.fromkeys(members, names), options.rounds)
-    mixed = {member: chance.sample(names, ASKED) for member in members}
+    mixed = {member: random.sample(names, ASKED) for member in members}
     report_group("mixed", topics, mixed, options.rounds)
 
 

@@ -64,8 +64,8 @@ async def one_failure(bench: Bench) -> float:
         bench.store.fired_at = 0.0
         end()
         await bench.until(lambda: VICTIM not in bench.service.image().brokers)
-        await bench.delivery.until(lambda: not bench.delivery.holds_metadata)
-        await bench.delivery.until(bench.delivery.settled)
+        await bench.dispatcher.until(lambda: not bench.dispatcher.holds_metadata)
+        await bench.dispatcher.until(bench.dispatcher.settled)
         return (bench.gateway.last_ack - bench.store.fired_at) * 1000
 
 

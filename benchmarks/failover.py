@@ -284,7 +284,7 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def as_active_controller(self) -> AsyncIterator[None]:
-        """Rule within the `async with` statement."""
+        """Be the active controller within the `async with` statement."""
         task = asyncio.create_task(self.leadership.run())
         try:
             await self.until(lambda: self.service.is_active)
@@ -302,16 +302,16 @@ class Bench:
             await asyncio.sleep(0.002)
 
     @property
-    def delivery(self) -> BrokerDispatcher:
-        """What tells the brokers."""
+    def dispatcher(self) -> BrokerDispatcher:
+        """The dispatcher of requests to brokers."""
         elected = self.leadership.active_controller
         assert elected is not None
         return elected.dispatcher
 
     async def settled(self, brokers: int) -> None:
-        """Wait until that many brokers are live and owed nothing."""
+        """Wait until that many brokers are live and have acknowledged everything."""
         image = self.service.image()
-        await self.until(lambda: len(image.brokers) == brokers and self.delivery.idle())
+        await self.until(lambda: len(image.brokers) == brokers and self.dispatcher.idle())
 
 
 def _zero(_: int) -> int:
@@ -472,9 +472,9 @@ async def one_failure(bench: Bench, victim: int) -> tuple[float, float]:
         cpu = time.process_time()
         end()
         await bench.until(lambda: victim not in bench.service.image().brokers)
-        await bench.delivery.until(lambda: not bench.delivery.holds_metadata)
+        await bench.dispatcher.until(lambda: not bench.dispatcher.holds_metadata)
         in_path = bench.store.reads_before_last_write - reads
-        await bench.delivery.until(bench.delivery.settled)
+        await bench.dispatcher.until(bench.dispatcher.settled)
         took = (bench.gateway.last_ack - bench.store.fired_at) * 1000
         cpu = (time.process_time() - cpu) * 1000
         per_partition = bench.gateway.bytes / affected / len(bench.gateway.requests)

@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import patch
 
@@ -46,10 +46,10 @@ MILLION = 1e6
 
 def values(size: int, count: int, seed: int) -> Iterator[bytes]:
     """Yield values of letters, as text would be."""
-    chance = random.Random(seed)
-    pool = bytes(chance.choices(b"abcdefghijklmnopqrstuvwxyz    ", k=1 << 20))
+    random = Random(seed)
+    pool = bytes(random.choices(b"abcdefghijklmnopqrstuvwxyz    ", k=1 << 20))
     for _ in range(count):
-        begin = chance.randrange(len(pool) - size)
+        begin = random.randrange(len(pool) - size)
         yield pool[begin : begin + size]
 
 

@@ -143,7 +143,7 @@ def spark_page() -> str:
     """Return docs/spark-options.md."""
     heads = ("Name", "Value", "Default", "Batch", "Stream", "Write", "Meaning")
     options = _table(heads, (_option_cells(row) for row in OPTIONS))
-    codes = _table(("Code", "Meaning"), ([f"`{code}`", told] for code, told in CODES.items()))
+    codes = _table(("Code", "Meaning"), ([f"`{code}`", meaning] for code, meaning in CODES.items()))
     return "\n".join([GENERATED, "", SPARK_INTRODUCTION, options, SPARK_ERRORS + codes])
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
+from random import Random
 
 import httpx
 import pytest
@@ -19,16 +19,16 @@ from tests.support.services.cluster import Cluster, wait_until
 SEED = 7
 
 
-async def one_fault(running: Scenario, chance: random.Random) -> str:
+async def one_fault(running: Scenario, random: Random) -> str:
     """Kill a broker or the active controller, and bring it back."""
-    if chance.random() < 0.4:
+    if random.random() < 0.4:
         victim = await running.cluster.active_controller()
         await kill(running, victim)
         await running.cluster.active_controller(not_in=[victim])
     else:
-        victim = f"broker-{chance.randint(1, 3)}"
+        victim = f"broker-{random.randint(1, 3)}"
         await kill(running, victim)
-        if chance.random() < 0.7:
+        if random.random() < 0.7:
             await expired(running, victim)
     running.cluster.restart(victim)
     await running.load.progress()
@@ -41,12 +41,12 @@ async def one_fault(running: Scenario, chance: random.Random) -> str:
 async def test_the_history_is_whole_after_controllers_and_brokers_were_killed(
     seconds: int,
 ) -> None:
-    chance = random.Random(SEED)
+    random = Random(SEED)
     async with scenario(controllers=2) as running:
         end = time.monotonic() + seconds
         killed: Counter[str] = Counter()
         while time.monotonic() < end or len(killed) < 2:
-            killed[(await one_fault(running, chance)).partition("-")[0]] += 1
+            killed[(await one_fault(running, random)).partition("-")[0]] += 1
             await wait_until(lambda: all_run(running.cluster), "everybody is back", 60.0)
         await running.load.stop()
         await running.settle()
@@ -87,8 +87,8 @@ async def histories_are_whole(running: Scenario) -> None:
     assert states.keys() == written.keys() == past.keys()
     for number, (state, version) in states.items():
         assert len(written[number]) > version, f"{TOPIC}-{number}: each version has its entry"
-        told = written[number][version]
-        assert (told.state_version, told.after) == (
+        entry = written[number][version]
+        assert (entry.state_version, entry.after) == (
             version,
             (state.leader, state.leader_epoch, state.isr),
         )

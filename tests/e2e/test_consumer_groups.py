@@ -135,8 +135,8 @@ async def test_the_coordinator_is_killed_amid_a_rebalance(cluster: Cluster, tmp_
         async def is_stopping() -> bool:
             return bool((await look(group))["state"] == "stopping")
 
-        # Who is frozen does not answer a Stop, so that the rebalance lasts: until they are put
-        # out, for which the start of a process could take too long.
+        # Frozen members do not answer a Stop, so the rebalance lasts until they are evicted. The
+        # fourth is started before: the start of a process could take longer than that.
         await wait_until(is_waiting, "the fourth is ready to join")
         async with group.frozen("a", "b", "c"):
             group.members["d"].child.signal(signal.SIGUSR1)

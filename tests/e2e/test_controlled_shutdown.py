@@ -1,4 +1,4 @@
-"""Brokers that are asked to stop, one after another, under load: nobody who writes is failed."""
+"""Controlled shutdown of one broker after another under load: no produce request fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def preferred_everywhere(running: Scenario) -> bool:
 
 
 async def stopped(running: Scenario, name: str) -> None:
-    """Stop a broker, and see that it led nothing any more when it had."""
+    """Stop a broker, and check that all its leaders had moved before it ended."""
     led = await running.led_by(name)
     assert led, f"void: {name} leads nothing"
     before = await running.view()
@@ -28,14 +28,14 @@ async def stopped(running: Scenario, name: str) -> None:
     for key, (state, _) in view.states.items():
         assert state.leader != number
         assert len(state.isr) == 2
-        # One move, and no second one by its end.
+        # Leaders move once: when the broker ends, there is nothing left to elect.
         moved = state.leader_epoch - before.states[key][0].leader_epoch
         assert moved <= 1, f"{key}: {moved} epochs"
     assert '"still_led": 0' in running.cluster.log(name)
 
 
 async def test_a_rolling_restart_fails_no_produce_and_leaders_go_back() -> None:
-    """SIGTERM for each broker under acks=all; then leaders go back, by order and by themselves."""
+    """SIGTERM for each broker under acks=all; then leaders return, by request and by themselves."""
     async with scenario(settings=BALANCE) as running:
         cluster = running.cluster
         await running.full_isr()

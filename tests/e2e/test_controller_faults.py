@@ -16,7 +16,7 @@ ELECTIONS = (b"/brokers/topics/",)
 
 
 async def taken_over(running: Scenario, active: str, epoch: int) -> None:
-    """Wait until another controller rules with a later epoch (I12)."""
+    """Wait until another controller is active, with a later epoch (I12)."""
     successor = await running.cluster.active_controller(not_in=[active])
     assert successor != active
     assert (await running.view()).controller_epoch > epoch
@@ -53,7 +53,7 @@ async def test_s6_idle_controller_killed() -> None:
 
 @rounds(quick=1)
 async def test_s6_controller_killed_during_a_failover_of_200_partitions(rounds: int) -> None:
-    """It dies when the new leaders are elected and nobody is told, before that, or at any time."""
+    """It dies with new leaders elected but no broker informed, before that, or at any time."""
     async with (
         running_cluster(controllers=2) as cluster,
         AsyncExitStack() as proxies,

@@ -1,4 +1,4 @@
-"""A broker is emptied under load, and then stopped: nobody who writes is failed."""
+"""A broker is drained under load, and then stopped: no produce request fails."""
 
 from __future__ import annotations
 

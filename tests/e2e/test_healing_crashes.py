@@ -23,7 +23,7 @@ WORKFLOW = (b"/admin/failed_brokers/", b"/admin/reassign", b"/admin/partitions_r
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 async def test_a_controller_is_killed_around_every_write_of_a_healing() -> None:
-    """A term ends at its second write, before or after it by turns: it gets one or two further."""
+    """Each controller is killed at its second write, alternately before and after it."""
     async with (
         running_cluster(brokers=4, controllers=2, settings=SETTINGS) as cluster,
         AsyncExitStack() as proxies,
@@ -44,7 +44,7 @@ async def test_a_controller_is_killed_around_every_write_of_a_healing() -> None:
 
 
 async def until_healed(cluster: Cluster, points: dict[str, CrashPoints]) -> int:
-    """Kill whichever controller gets to its second write, until one gets to the end of it all."""
+    """Kill each controller at its second write, until one completes the healing."""
     for proxy in points.values():
         proxy.arm(2, after=False)
     for kills in count():
@@ -64,7 +64,7 @@ async def until_healed(cluster: Cluster, points: dict[str, CrashPoints]) -> int:
 
 
 async def is_over(cluster: Cluster) -> bool:
-    """Tell whether the history has the failure, and its end; False while nobody rules."""
+    """Tell whether the history has the failure, and its end; False without an active controller."""
     answer = await cluster.get("broker-1", "/v1/failed-brokers/history")
     rows = answer.json()["failures"] if answer.status_code == httpx.codes.OK else []
     return bool(rows) and all(row["over_at"] for row in rows)

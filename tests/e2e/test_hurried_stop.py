@@ -1,4 +1,4 @@
-"""A second SIGTERM to a broker that nobody can relieve: it stops all the same, in good order."""
+"""A second SIGTERM to a broker whose leaders cannot move: it still stops in good order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def says(cluster: Cluster, name: str, line: str) -> Callable[[], Awaitable[bool]
 
 
 async def test_a_second_signal_ends_a_broker_that_waits_for_others() -> None:
-    """Its followers are frozen: live by their sessions, so it hopes for them, but not in sync."""
+    """Its followers are frozen: live by their sessions, so it waits for them, but not in sync."""
     settings = {
         "zookeeper.session.timeout.ms": "30000",
         "replica.lag.time.max.ms": "500",

@@ -72,7 +72,7 @@ async def hosts(cluster: Cluster) -> dict[int, str]:
 
 
 async def test_the_printed_example_on_ten_brokers() -> None:
-    """Seed 5, with brokers 1-10 for its 0-9; throttled, so that its steps can be seen."""
+    """KIP-435, with brokers 1-10 for its 0-9; throttled, so that its steps can be seen."""
     settings = {"reassignment.max.concurrent.replica.movements": "2"}
     async with running_cluster(brokers=10, settings=settings) as cluster:
         topic = NewTopic(TOPIC, replica_assignment={0: (1, 2, 3, 4, 5)})

@@ -21,7 +21,7 @@ async def test_whole_cluster_restarted_on_its_directory(how: str) -> None:
         async with loaded(cluster, NewTopic(TOPIC, 6, 3)) as running:
             await running.load.progress(records=500)
             if how == "killed":
-                # While it is written to, and ZooKeeper first: nobody says good-bye to it.
+                # Under load, and ZooKeeper first, so that no process can close its session.
                 for name in cluster.supervisor.children:
                     await kill(running, name)
     async with running_cluster(controllers=2, data_dir=directory) as cluster:
@@ -30,7 +30,7 @@ async def test_whole_cluster_restarted_on_its_directory(how: str) -> None:
         assert [one.id for one in after.brokers] == [one.id for one in before.brokers]
         again = Scenario(cluster, running.load)
         await again.verify()
-        # And it goes on from where it was.
+        # And the cluster accepts new topics and records.
         async with loaded(cluster, NewTopic("more", 6, 3), label="more/") as more:
             await more.load.progress()
             await more.verify()

@@ -56,24 +56,24 @@ async def only_the_stale_replica_is_up(
         yield running, {str(value) for value in running.load.history.acked.keys() - on_all_three}
 
 
-async def leaders_told(running: Scenario, name: str) -> list[int]:
-    """Return the leaders that a service tells clients."""
+async def leaders_reported(running: Scenario, name: str) -> list[int]:
+    """Return the leaders that a service reports to clients."""
     answer = await running.cluster.get(name, "/v1/metadata")
     if answer.status_code == NoController("").status:
-        return []  # it was just started, and not told yet
+        return []  # it has just started, and has no metadata yet
     document = answer.raise_for_status().json()
     return [row[1] for row in document["topics"][running.topic]["partitions"]]
 
 
-async def is_told(running: Scenario, leaders: list[int]) -> None:
-    """Wait until the controller and the broker that is up tell clients of these leaders."""
+async def wait_until_reported(running: Scenario, leaders: list[int]) -> None:
+    """Wait until the controller and the live broker report these leaders to clients."""
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return all(
-            [await leaders_told(running, name) == leaders for name in ("controller-1", STALE)]
+            [await leaders_reported(running, name) == leaders for name in ("controller-1", STALE)]
         )
 
-    await wait_until(told, f"the leaders are {leaders}")
+    await wait_until(reported, f"the leaders are {leaders}")
 
 
 async def heal_with_losses(running: Scenario, may_be_lost: set[str]) -> None:
@@ -88,8 +88,8 @@ async def heal_with_losses(running: Scenario, may_be_lost: set[str]) -> None:
     running.assert_loaded()
 
 
-def check_that_spark_is_told(running: Scenario, partition: int) -> None:
-    """Go on behind the last acknowledged record, as a stream does, and read up to it, as a task."""
+def check_that_spark_detects_the_loss(running: Scenario, partition: int) -> None:
+    """Continue after the last acknowledged record as a stream, and read up to it as a task."""
     last = max(
         (ack for ack in running.load.acks if ack.partition == partition),
         key=lambda ack: ack.base_offset,
@@ -119,7 +119,7 @@ def check_that_spark_is_told(running: Scenario, partition: int) -> None:
 
 async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() -> None:
     async with only_the_stale_replica_is_up() as (running, _):
-        await is_told(running, [-1, -1])
+        await wait_until_reported(running, [-1, -1])
         before = (await running.view()).states
         for state, _version in before.values():
             assert state.leader == -1
@@ -128,7 +128,7 @@ async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() 
         # However often the controller looks, the stale replica is not taken.
         await asyncio.sleep(RECONCILIATIONS_S)
         assert (await running.view()).states == before
-        assert await leaders_told(running, STALE) == [-1, -1]
+        assert await leaders_reported(running, STALE) == [-1, -1]
         for name in IN_SYNC:
             running.cluster.restart(name)
         await running.verify()
@@ -136,9 +136,9 @@ async def test_no_in_sync_replica_is_up_then_nobody_leads_and_the_isr_is_kept() 
 
 async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> None:
     async with only_the_stale_replica_is_up() as (running, may_be_lost):
-        await is_told(running, [-1, -1])
+        await wait_until_reported(running, [-1, -1])
         await running.cluster.client.elect("unclean", [(running.topic, 0)])
-        await is_told(running, [3, -1])
+        await wait_until_reported(running, [3, -1])
         snapshot = await running.view()
         assert snapshot.states[running.topic, 0][0].isr == (3,)
         row = snapshot.changes(running.topic, 0)[-1]
@@ -149,13 +149,13 @@ async def test_unclean_election_asked_for_is_audited_with_what_may_be_lost() -> 
             value for value in may_be_lost if running.load.history.sent[value].partition[1] == 0
         }
         await heal_with_losses(running, in_partition_0)
-        await asyncio.to_thread(check_that_spark_is_told, running, 0)
+        await asyncio.to_thread(check_that_spark_detects_the_loss, running, 0)
 
 
 async def test_unclean_election_allowed_by_the_topic_happens_by_itself() -> None:
     allowed = {"unclean.leader.election.enable": "true"}
     async with only_the_stale_replica_is_up(allowed) as (running, may_be_lost):
-        await is_told(running, [3, 3])
+        await wait_until_reported(running, [3, 3])
         snapshot = await running.view()
         for partition in (0, 1):
             assert snapshot.states[running.topic, partition][0].isr == (3,)

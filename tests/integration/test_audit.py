@@ -105,8 +105,8 @@ async def test_a_partition_tells_why_its_leader_changed(rig: Rig) -> None:
     await create(controller, replica_assignment={"0": [1, 2, 3]})
     await rig.brokers[1].stop()
     await rig.settled(controller)
-    told = await get(controller, "/v1/topics/orders/partitions/0/history")
-    first, second = told["changes"]
+    found = await get(controller, "/v1/topics/orders/partitions/0/history")
+    first, second = found["changes"]
     assert first["before"] is None
     assert (first["after"]["leader"], first["reason"], first["state_version"]) == (1, "new", 0)
     assert second["before"] == first["after"]
@@ -247,19 +247,19 @@ async def test_entries_that_somebody_removed_hold_up_neither_the_history_nor_the
     await until_trimmed(zk_session, 3)
 
 
-async def test_what_was_refused_and_what_was_only_tried_are_told_too(rig: Rig) -> None:
+async def test_what_was_refused_and_what_was_only_tried_are_recorded_too(rig: Rig) -> None:
     controller = await rig.up(1)
     await create(controller, "orders")
     refused = await controller.http.post("/v1/topics", json={"name": "orders"})
     assert refused.status_code == 400
     tried = await controller.http.post("/v1/topics", json={"name": "clicks", "dry_run": True})
     assert tried.status_code == 200
-    told = await get(controller, "/v1/audit", kind="create_topic", order="oldest")
-    assert [(entry["outcome"], entry["resource"]) for entry in told["entries"]] == [
+    found = await get(controller, "/v1/audit", kind="create_topic", order="oldest")
+    assert [(entry["outcome"], entry["resource"]) for entry in found["entries"]] == [
         ("refused", {"topic": "orders"}),
         ("dry_run", {"topic": "clicks"}),
     ]
-    assert "orders" in told["entries"][0]["reason"]
+    assert "orders" in found["entries"][0]["reason"]
 
 
 async def test_what_was_refused_is_found_by_what_it_was_about(rig: Rig) -> None:
@@ -287,5 +287,5 @@ async def test_what_was_refused_is_found_by_what_it_was_about(rig: Rig) -> None:
         newest = (await get(controller, "/v1/audit", page_size=1))["entries"][0]
         assert (newest["outcome"], newest["resource"]) == ("refused", about), path
         assert newest["cause"] == answer.headers["x-leadline-cause"]
-    told = await get(controller, "/v1/audit", topic="orders", partition=0, outcome="refused")
-    assert len(told["entries"]) == 2
+    found = await get(controller, "/v1/audit", topic="orders", partition=0, outcome="refused")
+    assert len(found["entries"]) == 2

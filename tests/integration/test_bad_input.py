@@ -1,4 +1,4 @@
-"""Bad input to each endpoint: the documented code, the house's body, and nothing changed."""
+"""Bad input to each endpoint: the documented code, Leadline's error format, and no change."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ from tests.support.services.zookeeper import SESSION_TIMEOUT_MS, until
 NAME = ("t", "id-1", 0)
 
 
-class Told:
-    """What a store tells its owner."""
+class Notifications:
+    """Counts the notifications of a store to its owner."""
 
     def __init__(self) -> None:
         self.lost = 0
@@ -38,11 +38,11 @@ class Told:
 
 @asynccontextmanager
 async def store_of(
-    broker_id: int, hosts: str, told: Told | None = None
+    broker_id: int, hosts: str, notified: Notifications | None = None
 ) -> AsyncIterator[ZkBrokerStore]:
-    told = told or Told()
+    notified = notified or Notifications()
     store = ZkBrokerStore(broker_id, hosts, SESSION_TIMEOUT_MS, ManualClock())
-    await store.connect(told.on_lost, told.on_hint)
+    await store.connect(notified.on_lost, notified.on_hint)
     try:
         yield store
     finally:
@@ -92,8 +92,8 @@ async def test_a_registration_shows_what_the_broker_was_told(zk: ZkSession, zk_c
 async def test_what_a_dead_process_left_behind_is_replaced_at_once(
     zk: ZkSession, zk_chroot: str
 ) -> None:
-    told = Told()
-    async with store_of(1, zk_chroot, told) as left_behind:
+    notified = Notifications()
+    async with store_of(1, zk_chroot, notified) as left_behind:
         first = await left_behind.register("http://127.0.0.1:1", None, {})
         assert await left_behind.registration() == "ours"
         async with store_of(1, zk_chroot) as store:
@@ -101,7 +101,7 @@ async def test_what_a_dead_process_left_behind_is_replaced_at_once(
 
             data, _ = await zk.get(znodes.broker_id_path(1))
             assert (first + 1, "http://127.0.0.1:2") == (second, znodes.decode_broker(data).url)
-            await until(lambda: told.hints > 0, "the other process is told")
+            await until(lambda: notified.hints > 0, "the other process is notified")
             assert await left_behind.registration() == "another's"
             assert await store.registration() == "ours"
 
@@ -197,18 +197,18 @@ async def test_settings_of_broker_and_cluster_are_read_and_watched(
     zk: ZkSession, zk_chroot: str
 ) -> None:
     """The broker's own node is made when something is first set for it."""
-    told = Told()
+    notified = Notifications()
     own, cluster = (znodes.encode_configs({"open.files.max": n}) for n in ("20", "30"))
     async with store_of(1, zk_chroot) as store:
-        assert await store.configs(told.on_hint) == (None, b"")
+        assert await store.configs(notified.on_hint) == (None, b"")
 
         await zk.create(znodes.broker_config_path(1), own)
-        await until(lambda: told.hints == 1, "the new node is hinted at")
-        assert await store.configs(told.on_hint) == (own, b"")
+        await until(lambda: notified.hints == 1, "the new node is noticed")
+        assert await store.configs(notified.on_hint) == (own, b"")
 
         await zk.set(znodes.CONFIG_CLUSTER, cluster, 0)
-        await until(lambda: told.hints == 2, "the cluster's is hinted at")
-        assert await store.configs(told.on_hint) == (own, cluster)
+        await until(lambda: notified.hints == 2, "the cluster's is noticed")
+        assert await store.configs(notified.on_hint) == (own, cluster)
 
 
 async def test_a_topic_is_read_once_for_all_of_its_partitions(
@@ -267,12 +267,12 @@ async def test_blocks_of_producer_ids_do_not_overlap(zk: ZkSession, zk_chroot: s
 
 
 async def test_the_controller_is_followed_by_hints(zk: ZkSession, zk_chroot: str) -> None:
-    told = Told()
-    async with store_of(1, zk_chroot, told) as store:
+    notified = Notifications()
+    async with store_of(1, zk_chroot, notified) as store:
         assert await store.controller() is None
         value = znodes.encode_value(znodes.ControllerRegistration(3, "http://c", 0))
         await zk.create(znodes.CONTROLLER, value, ephemeral=True)
-        await until(lambda: told.hints > 0, "a hint comes")
+        await until(lambda: notified.hints > 0, "a hint comes")
 
         found = await store.controller()
 

@@ -1,4 +1,4 @@
-"""Brokers that say that they are about to stop: a controller relieves them of what they lead."""
+"""Controlled shutdown: the controller moves all leaders off a broker that is about to stop."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def ask_to_stop(
     )
 
 
-async def relieve(controller: RunningController, broker: RecordingBroker) -> list[Any]:
-    """Have a broker relieved; return what it leads still."""
+async def request_shutdown(controller: RunningController, broker: RecordingBroker) -> list[Any]:
+    """Request the controlled shutdown of a broker; return the partitions that it still leads."""
     answer = await ask_to_stop(controller, broker)
     assert answer.status_code == 200, answer.text
     remaining: list[Any] = answer.json()["remaining"]
@@ -44,7 +44,7 @@ async def state_changes(session: ZkSession) -> int:
 async def test_leaders_are_moved_before_a_broker_stops(rig: Rig, zk_session: ZkSession) -> None:
     controller = await rig.up()
     await create(controller, partitions=6, replication_factor=3)
-    assert await relieve(controller, rig.brokers[1]) == []
+    assert await request_shutdown(controller, rig.brokers[1]) == []
     for partition in range(6):
         state = await read_state(zk_session, "orders", partition)
         assert state.leader != 1
@@ -55,7 +55,7 @@ async def test_leaders_are_moved_before_a_broker_stops(rig: Rig, zk_session: ZkS
     entry = next(e for e in await audit(zk_session) if e.kind == "controlled_shutdown")
     assert entry.actor == "broker-1"
     written = await state_changes(zk_session)
-    assert await relieve(controller, rig.brokers[1]) == []
+    assert await request_shutdown(controller, rig.brokers[1]) == []
     assert await state_changes(zk_session) == written, "repeating it writes nothing"
     await rig.brokers[1].leave()
     await rig.settled(controller)
@@ -67,7 +67,7 @@ async def test_what_nobody_else_can_lead_is_answered_and_goes_on(
 ) -> None:
     controller = await rig.up(brokers=2)
     await create(controller, replica_assignment={"0": [1], "1": [2]})
-    assert await relieve(controller, rig.brokers[1]) == [["orders", 0]]
+    assert await request_shutdown(controller, rig.brokers[1]) == [["orders", 0]]
     state = await read_state(zk_session, "orders", 0)
     assert (state.leader, state.leader_epoch) == (1, 0)
     assert ("orders", 0) in rig.brokers[1].roles
@@ -77,7 +77,7 @@ async def test_acks_all_goes_on_until_the_broker_is_gone(rig: Rig, zk_session: Z
     """min.insync.replicas 2 of two replicas: the ISR keeps it, and another one leads."""
     controller = await rig.up(brokers=2)
     await create(controller, replica_assignment={"0": [1, 2], "1": [2, 1]})
-    assert await relieve(controller, rig.brokers[1]) == []
+    assert await request_shutdown(controller, rig.brokers[1]) == []
     states = [await read_state(zk_session, "orders", partition) for partition in (0, 1)]
     assert [(s.leader, set(s.isr)) for s in states] == [(2, {1, 2}), (2, {1, 2})]
     await until(lambda: rig.brokers[1].roles["orders", 0].leader == 2, "it follows")
@@ -87,7 +87,7 @@ async def test_acks_all_goes_on_until_the_broker_is_gone(rig: Rig, zk_session: Z
 async def test_a_broker_that_stops_gets_nothing_new(rig: Rig, zk_session: ZkSession) -> None:
     controller = await rig.up()
     await create(controller, replica_assignment={"0": [1, 2, 3]})
-    await relieve(controller, rig.brokers[1])
+    await request_shutdown(controller, rig.brokers[1])
     grants = sum(command.is_init for command in rig.brokers[1].leader_and_isr)
     answer = await controller.http.post("/v1/elections", json={"type": "preferred"})
     assert answer.json()["elected"] == []
@@ -124,9 +124,9 @@ async def test_an_unknown_incarnation_is_refused(rig: Rig, zk_session: ZkSession
 async def test_another_controller_is_asked_again(rig: Rig, zk_session: ZkSession) -> None:
     first = await rig.up()
     await create(first, partitions=3, replication_factor=3)
-    await relieve(first, rig.brokers[1])
+    await request_shutdown(first, rig.brokers[1])
     await first.retire()
     second = await rig.controller()
     await rig.settled(second)
-    assert await relieve(second, rig.brokers[1]) == []
+    assert await request_shutdown(second, rig.brokers[1]) == []
     await until(lambda: not rig.brokers[1].roles, "it has left its replicas again")

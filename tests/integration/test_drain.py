@@ -16,7 +16,7 @@ from leadline_common.zk.ops import ANY_VERSION
 from leadline_common.zk.session import ZkSession
 from leadline_controller.domain.cluster import ClusterImage
 from leadline_controller.runtime.reassignment import drains as drain_module
-from tests.integration.test_controlled_shutdown import relieve
+from tests.integration.test_controlled_shutdown import request_shutdown
 from tests.integration.test_controller_spine import audit, beat
 from tests.support.reassigning import Followers, get, over
 from tests.support.services.controller_rig import Rig, create
@@ -50,7 +50,7 @@ async def test_a_broker_may_stop_while_nothing_is_lost_by_it(
         "reasons": [],
     }
     await create(controller, "alone", replica_assignment={"0": [1]})
-    await relieve(controller, rig.brokers[2])
+    await request_shutdown(controller, rig.brokers[2])
     found = await get(controller, "/v1/brokers/1/can-stop")
     assert not found["can_stop"]
     assert [(row["reason"], row["total"]) for row in found["reasons"]] == [

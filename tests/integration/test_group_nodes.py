@@ -1,4 +1,4 @@
-"""What ZooKeeper holds of groups, whoever writes it at the same time."""
+"""The nodes of consumer groups in ZooKeeper, also with concurrent writers."""
 
 from __future__ import annotations
 

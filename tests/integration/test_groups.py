@@ -220,7 +220,7 @@ def test_the_command_shows_and_changes_groups(up: Up) -> None:
         assert up.run("groups", "rebalance", "ops").returncode == 0
         gone = up.run("groups", "evict", "ops", "nobody", "--json")
         assert json.loads(gone.stderr)["error_code"] == UnknownMember.code
-        # What it has not committed yet when it is put out it would print, and commit, again.
+        # Records not committed before the eviction would be printed, and committed, twice.
         with LeadlineClient(bootstrap(up)) as client:
             until(lambda: client.group_lag("ops")["total"] == 0, "what it printed is committed")
         assert up.run("groups", "evict", "ops", member).returncode == 0

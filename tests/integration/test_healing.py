@@ -230,7 +230,7 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
 async def test_two_dead_brokers_of_one_partition_are_replaced_one_after_the_other(
     rig: Rig, zk_session: ZkSession
 ) -> None:
-    """The one whose turn has not come is in the target of the other, and no reason to aim again."""
+    """The second dead broker is in the target of the first task, which is no reason to retarget."""
     controller = await rig.up(5, **LATER, failed_broker_budget_percent=50)
     await create(controller, replica_assignment={"0": [1, 2, 3], "1": [2, 3, 1], "2": [3, 1, 2]})
     await asyncio.gather(rig.brokers[1].stop(), rig.brokers[2].stop())
@@ -319,8 +319,8 @@ async def test_a_controller_may_end_at_any_write_of_the_workflow(
             terms += 1
             await first.retire()
             first.resume()
-            await until(lambda: first.is_active, "it rules again")
-    # Ten, as a rule; what a term writes before its cut is set does not count.
+            await until(lambda: first.is_active, "it is active again")
+    # Usually ten; what a term writes before its cut is set does not count.
     assert terms > 4
     assert avoids(first, 1)
     moved = [r for r in await audit_records(zk_session) if r.entry.kind == "reassignment_begun"]

@@ -65,7 +65,7 @@ async def finished(controller: RunningController) -> None:
 
 
 async def test_the_printed_example_step_by_step(rig: Rig, zk_session: ZkSession) -> None:
-    """Seed 5: (0,1,2,3,4) to (5,6,7,8,9), two at a time; each node exactly as printed."""
+    """KIP-435: (0,1,2,3,4) to (5,6,7,8,9), two at a time; each node exactly as printed."""
     controller = await rig.up(brokers=0, reassignment_max_concurrent_replica_movements=2)
     await rig.add_brokers(*range(10))
     await rig.settled(controller)

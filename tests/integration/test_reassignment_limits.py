@@ -1,4 +1,4 @@
-"""Many partitions within the limits on movements: by the audit, and by looking (seed 5)."""
+"""Many partitions within the limits on movements: by the audit, and by polling (KIP-435)."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def replicas(session: ZkSession, number: int = 0) -> tuple[int, ...]:
 
 
 async def test_an_intent_written_by_hand_is_carried_out(rig: Rig, zk_session: ZkSession) -> None:
-    """Seed 1 F: as little as a list of brokers."""
+    """Replication V3, section F: the value may be a mere list of brokers."""
     controller = await rig.up()
     await create(controller, replica_assignment={"0": [1, 2], "1": [1, 2]})
     await zk_session.create(intents_path("orders"))
@@ -229,7 +229,7 @@ async def test_progress_is_what_leaders_say(rig: Rig) -> None:
 
 
 async def test_generated_tasks_run_one_after_another(rig: Rig, zk_session: ZkSession) -> None:
-    """Seed 2: chunks; one that has not begun is cancelled without having moved anything."""
+    """KIP-46: chunks; one that has not begun is cancelled without having moved anything."""
     controller = await rig.up()
     await create(controller, replica_assignment={"0": [1], "1": [1], "2": [1]})
     for number in range(3):

@@ -2,8 +2,8 @@
 
 Usage: python -m tests.spark.copier BOOTSTRAP SOURCE TARGET FOLDER
 
-It ends when everything is copied. How far it is tells Spark's own log of commits, in the folder's
-`checkpoint/commits`.
+It ends when everything is copied. Spark's own log of commits, `checkpoint/commits` in the folder,
+shows its progress.
 """
 
 from __future__ import annotations

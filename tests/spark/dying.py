@@ -1,4 +1,4 @@
-"""A sink that dies where it is told to, as a process does that is killed: without a last word."""
+"""A sink that dies at a chosen step as a killed process does: without any clean-up."""
 
 from __future__ import annotations
 

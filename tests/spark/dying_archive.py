@@ -1,4 +1,4 @@
-"""An archive sink that dies where it is told to, as a process does that is killed."""
+"""An archive sink that dies at a chosen step, as a killed process does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A point in a running job where it waits for the test: tasks are other processes, files tell."""
+"""A point at which a running job waits for the test. Tasks are processes, so files signal it."""
 
 from __future__ import annotations
 

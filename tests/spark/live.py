@@ -142,7 +142,7 @@ def live_cluster(
 ) -> Iterator[Live]:
     """Run a cluster for as long as the block lasts.
 
-    The thread outlives the processes that it starts: they are told to die with it.
+    The thread outlives the processes that it starts: they die with it.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="live cluster", daemon=True)

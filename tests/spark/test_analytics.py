@@ -32,8 +32,8 @@ def quick(spark: SparkSession) -> Iterator[SparkSession]:
     for name, value in _QUICK.items():
         spark.conf.set(name, value)
     yield spark
-    for name, told in before.items():
-        spark.conf.set(name, str(told))
+    for name, former in before.items():
+        spark.conf.set(name, str(former))
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,7 @@ def analysed(spark: SparkSession, path: Path, out: Path, until: int | None = Non
 def test_failures_give_the_figures_that_a_hand_computes(
     failed: Any,
 ) -> None:
-    told = failed
-    assert told["period"] == {
+    assert failed["period"] == {
         "since": START_MS,
         "until": START_MS + 100_000,
         "duration_ms": 100_000,
@@ -69,7 +68,7 @@ def test_failures_give_the_figures_that_a_hand_computes(
         "missing": 0,
     }
     # a-0 and a-1 from 1 s to 100 s, old-0 all the time.
-    assert told["partitions"] == {
+    assert failed["partitions"] == {
         "count": 3,
         "observed_partition_ms": 99_000 + 99_000 + 100_000,
         "availability": pytest.approx(1 - 30 / 298),
@@ -99,20 +98,20 @@ def test_failures_give_the_figures_that_a_hand_computes(
         },
     }
     causes = {"failure": 3, "unclean": 1, "recovery": 1, "lost": 2}
-    assert told["leadership"] == {
+    assert failed["leadership"] == {
         "changes": 5,
         "planned": 0,
         "by_cause": dict.fromkeys(("controlled_shutdown", "drain", "reassignment", "preferred"), 0)
         | causes,
     }
     # 10, 20, 20, 50 and 100 ms; the 99th percentile is 0.96 of the way from 50 to 100.
-    assert told["elections"] == {
+    assert failed["elections"] == {
         "timed": 5,
         "decision_p50_ms": 20,
         "decision_p99_ms": pytest.approx(98),
         "decision_max_ms": 100,
     }
-    shrinks, expansions = told["isr"]["shrinks"], told["isr"]["expansions"]
+    shrinks, expansions = failed["isr"]["shrinks"], failed["isr"]["expansions"]
     assert {cause: n for cause, n in shrinks["by_cause"].items() if n} == {
         "failure": 4,
         "unclean": 1,
@@ -122,14 +121,14 @@ def test_failures_give_the_figures_that_a_hand_computes(
         "count": 2,
         "by_cause": {"caught_up": 1, "reassignment": 0, "unclean": 1},
     }
-    # Without the beginning of history the first controller that is told of has taken over.
-    assert told["controllers"]["failovers"] == 1
-    assert told["controllers"]["takeover_max_ms"] == 100
+    # In a history that lacks its beginning, the first recorded controller counts as a failover.
+    assert failed["controllers"]["failovers"] == 1
+    assert failed["controllers"]["takeover_max_ms"] == 100
 
 
 def test_brokers_are_up_and_down_as_a_hand_computes(failed: Any) -> None:
-    told = failed["brokers"]
-    one, two, three = told["each"]
+    brokers = failed["brokers"]
+    one, two, three = brokers["each"]
     # 1: up 0.1 to 10 and 35 to the end.
     assert (one["up_ms"], one["failed_ms"]) == (9_900 + 65_000, 25_000)
     assert (one["failures"], one["repairs"]) == (1, 1)
@@ -140,13 +139,12 @@ def test_brokers_are_up_and_down_as_a_hand_computes(failed: Any) -> None:
     # 3: up 0.1 to 30 and 50 to the end.
     assert (three["up_ms"], three["failed_ms"], three["mttr_ms"]) == (79_900, 20_000, 20_000)
     # All: 174.7 s up and 3 failures; 125 s down and 2 repairs.
-    assert told["mtbf_ms"] == pytest.approx(174_700 / 3)
-    assert told["mttr_ms"] == pytest.approx(125_000 / 2)
+    assert brokers["mtbf_ms"] == pytest.approx(174_700 / 3)
+    assert brokers["mttr_ms"] == pytest.approx(125_000 / 2)
 
 
-def test_what_was_planned_is_told_apart(planned: Any) -> None:
-    told = planned
-    partitions, brokers = told["partitions"], told["brokers"]
+def test_what_was_planned_is_kept_apart(planned: Any) -> None:
+    partitions, brokers = planned["partitions"], planned["brokers"]
     # b-0 from 1 to 70; recreated, from 73 until its removal is ordered at 90.
     assert (partitions["count"], partitions["observed_partition_ms"]) == (1, 69_000 + 17_000)
     assert (partitions["availability"], partitions["no_leader"]["spans"]) == (1, 0)
@@ -155,21 +153,21 @@ def test_what_was_planned_is_told_apart(planned: Any) -> None:
     assert (below["partition_ms"], below["spans"], below["censored"]) == (23_000, 4, 0)
     # 5 to 15, 20 to 26, 55 to 57, 80 to 90; what is being added is not missing.
     assert (missing["partition_ms"], missing["spans"], missing["longest_ms"]) == (28_000, 4, 10_000)
-    assert told["leadership"]["by_cause"] == {
+    assert planned["leadership"]["by_cause"] == {
         **dict.fromkeys(("failure", "unclean", "recovery", "drain", "lost"), 0),
         **dict.fromkeys(("controlled_shutdown", "reassignment", "preferred"), 1),
     }
-    assert told["leadership"]["planned"] == told["leadership"]["changes"] == 3
+    assert planned["leadership"]["planned"] == planned["leadership"]["changes"] == 3
     # 0 and 5 ms; a reassignment's steps do not answer news.
-    assert (told["elections"]["timed"], told["elections"]["decision_p50_ms"]) == (2, 2.5)
-    assert told["isr"]["shrinks"]["by_cause"] == {
+    assert (planned["elections"]["timed"], planned["elections"]["decision_p50_ms"]) == (2, 2.5)
+    assert planned["isr"]["shrinks"]["by_cause"] == {
         "failure": 2,
         "lagging": 1,
         "controlled_shutdown": 1,
         "unclean": 0,
         "reassignment": 1,
     }
-    assert told["isr"]["expansions"]["by_cause"] == {
+    assert planned["isr"]["expansions"]["by_cause"] == {
         "caught_up": 3,
         "reassignment": 1,
         "unclean": 0,
@@ -183,9 +181,8 @@ def test_what_was_planned_is_told_apart(planned: Any) -> None:
 
 
 def test_moves_and_controllers_are_timed(planned: Any) -> None:
-    told = planned
-    # 8 s for a reassignment of 7 MB, 2 s for a drain that told of no bytes; one move, 40 to 47.
-    assert told["reassignments"] == {
+    # 8 s for a reassignment of 7 MB, 2 s for a drain that reported no bytes; one move, 40 to 47.
+    assert planned["reassignments"] == {
         "tasks": 2,
         "tasks_open": 0,
         "task_p50_ms": 5_000,
@@ -199,7 +196,7 @@ def test_moves_and_controllers_are_timed(planned: Any) -> None:
         "moved_bytes": 7_000_000,
         "bytes_per_s": 875_000,
     }
-    assert told["controllers"] == {
+    assert planned["controllers"] == {
         "terms": 2,
         "failovers": 1,
         "takeover_p50_ms": 40,
@@ -223,12 +220,12 @@ def test_a_drain_that_was_called_off_excuses_no_later_failure(
 ) -> None:
     h = HandWritten()
     h.brokers(0, [1, 2])
-    told = [
+    entries = [
         (10, "", "task_accepted", "preparing"),  # it has no id yet
         (11, "7", "task_launched", "accepted"),
         (cancelled_at, "7", "task_cancelled", "cancelling"),
     ]
-    for at, task, kind, now in told:
+    for at, task, kind, now in entries:
         if at > 20:
             h.brokers(20, [1])
         resource = {"task": task, "kind": "drain"}
@@ -265,15 +262,15 @@ def test_the_recorded_run_has_the_figures_that_another_algorithm_finds(
     out = tmp_path / "report"
     assert job.main(["--history", str(RECORDED), "--out", str(out), "--title", "<Ours>"]) == 0
     assert capsys.readouterr().out.endswith(f"{out / job.REPORT}\n")
-    told = json.loads((out / job.SUMMARY).read_text())
+    summary = json.loads((out / job.SUMMARY).read_text())
     expected = analytics_oracle.figures(RECORDED)
-    assert {name: told[name] for name in expected} == expected
+    assert {name: summary[name] for name in expected} == expected
     page = (out / job.REPORT).read_text()
     assert "<h1>&lt;Ours&gt;</h1>" in page
     assert "1 unclean election may have lost records" in page
     changes = quick.read.parquet(str(out / job.TABLES / "leader_changes"))
     assert changes.schema["at"].dataType.simpleString() == "timestamp"
-    assert changes.where("to_leader >= 0").count() == told["leadership"]["changes"]
+    assert changes.where("to_leader >= 0").count() == summary["leadership"]["changes"]
 
 
 def test_a_history_of_nothing_is_an_error(quick: SparkSession, tmp_path: Path) -> None:

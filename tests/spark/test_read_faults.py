@@ -43,7 +43,7 @@ def broken(live: Live) -> Iterator[list[str]]:
 
 
 class Gate:
-    """Holds a task after its first rows, until the test lets it go on. Files are its memory."""
+    """Holds a task after its first rows, until the test lets it go on. Its state is in files."""
 
     def __init__(self, folder: Path) -> None:
         self._begun = folder / "begun"

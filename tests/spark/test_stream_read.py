@@ -1,4 +1,4 @@
-"""Streams from a live cluster: beginnings, limits, crashes, rest."""
+"""Streams from a live cluster: starts, limits, crashes, idleness."""
 
 from __future__ import annotations
 

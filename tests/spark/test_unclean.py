@@ -1,4 +1,4 @@
-"""An unclean election cuts off what was read and planned: that is said, and never passed over.
+"""An unclean election truncates what was read or planned: this is reported, never ignored.
 
 Run it by: pytest -m soak tests/spark/test_unclean.py (half a minute). Without Spark itself,
 tests/e2e/test_unclean_election.py checks the same each time.

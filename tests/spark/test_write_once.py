@@ -148,7 +148,7 @@ def test_drivers_and_leaders_are_killed_until_all_is_copied(
     live: Live, topic: str, tmp_path: Path
 ) -> None:
     """Run it by: pytest -m soak tests/spark/test_write_once.py (about three minutes)."""
-    count, chance = 40_000, Random(4)
+    count, random = 40_000, Random(4)
     source = live.topic(topic, partitions=PARTITIONS)
     target = live.topic("copy-of-all", partitions=PARTITIONS)
     live.send(source, (OutgoingRecord(b"%d" % n, b"%d" % n) for n in range(count)))
@@ -159,7 +159,7 @@ def test_drivers_and_leaders_are_killed_until_all_is_copied(
         commit = tmp_path / "checkpoint" / "commits" / str(batch)
         with killed(command, until_there=commit):
             # Anywhere in what follows: reading, staging, between partitions, between batches.
-            time.sleep(chance.uniform(0, 0.5))
+            time.sleep(random.uniform(0, 0.5))
             if batch == 8:
                 live.kill(leader := live.leader_of(target, 0))
     live.restart(leader)

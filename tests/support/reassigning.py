@@ -155,7 +155,7 @@ class Followers:
 
 
 def reassignment_queue_of(controller: RunningController) -> ReassignmentQueue:
-    """Return the reassignments that a ruling controller knows of."""
+    """Return the reassignments that the active controller knows of."""
     elected = controller.leadership.active_controller
     return elected.reassignments if elected is not None else ReassignmentQueue()
 

@@ -11,7 +11,7 @@ import typer
 
 from leadline_cli.admin import AdminContext, admin_command
 from leadline_cli.arguments import TIME_HELP, shown, topic_partition, unix_ms
-from leadline_cli.output import numbers, print_json, print_line
+from leadline_cli.output import leader_name, numbers, print_json, print_line
 
 if TYPE_CHECKING:
     from leadline_client.client import LeadlineClient
@@ -128,7 +128,7 @@ def _about(entry: dict[str, Any]) -> str:
 def _change_lines(change: dict[str, Any]) -> str:
     """Return leader and ISR, and on a second line the reason and the actor."""
     before, after = change["before"], change["after"]
-    leader = _moved(before and before["leader"], after["leader"])
+    leader = _moved(before and leader_name(before["leader"]), leader_name(after["leader"]))
     in_sync = _moved(before and numbers(before["isr"]), numbers(after["isr"]))
     adds = change["why"] and change["why"] != change["reason"]
     event = f"{change['kind']}, {change['why']}" if adds else change["kind"]
@@ -139,10 +139,9 @@ def _change_lines(change: dict[str, Any]) -> str:
     )
 
 
-def _moved(before: object, after: object) -> str:
+def _moved(before: str | None, after: str) -> str:
     """Return a value, preceded by the earlier one if that was another."""
-    now, was = (("none" if value == -1 else str(value)) for value in (after, before))
-    return now if before is None or before == after else f"{was} → {now}"
+    return after if before is None or before == after else f"{before} → {after}"
 
 
 def _when(row: dict[str, Any]) -> str:

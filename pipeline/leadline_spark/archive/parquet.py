@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from leadline_client.wire import TopicPartition
 from leadline_spark.archive.manifest import ManifestEntry
 from leadline_spark.archive.naming import DataName, partition_folder
 from leadline_spark.archive.storage import ArchiveStore
@@ -136,7 +137,7 @@ class FileWriter:
     """
 
     def __init__(self, store: ArchiveStore, topic: str, partition: int, topic_id: str) -> None:
-        self.topic_partition = (topic, partition)
+        self._topic_partition = TopicPartition(topic, partition)
         self._topic_id = topic_id
         self._groups = RowGroups()
         self._spans: list[_Span] = []
@@ -160,10 +161,9 @@ class FileWriter:
         offsets = batch.column("offset")
         ascending = pc.all(pc.greater(offsets.slice(1), offsets.slice(0, batch.num_rows - 1)))
         if span.first < self.end or ascending.as_py() is False:
-            topic, partition = self.topic_partition
             raise LeadlineSparkError(
                 "LEADLINE_ARCHIVE_CONFLICT",
-                f"{topic}-{partition}: offsets {span.first} to {span.last} come after offset "
+                f"{self._topic_partition}: offsets {span.first} to {span.last} come after offset "
                 f"{self.end - 1}, or out of order: nothing may stand between source and archive",
             )
         self._spans.append(span)
@@ -175,7 +175,7 @@ class FileWriter:
         for table in self._groups.rest():
             self._write(table)
         self._parquet.close()
-        name = DataName(*self.topic_partition, self._spans[0].first, self._spans[-1].last)
+        name = DataName(*self._topic_partition, self._spans[0].first, self._spans[-1].last)
         self._pending.finish(name.path)
         spans = self._spans
         return ManifestEntry(

@@ -42,7 +42,7 @@ class DataLossChecker:
     def start_offsets(
         self, start: SourceOffset, snapshot: OffsetSnapshot, end: SourceOffset | None = None
     ) -> dict[TopicPartition, int]:
-        """Return the offset at which each partition is read on; a new one starts at earliest.
+        """Return the offset at which each partition continues; a new one starts at earliest.
 
         As in Kafka's source, it is a loss too if a new partition no longer begins at offset 0.
 
@@ -89,7 +89,7 @@ class DataLossChecker:
         if position.offset > at.end and position.epoch <= at.leader.epoch:
             # A leader reports an end only when it knows the high watermark, which never goes back.
             ends = f"{topic_partition} ends at {at.end}"
-            self.report(f"{ends}, but is to be read on from {position.offset}")
+            self.report(f"{ends}, but is to be read from {position.offset} on")
             return at.end
         return position.offset
 

@@ -179,5 +179,5 @@ def _no_leader(topic_partitions: list[TopicPartition], answer: OffsetsAnswer) ->
     row = answer.get(topic_partitions[0])
     why = row.message if isinstance(row, OffsetsUnavailable) else "no answer"
     others = f" and {len(topic_partitions) - 1} more" if len(topic_partitions) > 1 else ""
-    message = f"Nobody tells where {topic_partitions[0]}{others} begins and ends: {why}"
+    message = f"No broker reports the offsets of {topic_partitions[0]}{others}: {why}"
     return LeadlineSparkError("LEADLINE_LEADER_UNREACHABLE", message)

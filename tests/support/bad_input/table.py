@@ -22,7 +22,7 @@ TEXT = {"content-type": "text/plain"}
 class Bad:
     """One bad request and the code that it is to be answered with.
 
-    `code` is the house's error code. `says` is a part of the answer that shows
+    `code` is Leadline's error code. `says` is a part of the answer that shows
     that the reason was understood: the name of a field, for instance.
     """
 

@@ -1,4 +1,4 @@
-"""`leadline groups` before anything is sent: where a reset goes, and what is no place to go."""
+"""`leadline groups reset` before anything is sent: valid targets, and refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of leadership are told once, with their reasons."""
+"""Changes of leadership are reported once, with their reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines are given as they come, whatever they come from."""
+"""Lines are yielded as they arrive, from files, pipes and terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is printed is what there is, whatever it looks like to the printer."""
+"""Output is printed as it is, even if it looks like markup or emoji to Rich."""
 
 from __future__ import annotations
 

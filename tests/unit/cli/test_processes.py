@@ -1,4 +1,4 @@
-"""Children end when they are told to, and never outlive the supervisor."""
+"""Child processes end when they are stopped, and never outlive the supervisor."""
 
 from __future__ import annotations
 

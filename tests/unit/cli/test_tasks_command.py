@@ -1,4 +1,4 @@
-"""Following a task, and what is said when it ends, or when nobody waits for that."""
+"""Following a task: what is printed when it ends, and when the user stops waiting for it."""
 
 from __future__ import annotations
 

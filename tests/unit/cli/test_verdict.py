@@ -1,4 +1,4 @@
-"""The demo's judgement sees each way in which a promise can be broken."""
+"""The demo's verdict detects each way in which the guarantee can be broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that says what a test wants it to: real HTTP, answers by hand."""
+"""A stand-in for a broker: real HTTP, with the answers that a test gives it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _batch(
 
 
 def _holds(store: ArchiveStore, first: int, end: int) -> None:
-    """Check that an archive holds exactly these records, in files that all count."""
+    """Check that an archive holds exactly these records, in files that manifests list."""
     found = checking.check(store)
     assert found.problems == ()
     assert [note.kind for note in found.notes if note.kind != "unfinished"] == []

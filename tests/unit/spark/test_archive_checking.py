@@ -158,9 +158,9 @@ def test_each_damage_is_found(
 
 def test_a_sound_archive_is_told_so(archive: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert verify.main([str(archive), "--rows"]) == 0
-    told = capsys.readouterr().out
-    assert "t-0: offsets 0 to 299, 300 records in 3 files" in told
-    assert told.endswith("sound: no gap, no overlap\n")
+    output = capsys.readouterr().out
+    assert "t-0: offsets 0 to 299, 300 records in 3 files" in output
+    assert output.endswith("sound: no gap, no overlap\n")
     assert verify.main([str(archive), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["sound"]

@@ -1,4 +1,4 @@
-"""What a replay sends: the archived records, byte for byte, in batches that a leader takes."""
+"""What a replay sends: the archived records, byte for byte, in batches that a leader accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch read comes to: a cluster that goes on while it is planned, filters pushed down."""
+"""The ranges of a batch read: in a cluster that changes meanwhile, and with pushed filters."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class World:
             known = {-1: END, -2: START, **self.by_time}
             ends["offset"] = known.get(row["timestamp"])
         leader = {"id": 1, "url": self.url, "epoch": 3}
-        told = {"topic": "t", "partition": 0, "error_code": 0, "leader": leader, "offsets": ends}
-        return Said({"partitions": [told]})
+        row = {"topic": "t", "partition": 0, "error_code": 0, "leader": leader, "offsets": ends}
+        return Said({"partitions": [row]})
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_read_covers_what_is_there(world: World) -> None:
 
 
 def test_records_that_come_while_a_read_is_planned_are_no_loss(world: World) -> None:
-    # The ends were asked for first: at 100 there was nothing then.
+    # The ends were fetched first, when there was no record at 100 yet.
     world.by_time = {5_000: 40, 9_000: 103}
 
     assert pinned(world, startingTimestamp="5000", endingTimestamp="9000") == (40, END)

@@ -1,4 +1,4 @@
-"""What a stream is told of a log whose epochs are not those in which it has read."""
+"""Losses found by a stream whose log has later epochs than those in which it has read."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_the_table_is_sound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         ({"failOnDataLos": "true"}, "UNKNOWN", "Did you mean failOnDataLoss?"),
         ({"kafka.security.protocol": "SSL"}, "UNKNOWN", "spoken to by HTTP"),
@@ -55,8 +55,8 @@ def test_the_table_is_sound() -> None:
         ({"bootstrap": "a", "kafka.bootstrap.servers": "b"}, "CONFLICT", "other name"),
     ],
 )
-def test_bad_options_are_refused(options: dict[str, str], code: str, told: str) -> None:
-    with pytest.raises(LeadlineSparkError, match=told) as caught:
+def test_bad_options_are_refused(options: dict[str, str], code: str, message: str) -> None:
+    with pytest.raises(LeadlineSparkError, match=message) as caught:
         Options(OPTIONS, options)
 
     assert caught.value.code == f"LEADLINE_OPTION_{code}"

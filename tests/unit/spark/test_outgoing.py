@@ -1,4 +1,4 @@
-"""Rows to partitions without Spark: where they go, in which order, and what is refused."""
+"""Assigning rows to partitions without Spark: partition, order, and refusals."""
 
 from __future__ import annotations
 
@@ -96,15 +96,15 @@ def test_the_option_wins_over_the_column_topic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "told"),
+    ("batch", "message"),
     [
         (rows(value=[b"1"], topic=[None]), "no topic"),
         (rows(value=[b"1"], topic=["x"], partition=[3]), "partition 3, but x has 3"),
         (rows(value=[b"1"], topic=["x"], partition=[-1]), "partition -1"),
     ],
 )
-def test_rows_that_go_nowhere_are_refused(batch: pa.RecordBatch, told: str) -> None:
-    with pytest.raises(LeadlineSparkError, match=f"LEADLINE_ROW_INVALID.*{told}"):
+def test_rows_that_go_nowhere_are_refused(batch: pa.RecordBatch, message: str) -> None:
+    with pytest.raises(LeadlineSparkError, match=f"LEADLINE_ROW_INVALID.*{message}"):
         placed(sorter(3, topic=None), batch)
 
 

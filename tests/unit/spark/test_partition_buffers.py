@@ -15,7 +15,7 @@ from leadline_spark.write.partition_buffers import PartitionBuffers
 
 
 class Notes:
-    """An writer that writes down what it is given."""
+    """A writer that records what it is given."""
 
     def __init__(self) -> None:
         self.sent: list[list[int]] = []

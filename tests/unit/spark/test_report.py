@@ -18,7 +18,7 @@ PERIOD = Period(SINCE, UNTIL)
 
 
 @pytest.mark.parametrize(
-    ("ms", "told"),
+    ("ms", "text"),
     [
         (None, "\u2013"),
         (0, "0 ms"),
@@ -30,20 +30,20 @@ PERIOD = Period(SINCE, UNTIL)
         (190_800_000, "2 d 5 h"),
     ],
 )
-def test_durations_have_the_units_that_fit(ms: float | None, told: str) -> None:
-    assert words.duration(ms) == told
+def test_durations_have_the_units_that_fit(ms: float | None, text: str) -> None:
+    assert words.duration(ms) == text
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "text"),
     [(0, "0 B"), (812, "812 B"), (999.7, "1 kB"), (24_731_839, "24.7 MB"), (5e15, "5e+03 TB")],
 )
-def test_sizes_have_the_units_that_fit(number: float, told: str) -> None:
-    assert words.size(number) == told
+def test_sizes_have_the_units_that_fit(number: float, text: str) -> None:
+    assert words.size(number) == text
 
 
 @pytest.mark.parametrize(
-    ("part", "told"),
+    ("part", "text"),
     [
         (1.0, "100 %"),
         (0.9807, "98.1 %"),
@@ -52,8 +52,8 @@ def test_sizes_have_the_units_that_fit(number: float, told: str) -> None:
         (0, "0.0 %"),
     ],
 )
-def test_availability_shows_its_nines_and_never_100_of_less(part: float, told: str) -> None:
-    assert words.share(part) == told
+def test_availability_shows_its_nines_and_never_100_of_less(part: float, text: str) -> None:
+    assert words.share(part) == text
 
 
 def test_availability_just_below_one_is_not_called_one() -> None:

@@ -1,4 +1,4 @@
-"""A stream's driver against a made-up cluster: where micro-batches end, what asking costs."""
+"""A stream's planner against a fake cluster: ends of micro-batches, and numbers of requests."""
 
 from __future__ import annotations
 

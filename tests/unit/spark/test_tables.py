@@ -65,7 +65,7 @@ def rows_of(server: ExportedAudit, **given: str) -> list[dict[str, Any]]:
 
 
 def pickled(value: T) -> T:
-    """Return what comes out where Spark sends it to."""
+    """Return a copy that was pickled, as Spark sends it to executors."""
     copy: T = pickle.loads(pickle.dumps(value))  # noqa: S301 - by the line itself
     return copy
 
