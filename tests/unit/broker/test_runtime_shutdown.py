@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline_client.errors import ConnectionLost, NoController
+from leadline_broker.runtime.replication import controlled_shutdown
+from leadline_client.errors import ConnectionLost, NoController, NotLeader
 from leadline_common import rpc
 from tests.unit.broker.small_cluster import TOPIC, TOPIC_ID, SmallCluster, three
 
@@ -117,6 +118,27 @@ async def test_it_waits_for_the_answers_to_what_it_accepted(cluster: SmallCluste
 
     assert (await produce).base_offset == 0
     await handing_over
+
+
+async def test_it_names_the_new_leader_to_clients_with_older_metadata(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once its connections close, a produce on its way would have an unknown outcome."""
+    monkeypatch.setattr(controlled_shutdown, "REDIRECT_S", 600)
+    controller(cluster, moved(cluster))
+
+    handing_over = asyncio.create_task(cluster.brokers[1].controlled_shutdown())
+    await cluster.until(
+        lambda: cluster.brokers[1].engine.replicas.describe()[0].role == "follower", "2 leads"
+    )
+    with pytest.raises(NotLeader) as refusal:
+        await cluster.produce(1, "by somebody who has not heard of the move")
+
+    assert refusal.value.leader is not None
+    assert refusal.value.leader.id == 2
+    assert not handing_over.done()
+    handing_over.cancel()
+    await asyncio.wait([handing_over])
 
 
 @pytest.mark.parametrize("trouble", [unreachable, standby])

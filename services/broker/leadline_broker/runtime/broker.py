@@ -156,7 +156,7 @@ class Broker:
     async def controlled_shutdown(self) -> None:
         """Move the leaders to other brokers while this one still serves.
 
-        Takes at most `controlled.shutdown.timeout.ms`.
+        Takes at most `controlled.shutdown.timeout.ms`, and up to 1.5 s for answers to clients.
         """
         engine, settings = self._engine, self._configuration.current
         if engine is not None and settings.controlled_shutdown_enable:

@@ -29,6 +29,11 @@ _ANSWER_TIMEOUT_MS: Final = 5_000
 _ANSWERS_TIMEOUT_S: Final = 1.0
 _ROLES_TIMEOUT_S: Final = 2.0
 """How long to wait for the new roles before asking again."""
+REDIRECT_S: Final = 0.5
+"""How long to name the new leaders to clients with older metadata before connections are closed.
+
+A produce that is on its way when its connection closes has an unknown outcome.
+"""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -45,14 +50,18 @@ class ControlledShutdown:
     async def run(self, timeout_ms: int) -> None:
         """Return once this broker leads nothing, no other broker can lead it, or the time is up."""
         self.broker_state.leaving = True
-        logger.info("controlled shutdown started", partitions=len(self.replicas.led()))
+        led = len(self.replicas.led())
+        logger.info("controlled shutdown started", partitions=led)
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
                 while self._may_ask() and await self._move_leaders():
                     await self._pause()
             async with asyncio.timeout(_ANSWERS_TIMEOUT_S):
                 await self._until_answered()
-        logger.info("controlled shutdown ended", still_led=len(self.replicas.led()))
+        still_led = len(self.replicas.led())
+        if still_led < led:
+            await asyncio.sleep(REDIRECT_S)
+        logger.info("controlled shutdown ended", still_led=still_led)
 
     async def _until_answered(self) -> None:
         """Wait until the produces that were accepted before the move are answered."""
