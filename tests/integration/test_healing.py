@@ -221,6 +221,14 @@ async def test_partitions_get_another_target_when_the_one_they_were_to_get_dies_
             ),
             "2 is to take something over",
         )
+        # What only 1 and 2 had could not be healed at all if 2 stopped before another has it.
+        await until(
+            lambda: all(
+                partition.state is not None and not {1, 2}.issuperset(partition.state.isr)
+                for _, partition in elected.image.partitions()
+            ),
+            "another has what only 1 and 2 had",
+        )
         await rig.brokers[2].stop()
         await until(lambda: avoids(controller, 1), "the first is healed")
         await until(lambda: avoids(controller, 2), "and so is the second")
