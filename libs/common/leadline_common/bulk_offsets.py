@@ -78,7 +78,9 @@ class PartitionEnds(msgspec.Struct, frozen=True):
     """The readable range of a partition is [log_start_offset, high_watermark).
 
     With a timestamp, `offset` is that of the first committed record at or after it, null if there
-    is none, and `timestamp` is the record's own. With -1 and -2, only `offset` is set.
+    is none, and `timestamp` is the record's own. With -1 and -2, only `offset` is set. `last_epoch`
+    is the leader epoch of the record before `offset`, or else before the high watermark; null if it
+    is unknown.
     """
 
     log_start_offset: int
@@ -87,6 +89,7 @@ class PartitionEnds(msgspec.Struct, frozen=True):
     leader_epoch: int
     offset: int | None = None
     timestamp: int | None = None
+    last_epoch: int | None = None
 
 
 class PartitionAnswer(msgspec.Struct, frozen=True):

@@ -5,12 +5,13 @@
     /consumers/groups/{g}                         assignor, protocol, generation, empty since when
     /consumers/groups/{g}/ids/{member}            the member's subscription
     /consumers/groups/{g}/owners/{topic}          the owner of each partition of a topic
-    /consumers/groups/{g}/offsets/{topic}         the topic's id, to detect a recreated topic
-    /consumers/groups/{g}/offsets/{topic}/{p}     committed offset
+    /consumers/groups/{g}/offsets/{topic}         empty
+    /consumers/groups/{g}/offsets/{topic}/{p}     committed offset, and the topic's id
 
 Only the coordinator writes here. The Consumer Coordinator design has one owner node per partition;
 here there is one per topic, so that a rebalance moves any number of partitions in one transaction.
-Offsets have one node per partition, so that a commit writes only the offsets that it commits.
+Offsets have one node per partition, so that a commit writes only the offsets that it commits. Each
+names the id of its topic, because a deleted topic can be recreated while its offsets still exist.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class MemberNode(msgspec.Struct, frozen=True, omit_defaults=True):
     topics: tuple[str, ...] | None = None
     pattern: str | None = None
     threads: int = 1
+    topic_threads: tuple[tuple[str, int], ...] = ()
     version: int = 1
 
 
@@ -119,20 +121,17 @@ class OwnersNode(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-class TopicOffsetsNode(msgspec.Struct, frozen=True):
-    """The id of the topic that the offsets belong to."""
-
-    topic_id: str = ""
-    version: int = 1
-
-
 class OffsetNode(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A committed offset: the next record to read. `time` is when it was committed, Unix ms."""
+    """A committed offset: the next record to read. `time` is when it was committed, Unix ms.
+
+    It is valid only for the topic with the id `topic_id`; empty means that the id is unknown.
+    """
 
     offset: int
     time: int
     leader_epoch: int | None = None
     metadata: str = ""
+    topic_id: str = ""
     version: int = 1
 
 

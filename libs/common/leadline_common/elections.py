@@ -20,7 +20,11 @@ class ElectionKind(StrEnum):
 
 
 class ElectionReason(StrEnum):
-    """Why this replica leads, in the audit, the log and the what-if API."""
+    """Why this replica leads, in the audit, the log and the what-if API.
+
+    Nobody leads because of `none`, or because of `directory_replaced`: members of the ISR are
+    live, but registered with other log directories than those of their memberships (rule R17).
+    """
 
     NEW = "new"
     ISR = "isr"
@@ -28,6 +32,7 @@ class ElectionReason(StrEnum):
     REASSIGNED = "reassigned"
     UNCLEAN = "unclean"
     NONE = "none"
+    DIRECTORY_REPLACED = "directory_replaced"
     UNCHANGED = "unchanged"
 
 

@@ -48,6 +48,11 @@ def intent_path(root: str, topic: str, partition: int) -> str:
     return f"{root}/{topic}/{partition}"
 
 
+def is_partition(name: str) -> bool:
+    """Tell whether a node's name is a partition number as it is usually written."""
+    return name.isascii() and name.isdecimal() and name == str(int(name))
+
+
 def decode_addition(data: bytes) -> AddIntent:
     """Decode the intent to add a partition; a bare list of brokers is one.
 

@@ -49,6 +49,18 @@ class WaitReason(StrEnum):
     LEADER_LIMIT = "leader_limit"
 
 
+class ThrottleBound(StrEnum):
+    """What limits the rate at which a task moves replicas.
+
+    `own`: its own throttle. `cluster_ceiling`: `reassignment.throttle.bytes.per.s`, which all tasks
+    share. `healing_ceiling`: `failed.broker.throttle.bytes.per.s`, which healing tasks share.
+    """
+
+    OWN = "own"
+    CLUSTER_CEILING = "cluster_ceiling"
+    HEALING_CEILING = "healing_ceiling"
+
+
 class PlanKind(StrEnum):
     """The goal of a plan for replicas.
 

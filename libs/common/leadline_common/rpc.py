@@ -13,6 +13,8 @@ from hashlib import blake2b
 
 import msgspec
 
+from leadline_common.directories import FIRST_DIRECTORY_EPOCH, DirectoryEpochs
+
 LEADER_AND_ISR_PATH = "/v1/replica/leader-and-isr"
 STOP_REPLICA_PATH = "/v1/replica/stop-replica"
 UPDATE_METADATA_PATH = "/v1/replica/update-metadata"
@@ -36,6 +38,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     `state_version` is the data version of the state node. `adding` are the replicas that a
     reassignment is adding; they may be throttled (KIP-73). `first_epoch` is the first leader epoch
     of the partition: a replica with older records belongs to a removed partition of this number.
+    `directory_epochs` binds the members to their log directories (rule R17).
     """
 
     partition: int
@@ -47,6 +50,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     eligible: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     first_epoch: int = 0
+    directory_epochs: DirectoryEpochs | None = None
 
 
 class TopicRows(msgspec.Struct, array_like=True, frozen=True):
@@ -171,13 +175,26 @@ class MovingRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     bytes_total: int
 
 
+class LateRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A role that a broker was granted and has not taken.
+
+    `taken_epoch` is the leader epoch of the role that it has instead, -1 without one.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    taken_epoch: int
+
+
 class HeartbeatRequest(msgspec.Struct, frozen=True):
     """The state that a broker has applied, which the controller compares with its own (rule R8).
 
     `granted` is false until the broker has its full grant. `replicas` is the number, and `digest`
     the digest, of the applied (topic id, partition, leader epoch); see `replica_fingerprint`.
     `isr_changes` are partitions whose ISR this broker has written since its last answered
-    heartbeat. `moving` are the replicas that are being added to partitions that it leads.
+    heartbeat. `moving` are the replicas that are being added to partitions that it leads. `late`
+    are roles that it refused: the rest of the digest can be compared without them.
     """
 
     broker_id: int
@@ -189,18 +206,30 @@ class HeartbeatRequest(msgspec.Struct, frozen=True):
     digest: int
     isr_changes: list[tuple[str, int]] = []
     moving: list[MovingRow] = []
+    late: list[LateRow] = []
+
+
+class MovingRate(msgspec.Struct, array_like=True, frozen=True):
+    """The rate of one task's moving replicas on a broker, in each direction.
+
+    `bytes_per_s` is `NO_THROTTLE` for no limit. `partitions` maps topic ids to partition numbers.
+    """
+
+    task: str
+    bytes_per_s: int
+    partitions: dict[str, list[int]]
 
 
 class HeartbeatResponse(msgspec.Struct, frozen=True):
     """The controller that responds; a broker ignores responses of a lower epoch.
 
-    `moving_bytes_per_s` limits what the broker sends, and what it receives, for moving replicas;
-    `NO_THROTTLE` removes the limit. It applies until the next response.
+    `moving` limits what the broker sends, and what it receives, for moving replicas; one that no
+    row lists waits. With None nothing is limited. It applies until the next response.
     """
 
     controller_id: int
     controller_epoch: int
-    moving_bytes_per_s: int = NO_THROTTLE
+    moving: list[MovingRate] | None = None
 
 
 class ControlledShutdownRequest(msgspec.Struct, frozen=True):
@@ -222,13 +251,14 @@ class FetchRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The fetch position of a follower in one partition (rules R2, R4).
 
     `fetch_offset` is the fsynced end of its log. `last_epoch` is the leader epoch of its last
-    batch, -1 for an empty log.
+    batch, -1 for an empty log. `directory_epoch` is that of its log directory (rule R17).
     """
 
     partition: int
     leader_epoch: int
     fetch_offset: int
     last_epoch: int
+    directory_epoch: int = FIRST_DIRECTORY_EPOCH
 
 
 class FetchTopic(msgspec.Struct, array_like=True, frozen=True):

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from leadline_common.directories import FIRST_DIRECTORY_EPOCH, DirectoryEpochs
+
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 CLUSTER_ID = "/cluster/id"
@@ -28,6 +30,7 @@ AUDIT = "/admin/audit"
 AUDIT_ENTRY_PREFIX = "/admin/audit/entry-"
 AUDIT_READERS = "/admin/audit_readers"
 FAILED_BROKERS = "/admin/failed_brokers"
+DEAD_BROKERS = "/admin/dead_brokers"
 CONFIG_CLUSTER = "/config/cluster"
 CONFIG_BROKERS = "/config/brokers"
 CONFIG_TOPICS = "/config/topics"
@@ -49,6 +52,7 @@ PERSISTENT_PATHS = (
     AUDIT,
     AUDIT_READERS,
     FAILED_BROKERS,
+    DEAD_BROKERS,
     "/config",
     CONFIG_CLUSTER,
     CONFIG_BROKERS,
@@ -66,7 +70,10 @@ def broker_id_path(broker_id: int) -> str:
 
 
 def broker_epoch_path(broker_id: int) -> str:
-    """Return the node whose data version is the broker's incarnation (rule R9)."""
+    """Return the node whose data version is the broker's incarnation (rule R9).
+
+    Its value has the broker's log directories (rule R17); see `BrokerEpoch`.
+    """
     return f"{BROKER_EPOCHS}/{broker_id}"
 
 
@@ -124,8 +131,10 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     """Leader and ISR of one partition, as published in ZooKeeper.
 
     `eligible` are former ISR members that still have every committed record; they are recorded
-    while the ISR is below min.insync.replicas (rule R14, KIP-966). `extra` has the fields of the
-    znode that this release does not know.
+    while the ISR is below min.insync.replicas (rule R14, KIP-966). `directory_epochs` binds the
+    members of `isr` and `eligible` to their log directories (rule R17); see
+    `leadline_common.directories`. `extra` has the fields of the znode that this release does not
+    know.
     """
 
     leader: int
@@ -134,6 +143,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     controller_epoch: int
     eligible: tuple[int, ...] = ()
     extra: Mapping[str, Any] | None = None
+    directory_epochs: DirectoryEpochs | None = None
 
 
 class TopicAssignment(msgspec.Struct, frozen=True):
@@ -156,7 +166,9 @@ class TopicAssignment(msgspec.Struct, frozen=True):
 class BrokerRegistration(msgspec.Struct, frozen=True):
     """A live broker. `incarnation` is the data version of its epoch node.
 
-    `settings` are its explicit static settings, which other services show.
+    `settings` are its explicit static settings, which other services show. `directory_id` and
+    `directory_epoch` identify its log directory, and `replica_epochs` has the epochs of the
+    replicas whose logs were lost within it, by topic id and partition (rule R17).
     """
 
     id: int
@@ -166,6 +178,25 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     rack: str | None
     incarnation: int
     settings: Mapping[str, str] = {}
+    extra: Mapping[str, Any] | None = None
+    directory_id: str = ""
+    directory_epoch: int = FIRST_DIRECTORY_EPOCH
+    replica_epochs: Mapping[str, Mapping[int, int]] = {}
+
+    def epoch_of(self, topic_id: str, partition: int) -> int:
+        """Return the directory epoch of one of its replicas (rule R17)."""
+        if not self.replica_epochs:
+            return self.directory_epoch
+        return self.replica_epochs.get(topic_id, {}).get(partition, self.directory_epoch)
+
+
+class BrokerEpoch(msgspec.Struct, frozen=True):
+    """The persistent node of a broker, whose data version is the incarnation (rule R9).
+
+    `directories` has the epochs of the log directories that it registered with (rule R17).
+    """
+
+    directories: Mapping[str, int] = {}
     extra: Mapping[str, Any] | None = None
 
 
@@ -257,6 +288,8 @@ def encode_state(state: PartitionState) -> bytes:
     }
     if state.eligible:
         known["eligible"] = state.eligible
+    if state.directory_epochs:
+        known["directory_epochs"] = state.directory_epochs
     return pack_value(known, state.extra)
 
 
@@ -281,16 +314,26 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 def decode_topic(data: bytes) -> TopicAssignment:
     """Decode a topic node; only `partitions` is required, because operators may write the node.
 
+    The bare form of Replication V3, `{"0": [1, 2], "1": [2, 3]}`, is accepted, too.
+
     Raises:
         msgspec.MsgspecError: the value is not an assignment, or names a broker
             twice in one partition.
 
     """
+    members = unpack_value(data)
+    if members and all(name.isdecimal() for name in members):
+        data = pack_value({"partitions": members}, None)
     topic = decode_value(data, TopicAssignment, topic_id="")
     for partition, replicas in topic.partitions.items():
         if len(set(replicas)) < len(replicas):
             raise msgspec.ValidationError(f"partition {partition} names a broker twice")
     return topic
+
+
+def decode_broker_epoch(data: bytes) -> BrokerEpoch:
+    """Decode a broker's persistent node; an empty node names no directories."""
+    return decode_value(data, BrokerEpoch) if data else BrokerEpoch()
 
 
 def decode_broker(data: bytes) -> BrokerRegistration:

@@ -173,6 +173,7 @@ class PastClusterBody(BaseModel):
                 }
             },
             "complete": True,
+            "reason": None,
         }
     )
 
@@ -183,8 +184,10 @@ class PastClusterBody(BaseModel):
     brokers: list[int] | None = Field(description="Live brokers; null if they are not known")
     topics: dict[str, PastTopicBody]
     complete: bool = Field(
-        description="False if audit entries are missing (`history_gap`), and with them changes"
+        description="False if audit entries are missing (`history_gap`), and with them changes, "
+        "or if ZooKeeper was changed by others at an unknown time"
     )
+    reason: str | None = Field(description="Why it is not complete; null if it is")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fastapi import Query
 from pydantic import BaseModel, Field
 
 from leadline_client.errors import (
+    BrokerInUse,
     HistoryUnavailable,
     NotFound,
     PolicyViolation,
@@ -27,18 +28,25 @@ from leadline_common.api.routes import (
 )
 from leadline_common.api.tasks import Rate, TaskBody
 from leadline_common.elections import StopRisk
+from leadline_common.failed_brokers import FailureState
 from leadline_common.settings.fields import INT32_MAX
 
 HEALING_TAG = "self-healing"
 
 _FAILED = {
     "id": 3,
+    "state": "healing",
+    "waits_for": None,
     "failed_at": 1767225600000,
-    "due_at": 1767226200000,
+    "due_at": None,
     "incarnation": 4,
     "detected_in_controller_epoch": 2,
-    "partitions": 160,
+    "partitions": 50,
+    "partitions_moved": 110,
     "chunks": ["0000000012"],
+    "chunks_queued": 4,
+    "queued_at": 1767226200004,
+    "healed_at": None,
 }
 _FAILURE = {
     "broker": 3,
@@ -161,25 +169,39 @@ class BrokerAdministration(Protocol):
 
 
 class FailedBrokerBody(BaseModel):
-    """A failed broker; times in Unix ms."""
+    """A broker that is down, and what was done about it; times in Unix ms."""
 
     model_config = example(_FAILED)
 
     id: int
+    state: FailureState = Field(
+        description="`waiting`: nothing was done yet. `healing`: its partitions are queued, or "
+        "being recreated. `healed`: no replica is left on it. `returned`: it is live, and a chunk "
+        "that was running is being finished"
+    )
+    waits_for: str | None = Field(description="What healing waits for; null if it goes on or ended")
     failed_at: int | None = Field(
-        description="When a controller first saw the failure; null once its chunks are queued"
+        description="When a controller first saw the failure; null if no record says so"
     )
     due_at: int | None = Field(
-        description="When healing starts; null while self-healing is disabled"
+        description="When healing starts; null once it has, and while self-healing is disabled"
     )
     incarnation: int | None
     detected_in_controller_epoch: int | None
     partitions: int = Field(description="Partitions with a replica on the broker")
+    partitions_moved: int = Field(
+        description="Partitions that had a replica on the broker when it failed, and no longer have"
+    )
     chunks: list[str] = Field(description="Ids of unfinished tasks, in order")
+    chunks_queued: int | None = Field(
+        description="The number of chunks that were queued; null until all its partitions are"
+    )
+    queued_at: int | None = Field(description="When the last of its partitions was queued")
+    healed_at: int | None = Field(description="When no replica was left on it")
 
 
 class FailedBrokersBody(BaseModel):
-    """All failed brokers, and whether self-healing is suspended."""
+    """All brokers that are down, and whether self-healing is suspended."""
 
     model_config = example({"suspended": False, "interval_ms": 600000, "brokers": [_FAILED]})
 
@@ -188,6 +210,15 @@ class FailedBrokersBody(BaseModel):
     )
     interval_ms: int = Field(description="failed.broker.interval.ms; -1 disables self-healing")
     brokers: list[FailedBrokerBody]
+
+
+class ForgottenBroker(BaseModel):
+    """A broker that is no longer shown as down."""
+
+    model_config = example({"id": 3, "failed_at": 1767225600000})
+
+    id: int
+    failed_at: int = Field(description="When a controller first saw the failure, in Unix ms")
 
 
 class BrokerFailure(BaseModel):
@@ -231,9 +262,26 @@ class BrokerFailures(BaseModel):
 class HealingAdministration(Protocol):
     """What a controller answers about failed brokers."""
 
-    @route("GET /failed-brokers", "List failed brokers", name="list_failed_brokers")
+    @route("GET /failed-brokers", "List brokers that are down", name="list_failed_brokers")
     def failed_brokers(self) -> FailedBrokersBody:
-        """List the failed brokers and those being healed, with their unfinished chunks."""
+        """List the brokers that are down or being healed, with what was done about each.
+
+        A broker is listed until it returns, or is forgotten (`DELETE
+        /v1/failed-brokers/{broker_id}`), also when all its replicas are healed.
+        """
+
+    @route(
+        "DELETE /failed-brokers/{broker_id}",
+        "Forget a broker that is down",
+        NotFound,
+        BrokerInUse,
+    )
+    async def forget_broker(self, broker_id: BrokerId) -> ForgottenBroker:
+        """No longer list a broker as down, because it will not return.
+
+        Refused while the broker is live, or while replicas are assigned to it. If it returns
+        nevertheless, it is a broker like any other.
+        """
 
     @route(
         "GET /failed-brokers/history",

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from leadline_common.api.metadata import DURATION, MetadataBroker, milliseconds
+from leadline_common.api.metadata import DURATION, MetadataBroker, MetadataRow, milliseconds
 from leadline_common.api.models import example
 from leadline_common.api.routes import get_administration, read_errors
 from leadline_common.http.errors import Responses
@@ -48,7 +48,7 @@ class EventBody(BaseModel):
     topic: str | None = None
     topic_id: str | None = None
     configs: dict[str, str] | None = Field(default=None, description="null if unchanged")
-    partitions: list[tuple[int, int, int, list[int], list[int]]] | None = None
+    partitions: list[MetadataRow] | None = None
     removed: list[int] | None = Field(default=None, description="Partitions that were removed")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from leadline_client.errors import LeadlineError
@@ -30,6 +30,18 @@ class MetadataBroker(BaseModel):
     incarnation: int
 
 
+class MetadataRow(NamedTuple):
+    """The state of a partition, as an array: documents of many partitions stay small."""
+
+    partition: Annotated[int, Field(description="The partition's number")]
+    leader: Annotated[int, Field(description="The id of the leader, -1 if there is none")]
+    leader_epoch: Annotated[int, Field(description="The leader epoch")]
+    isr: Annotated[list[int], Field(description="The ids of the in-sync replicas")]
+    replicas: Annotated[
+        list[int], Field(description="The assigned replicas; the first is the preferred leader")
+    ]
+
+
 class MetadataTopic(BaseModel):
     """A topic's id, and its partitions as rows: [partition, leader, leader epoch, ISR, replicas].
 
@@ -37,7 +49,7 @@ class MetadataTopic(BaseModel):
     """
 
     topic_id: str
-    partitions: list[tuple[int, int, int, list[int], list[int]]]
+    partitions: list[MetadataRow]
 
 
 class MetadataBody(BaseModel):

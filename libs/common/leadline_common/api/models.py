@@ -25,6 +25,9 @@ _BROKER = {
     "incarnation": 4,
     "leaders": 80,
     "replicas": 240,
+    "directory_id": "0f3c8a0e6b2d4a54b0b8c1d2e3f4a5b6",
+    "directory_epoch": 1,
+    "misplaced": 0,
 }
 _PARTITION = {
     "partition": 0,
@@ -33,6 +36,7 @@ _PARTITION = {
     "isr": [2, 3],
     "replicas": [1, 2, 3],
     "eligible": [],
+    "misplaced": [],
 }
 _TOPIC = {
     "name": "orders",
@@ -125,6 +129,14 @@ class BrokerBody(BaseModel):
     incarnation: int = Field(description="Rises with every start of the broker")
     leaders: int = Field(description="Partitions that the broker leads")
     replicas: int = Field(description="Partitions of which the broker has a replica")
+    directory_id: str = Field(description="Made with the broker's log directory")
+    directory_epoch: int = Field(
+        description="1 for the broker's first log directory; higher for each other one"
+    )
+    misplaced: int = Field(
+        description="Partitions in whose ISR the broker is, but with another log directory than "
+        "the one that it became a member with: it cannot lead them without data loss"
+    )
 
 
 class BrokersBody(BaseModel):
@@ -147,6 +159,10 @@ class PartitionBody(BaseModel):
     replicas: list[int] = Field(description="In order of preference")
     eligible: list[int] = Field(
         description="Replicas outside the ISR that hold every committed record"
+    )
+    misplaced: list[int] = Field(
+        description="Those of `isr` and `eligible` that are live, but registered with another log "
+        "directory than the one that they became members with: no candidates of a clean election"
     )
 
 

@@ -49,6 +49,7 @@ _PLAN: dict[str, Any] = {
     "created_at_ms": 1_767_225_600_000,
     "stale": False,
     "tasks": [],
+    "down": [3],
     "figures": _FIGURES,
     "brokers": [_LOAD],
     "partitions": [_ROW],
@@ -131,6 +132,10 @@ class PlanResponse(BaseModel):
         "its topics or the live brokers have changed since. Changes of leaders and ISRs are ignored"
     )
     tasks: list[str] = Field(description="The tasks that apply the plan")
+    down: list[int] = Field(
+        description="Brokers that are down, and receive no replicas; self-healing or a plan of "
+        "kind `drain` moves what they have"
+    )
     figures: PlanStats
     brokers: list[PlannedBroker]
     partitions: list[PlannedPartition] = Field(description="The partitions that change")

@@ -38,14 +38,18 @@ def get_administration(request: Request) -> Any:
     return request.app.state.administration
 
 
-def read_errors(*errors: type[LeadlineError]) -> Responses:
-    """Document the errors of a route that reads: `errors`, and that no controller is active."""
-    return error_responses(NoController, *errors)
+def read_errors(
+    *errors: type[LeadlineError], unavailable: type[LeadlineError] = NoController
+) -> Responses:
+    """Document the errors of a route that reads: `errors`, and that no process is active."""
+    return error_responses(unavailable, *errors)
 
 
-def write_errors(*errors: type[LeadlineError]) -> Responses:
+def write_errors(
+    *errors: type[LeadlineError], unavailable: type[LeadlineError] = NoController
+) -> Responses:
     """Document the errors of a route that writes: those of a read, and unknown outcomes."""
-    return read_errors(*errors, StoreOutcomeUnknown, ConnectionLost)
+    return read_errors(*errors, StoreOutcomeUnknown, ConnectionLost, unavailable=unavailable)
 
 
 class OtherSuccess(NamedTuple):
@@ -75,19 +79,21 @@ def route(
     *errors: type[LeadlineError],
     defaults: Mapping[str, Any] | None = None,
     other: OtherSuccess | None = None,
+    unavailable: type[LeadlineError] = NoController,
     **options: Any,
 ) -> Callable[[Method], Method]:
     """Declare that a method of a Protocol serves an operation, such as `GET /topics`.
 
     The parameters, the answer and the docstring of the method are those of the route; its name
     is the operation id, unless the `options` of FastAPI say otherwise. `defaults` are those of
-    query parameters.
+    query parameters. `unavailable` is the error while no process of the service is active.
     """
     verb, path = operation.split()
 
     def declare(method: Method) -> Method:
         is_read = verb == "GET" or is_read_only(method)
-        responses = read_errors(*errors) if is_read else write_errors(*errors)
+        document = read_errors if is_read else write_errors
+        responses = document(*errors, unavailable=unavailable)
         if other is not None:
             responses = other.documented() | responses
         endpoint = _endpoint(method, defaults or {}, other)

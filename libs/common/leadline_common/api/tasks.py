@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from leadline_client.errors import NotFound, TaskIsOver
 from leadline_common.api.models import example
 from leadline_common.api.routes import route
-from leadline_common.reassignments import ReassignmentAlgorithm
+from leadline_common.reassignments import ReassignmentAlgorithm, ThrottleBound
 from leadline_common.tasks import TaskState
 
 TAG = "tasks"
@@ -21,6 +21,8 @@ EXAMPLE: dict[str, Any] = {
     "state": "running",
     "algorithm": "incremental",
     "throttle_bytes_per_s": 50_000_000,
+    "allotted_bytes_per_s": 40_000_000,
+    "bound_by": "cluster_ceiling",
     "partitions": {"total": 12, "done": 4, "failed": 0, "moving": 2, "waiting": 6},
     "bytes_left": 731_906_048,
     "bytes_total": 1_073_741_824,
@@ -30,6 +32,8 @@ EXAMPLE: dict[str, Any] = {
     "actor": "operator",
     "cause": "0f9a6d2c41be",
     "reason": "",
+    "waits_for": "6 partition(s) (orders-4, orders-5, orders-6, …) for "
+    "reassignment.max.concurrent.partition.movements",
     "created_at_ms": 1_767_225_600_000,
     "finished_at_ms": None,
     "details": {},
@@ -69,7 +73,16 @@ class TaskBody(BaseModel):
     state: TaskState
     algorithm: ReassignmentAlgorithm
     throttle_bytes_per_s: int | None = Field(
-        description="The rate at which each broker may send, and receive, moving replicas"
+        description="Its own throttle: the rate at which each broker may send, and receive, its "
+        "moving replicas; null for none"
+    )
+    allotted_bytes_per_s: int | None = Field(
+        default=None,
+        description="The rate that it has on the broker where it is slowest, under the ceilings "
+        "that it shares with other tasks; null for no limit, or while it moves nothing",
+    )
+    bound_by: ThrottleBound | None = Field(
+        default=None, description="What limits that rate; null if nothing does"
     )
     partitions: TaskPartitions
     bytes_left: int
@@ -80,6 +93,9 @@ class TaskBody(BaseModel):
     actor: str
     cause: str
     reason: str
+    waits_for: str | None = Field(
+        default=None, description="What it waits for; null if it goes on, or is over"
+    )
     created_at_ms: int
     finished_at_ms: int | None
     details: dict[str, Any]
@@ -159,9 +175,10 @@ class TaskAdministration(Protocol):
     async def change_task(self, task_id: TaskId, change: TaskChange) -> TaskBody:
         """Set or remove the throttle of a running task.
 
-        Each broker receives it with the response to its next heartbeat. If several tasks
-        run, the lowest throttle applies to all of them. The throttle ends with the task,
-        also after a controller failover.
+        Each broker receives it with the response to its next heartbeat. It applies to the
+        replicas of this task; all tasks together also stay below
+        `reassignment.throttle.bytes.per.s`. The throttle ends with the task, also after a
+        controller failover.
         """
 
     @route(

@@ -47,6 +47,11 @@ class WhatIfElection(BaseModel):
         default_factory=list,
         description="Replicas that an unclean election prefers among those outside the ISR",
     )
+    misplaced: Replicas = Field(
+        default_factory=list,
+        description="Live brokers that have another log directory than when they became members: "
+        "no candidates of a clean election, and the last of an unclean one",
+    )
     leader: Leader = Field(
         default=-1, description="The current leader, which stays unless it has to change"
     )

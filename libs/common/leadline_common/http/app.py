@@ -18,8 +18,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from leadline_common.http import errors
-from leadline_common.http.docs import add_docs
-from leadline_common.http.document import apply_error_format, share_error_responses
+from leadline_common.http.docs import PAGES, add_docs
+from leadline_common.http.document import apply_error_format, share_error_responses, split_by_tag
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import OPERATIONS, Check, health_routes
 from leadline_common.http.middleware import RequestMiddleware
@@ -36,16 +36,19 @@ class ServiceApp(FastAPI):
     """A FastAPI application that also documents routes which FastAPI does not parse.
 
     `metrics` are the service's own; `forwarder` forwards requests to another service.
+    `page_links` are the links at the top of the documentation pages: paths by name.
     """
 
     metrics: Metrics
     forwarder: Forwarder
+    page_links: dict[str, str]
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._operations: list[Operation] = []
         self._parsed: dict[str, Any] | None = None
-        self._document: dict[str, Any] = {}
+        self._public: dict[str, Any] = {}
+        self._internal: dict[str, Any] = {}
         self._templates: dict[Any, str] = {}
 
     def add_asgi_route(self, operation: Operation, endpoint: ASGIApp) -> None:
@@ -66,17 +69,34 @@ class ServiceApp(FastAPI):
         self._parsed = None
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document of all routes."""
+        """Return the OpenAPI document for clients, which the service serves.
+
+        It has no internal operations, and no component that only those use. Operations that
+        were documented (`document`) come first, in their order, then the others by path.
+        """
+        self._describe()
+        return self._public
+
+    def internal_openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document of the requests between services; it is not served."""
+        self._describe()
+        return self._internal
+
+    def _describe(self) -> None:
         parsed = super().openapi()
-        if self._parsed is not parsed:
-            document = deepcopy(parsed)
-            apply_error_format(document)
-            for operation in self._operations:
-                add_operation(document, operation)
-            share_error_responses(document)
-            document["paths"] = dict(sorted(document["paths"].items()))
-            self._parsed, self._document = parsed, document
-        return self._document
+        if self._parsed is parsed:
+            return
+        document = deepcopy(parsed)
+        apply_error_format(document)
+        others = dict(sorted(document["paths"].items()))
+        document["paths"] = {}
+        for operation in self._operations:
+            add_operation(document, operation)
+        for path, item in others.items():
+            document["paths"].setdefault(path, {}).update(item)
+        share_error_responses(document)
+        self._internal, self._public = split_by_tag(document, INTERNAL)
+        self._parsed = parsed
 
     def route_of(self, scope: Scope) -> str:
         """Return the path template of the route that served a request, for metrics."""
@@ -104,12 +124,15 @@ def create_app(
     checks: Sequence[Check] = (),
     max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
     lifespan: Lifespan | None = None,
+    cluster_id: Callable[[], str] = str,
 ) -> ServiceApp:
     """Return an application with health, metrics and documentation routes; does no IO.
 
     `checks` decide whether the service is ready (see `leadline_common.http.health`).
     `tags` ({"name", "description"}) group the operations in the documentation.
     `max_body_bytes` limits request bodies, unless a route sets its own limit (`limit_body`).
+    `cluster_id` returns the id of the service's cluster, "" while it is not known: requests that
+    name another one are refused.
     """
     app = ServiceApp(
         title=title,
@@ -125,11 +148,16 @@ def create_app(
     )
     app.metrics = metrics or Metrics()
     app.forwarder = Forwarder()
+    app.page_links = dict(PAGES)
     app.add_middleware(
-        RequestMiddleware, metrics=app.metrics, max_body_bytes=max_body_bytes, route_of=app.route_of
+        RequestMiddleware,
+        metrics=app.metrics,
+        max_body_bytes=max_body_bytes,
+        route_of=app.route_of,
+        cluster_id=cluster_id,
     )
     app.include_router(health_routes(checks, app.metrics))
-    add_docs(app)
+    add_docs(app, app.page_links)
     return app
 
 

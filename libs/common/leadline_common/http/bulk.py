@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leadline_client.errors import BodyTooLarge, InvalidRequest, LeadlineError, UnsupportedFormat
 from leadline_common.http.app import ServiceApp
@@ -54,7 +54,6 @@ def bulk_route(
     `name` is the operation id in OpenAPI. With `changes_nothing`, an internal error has the
     outcome `refused` instead of `unknown`.
     """
-    codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
     media_type = JSON if encoding == "json" else MSGPACK
     operation = Operation(
         method="POST",
@@ -68,11 +67,23 @@ def bulk_route(
         responses=[Body(media_type, "The outcome", response_type, response_example)],
         errors=[BodyTooLarge, UnsupportedFormat, *errors],
     )
-    decode, encode = codec.Decoder(request_type).decode, codec.Encoder().encode
-    endpoint = _BulkEndpoint(handler, decode, encode, media_type.encode(), max_body_bytes)
+    endpoint = bulk_endpoint(handler, request_type, encoding, max_body_bytes)
     if changes_nothing:
         read_only(endpoint)
     app.add_asgi_route(operation, endpoint)
+
+
+def bulk_endpoint(
+    handler: Handler[ResponseT],
+    request_type: type[RequestT],
+    encoding: Encoding = "json",
+    max_body_bytes: int = DEFAULT_MAX_BULK_BYTES,
+) -> ASGIApp:
+    """Return the endpoint of a bulk route, for `ServiceApp.add_asgi_route`."""
+    codec: Any = msgspec.json if encoding == "json" else msgspec.msgpack
+    media_type = JSON if encoding == "json" else MSGPACK
+    decode, encode = codec.Decoder(request_type).decode, codec.Encoder().encode
+    return _BulkEndpoint(handler, decode, encode, media_type.encode(), max_body_bytes)
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ components, and parameters show an example that a reader can send.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from leadline_client.errors import BodyTooLarge, InvalidRequest, UnsupportedFormat
@@ -17,6 +17,7 @@ from leadline_common.http.errors import (
     merge_error_responses,
 )
 
+_COMPONENTS: Final = "#/components/"
 SCHEMA_REF: Final = "#/components/schemas/{model}"
 _INVALID = (InvalidRequest,)
 _INVALID_BODY = (InvalidRequest, BodyTooLarge, UnsupportedFormat)
@@ -69,6 +70,56 @@ def add_components(document: dict[str, Any], kind: str, found: Mapping[str, Any]
         if known.setdefault(name, component) != component:
             raise ValueError(f"two {kind} are named {name}")
     components[kind] = dict(sorted(known.items()))
+
+
+def split_by_tag(document: dict[str, Any], tag: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return two documents: of the operations that have a tag, and of all others."""
+    return (
+        part_of(document, lambda operation: tag in operation["tags"]),
+        part_of(document, lambda operation: tag not in operation["tags"]),
+    )
+
+
+def part_of(document: dict[str, Any], belongs: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Return a document of some operations, with the tags and the components that they use."""
+    paths = {
+        path: kept
+        for path, item in document["paths"].items()
+        if (kept := {method: found for method, found in item.items() if belongs(found)})
+    }
+    used = {
+        tag for item in paths.values() for operation in item.values() for tag in operation["tags"]
+    }
+    tags = [tag for tag in document.get("tags", ()) if tag["name"] in used]
+    components = _components_of(paths, document["components"])
+    return {**document, "paths": paths, "components": components, "tags": tags}
+
+
+def _components_of(paths: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+    """Return the components that paths refer to, directly or through other components."""
+    found: set[str] = set()
+    left = list(_references(paths))
+    while left:
+        reference = left.pop()
+        if reference not in found:
+            found.add(reference)
+            kind, name = reference.split("/")
+            left += _references(known[kind][name])
+    return {
+        kind: {name: part for name, part in parts.items() if f"{kind}/{name}" in found}
+        for kind, parts in known.items()
+    }
+
+
+def _references(node: Any) -> Iterator[str]:
+    """Yield `kind/name` of every component that a part of a document refers to."""
+    if isinstance(node, dict):
+        reference = node.get("$ref")
+        if isinstance(reference, str):
+            yield reference.removeprefix(_COMPONENTS)
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    for child in children:
+        yield from _references(child)
 
 
 def _shared_response(document: dict[str, Any], response: dict[str, Any]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from yarl import URL
 
 from leadline_client.errors import BodyTooLarge, ConnectionLost, LeadlineError, NoController
+from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_response
 
@@ -45,9 +46,10 @@ _DROPPED = frozenset(
         "transfer-encoding",
         "upgrade",
         cause.HEADER.lower(),
+        CLUSTER_ID_HEADER,
     }
 )
-"""Headers of one connection, and the cause id, which the forwarder sets itself."""
+"""Headers of one connection, and those that every service checks or sets itself."""
 
 _NO_AUTO_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add: only those of the caller are forwarded."""

@@ -83,7 +83,13 @@ def health_routes(checks: Sequence[Check], metrics: Metrics) -> APIRouter:
         "/metrics",
         summary="Get metrics",
         response_class=Response,
-        responses={200: {"content": {CONTENT_TYPE: {"example": _METRICS_EXAMPLE}}}},
+        responses={
+            200: {
+                "content": {
+                    CONTENT_TYPE: {"schema": {"type": "string"}, "example": _METRICS_EXAMPLE}
+                }
+            }
+        },
     )
     async def read_metrics() -> Response:
         """Return all metrics of this process in Prometheus's text format."""

@@ -1,8 +1,9 @@
 """The middleware around all routes of a service.
 
-One plain ASGI layer gives each request a cause id, limits its body, counts and times it,
-answers HEAD like GET without the body, and turns an unexpected exception into an error
-response without internal details. It costs a few microseconds per request.
+One plain ASGI layer gives each request a cause id, refuses it if it is meant for another
+cluster, limits its body, counts and times it, answers HEAD like GET without the body, and
+turns an unexpected exception into an error response without internal details. It costs a few
+microseconds per request.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leadline_client.errors import ClusterChanged
+from leadline_client.transport import CLUSTER_ID_HEADER
 from leadline_common import cause
 from leadline_common.http.errors import error_response, unexpected_error
 from leadline_common.metrics import Metrics
 
 BODY_KEY = "leadline.body"
 _CAUSE_HEADER = cause.HEADER.lower().encode()
+_CLUSTER_HEADER = CLUSTER_ID_HEADER.encode()
 
 logger = structlog.get_logger(__name__)
 
@@ -65,13 +69,18 @@ def limit_body(scope: Scope, max_bytes: int) -> None:
 
 
 class ResponseSender:
-    """The `send` of one request: adds the cause id, keeps the status, drops the body of HEAD."""
+    """The `send` of one request: adds headers, keeps the status, drops the body of HEAD.
 
-    __slots__ = ("_cause", "_head", "_send", "status")
+    The headers are the cause id and, if it is known, the cluster's id.
+    """
 
-    def __init__(self, send: Send, cause_id: str, *, head: bool) -> None:
+    __slots__ = ("_head", "_headers", "_send", "status")
+
+    def __init__(self, send: Send, cause_id: str, cluster_id: str, *, head: bool) -> None:
         self._send = send
-        self._cause = (_CAUSE_HEADER, cause_id.encode())
+        self._headers = [(_CAUSE_HEADER, cause_id.encode())]
+        if cluster_id:
+            self._headers.append((_CLUSTER_HEADER, cluster_id.encode()))
         self._head = head
         self.status = 0
 
@@ -79,14 +88,17 @@ class ResponseSender:
         """Send one message of the response."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message = {**message, "headers": [*message.get("headers", ()), self._cause]}
+            message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
         elif self._head:
             message = {**message, "body": b""}
         await self._send(message)
 
 
 class RequestMiddleware:
-    """The ASGI middleware around all routes of one service."""
+    """The ASGI middleware around all routes of one service.
+
+    `cluster_id` returns the id of the service's cluster, "" while it is not known.
+    """
 
     def __init__(
         self,
@@ -95,8 +107,10 @@ class RequestMiddleware:
         metrics: Metrics,
         max_body_bytes: int,
         route_of: Callable[[Scope], str],
+        cluster_id: Callable[[], str],
     ) -> None:
         self._app = app
+        self._cluster_id = cluster_id
         self._max_body_bytes = max_body_bytes
         self._route_of = route_of
         self._requests: Counter = metrics.counter(
@@ -121,11 +135,12 @@ class RequestMiddleware:
         method = scope["method"]
         if method == "HEAD":
             scope = {**scope, "method": "GET"}
-        with cause.cause_scope(cause.accept_cause(_stated_cause(scope))) as cause_id:
-            answer = ResponseSender(send, cause_id, head=method == "HEAD")
+        with cause.cause_scope(cause.accept_cause(_stated(scope, _CAUSE_HEADER))) as cause_id:
+            cluster_id = self._cluster_id()
+            answer = ResponseSender(send, cause_id, cluster_id, head=method == "HEAD")
             self._under_way.inc()
             try:
-                await self._serve(scope, receive, answer)
+                await self._serve(scope, receive, answer, cluster_id)
             finally:
                 self._under_way.dec()
                 self._measure(method, scope, answer.status, time.perf_counter() - started)
@@ -141,7 +156,14 @@ class RequestMiddleware:
         count.inc()
         distribution.observe(seconds)
 
-    async def _serve(self, scope: Scope, receive: Receive, answer: ResponseSender) -> None:
+    async def _serve(
+        self, scope: Scope, receive: Receive, answer: ResponseSender, cluster_id: str
+    ) -> None:
+        meant_for = _stated(scope, _CLUSTER_HEADER)
+        if cluster_id and meant_for not in (None, cluster_id):
+            refusal = error_response(ClusterChanged.between(str(meant_for), cluster_id))
+            await refusal(scope, receive, answer.send)
+            return
         body = BoundedBody(scope, receive, self._max_body_bytes)
         scope[BODY_KEY] = body
         try:
@@ -160,8 +182,8 @@ class RequestMiddleware:
             await response(scope, receive, answer.send)
 
 
-def _stated_cause(scope: Scope) -> str | None:
+def _stated(scope: Scope, header: bytes) -> str | None:
     for name, value in scope["headers"]:
-        if name == _CAUSE_HEADER:
+        if name == header:
             return str(value, "latin-1")
     return None

@@ -1,8 +1,7 @@
 """OpenAPI for routes that the web framework does not parse: bulk RPC and raw record batches.
 
 Such a route declares its `Operation`, and the application adds it to the document. Bodies
-are msgspec structs, dataclasses or pydantic models, which have schemas, or octets, which
-have a description only.
+are octets, or msgspec structs, dataclasses or pydantic models, which have schemas.
 """
 
 from __future__ import annotations
@@ -122,14 +121,17 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 def _content(bodies: Sequence[Body], schemas: Schemas) -> dict[str, Any]:
     content = {}
     for body in bodies:
-        # In OpenAPI 3.1 octets have a media type and no schema, so an otherwise empty schema
-        # holds the description.
-        described = {"description": body.description}
-        schema = described if body.type is None else _schema(body.type, schemas)
+        schema = _schema(body.type, schemas) if body.type is not None else _octets(body)
         content[body.media_type] = {"schema": schema}
         if body.example is not None:
             content[body.media_type]["example"] = msgspec.to_builtins(body.example)
     return content
+
+
+def _octets(body: Body) -> dict[str, Any]:
+    # OpenAPI 3.1 needs no type of octets, but without it client generators refuse the body, or
+    # encode it as JSON.
+    return {"type": "string", "format": "binary", "description": body.description}
 
 
 def _schema(kind: Any, schemas: Schemas) -> dict[str, Any]:
@@ -139,5 +141,21 @@ def _schema(kind: Any, schemas: Schemas) -> dict[str, Any]:
         schemas[kind.__name__] = schema
         return {"$ref": REF.format(name=kind.__name__)}
     (reference,), components = msgspec.json.schema_components([kind], ref_template=REF)
-    schemas.update(components)
+    schemas.update(_without_false(components))
     return dict(reference)
+
+
+def _without_false(node: Any) -> Any:
+    """Return schemas without `items: false`, which client generators do not read.
+
+    msgspec writes it for tuples, whose `maxItems` says the same.
+    """
+    if isinstance(node, list):
+        return [_without_false(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return {
+        name: _without_false(value)
+        for name, value in node.items()
+        if not (name == "items" and value is False)
+    }

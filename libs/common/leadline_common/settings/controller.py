@@ -68,11 +68,16 @@ class ControllerSettings(ServiceSettings):
         ge=1,
         le=3_600_000,
     )
+    data_dir: str = setting(
+        "data",
+        "Directory of this controller's files, which it keeps in `controller-ID` below.",
+    )
     history_url: str = setting(
         "",
         "Database of the cluster's history: an SQLAlchemy URL such as "
-        "`sqlite:////var/lib/leadline/history.db` or `postgresql+psycopg://…`. Empty: in memory, "
-        "read again from ZooKeeper and other controllers at every start.",
+        "`sqlite:////var/lib/leadline/history.db` or `postgresql+psycopg://…`. Empty: the file "
+        "`history.db` among this controller's files. `sqlite://` keeps it in memory only, which "
+        "does not count as a stored copy of an audit entry.",
     )
     audit_retention_ms: int = setting(
         90 * 24 * 3_600_000,
@@ -157,9 +162,17 @@ class ControllerSettings(ServiceSettings):
         ge=0,
         le=100,
     )
+    reassignment_throttle_bytes_per_s: int = setting(
+        -1,
+        "Most that each broker sends, and that it receives, for the moving replicas of all tasks "
+        "together; -1 is no limit. Each task's own throttle applies below it.",
+        scope="cluster-wide",
+        ge=-1,
+    )
     failed_broker_throttle_bytes_per_s: int = setting(
         -1,
-        "Throttle of healing per broker, for sending and for receiving; -1 is none.",
+        "Most of that for healing; -1 is no limit of its own. Healing goes first, and leaves a "
+        "tenth of `reassignment.throttle.bytes.per.s` to other tasks.",
         scope="cluster-wide",
         ge=-1,
     )

@@ -35,6 +35,9 @@ _UNITS: Final = {
     "_percentage": "%",
 }
 """The units of settings by the end of their names."""
+_NEAR: Final = 0.75
+"""How similar names must be for a suggestion: a misspelt name, not merely a resembling one."""
+
 _TYPE_NAMES: Final = {str: "string", int: "integer", bool: "boolean"}
 
 
@@ -142,6 +145,6 @@ def known_settings(*, topics: bool) -> Mapping[str, Setting]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion of the nearest known name for an error message; empty without one."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.4)
+    """Return a suggestion for a misspelt name, for an error message; empty if none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)
     return f"; did you mean {found[0]}?" if found else ""

@@ -1,0 +1,224 @@
+"""The routes about consumer groups and their offsets, and their documentation.
+
+Every coordinator serves these routes, and every broker forwards them to the active coordinator,
+because clients may know or reach brokers only. Both declare them from here, so both show the
+same documentation. `GroupAdministration` is what a coordinator implements.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Final, Protocol
+
+from fastapi import APIRouter, Path, Query
+from fastapi.routing import APIRoute
+
+from leadline_client.errors import (
+    BodyTooLarge,
+    ConnectionLost,
+    CoordinatorNotAvailable,
+    GroupNotEmpty,
+    InvalidRequest,
+    LeaderNotAvailable,
+    LeadlineError,
+    NotCoordinator,
+    OffsetOutOfRange,
+    RebalanceInProgress,
+    StaleGeneration,
+    StoreOutcomeUnknown,
+    TopicIdMismatch,
+    UnknownGroup,
+    UnknownMember,
+    UnknownPartition,
+    UnknownTopic,
+    UnsupportedFormat,
+)
+from leadline_common.api import group_models as models
+from leadline_common.api.routes import add_declared_routes, route
+from leadline_common.group_commits import (
+    COMMIT_PATH,
+    CommitAnswer,
+    CommitRequest,
+    CommittedRow,
+    OffsetToCommit,
+)
+from leadline_common.http.operation import Body, Operation, Parameter
+from leadline_common.rpc import JSON
+
+GROUPS_TAG: Final = "groups"
+OFFSETS_TAG: Final = "offsets"
+TAGS: Final = (
+    {"name": GROUPS_TAG, "description": "Consumer groups and their members."},
+    {"name": OFFSETS_TAG, "description": "Committed offsets and lag of groups."},
+)
+
+GroupName = Annotated[
+    str, Path(min_length=1, max_length=255, description="The group's name", examples=["billing"])
+]
+MemberName = Annotated[
+    str, Path(description="The member's id", examples=["billing-6f1c0e5d2b7a4c11"])
+]
+_Topic = Annotated[str | None, Query(description="Only offsets of this topic")]
+_INACTIVE: Final[tuple[type[LeadlineError], ...]] = (
+    NotCoordinator,
+    UnknownGroup,
+    GroupNotEmpty,
+    RebalanceInProgress,
+)
+"""The errors of a write to a group without members."""
+_route = partial(route, unavailable=CoordinatorNotAvailable)
+
+
+class GroupRoutes(Protocol):
+    """What a coordinator answers about groups and their members."""
+
+    @_route("GET /groups", "List groups")
+    def list_groups(self) -> models.Groups:
+        """List all groups by name, also those that have only offsets and no members."""
+
+    @_route("GET /groups/{group}", "Get a group", UnknownGroup)
+    def read_group(self, group: GroupName) -> models.GroupBody:
+        """Get a group's state, members, and assignment."""
+
+    @_route(
+        "POST /groups/{group}/rebalance", "Rebalance a group", UnknownGroup, RebalanceInProgress
+    )
+    def rebalance_group(self, group: GroupName) -> models.GroupBody:
+        """Request a rebalance, as a change of members or topics does.
+
+        If the present assignment is what the assignor computes, no member is stopped.
+        """
+
+    @_route("DELETE /groups/{group}", "Delete a group and its offsets", *_INACTIVE)
+    async def delete_group(self, group: GroupName) -> models.GroupGone:
+        """Delete a group that has no members.
+
+        A deletion that has begun is finished, also if its outcome is unknown.
+        """
+
+    @_route(
+        "POST /groups/{group}/members/{member}/leave", "Leave a group", UnknownGroup, UnknownMember
+    )
+    def leave_group(self, group: GroupName, member: MemberName) -> models.MemberGone:
+        """Leave after stopping and committing; the partitions go to other members at once."""
+
+    @_route(
+        "DELETE /groups/{group}/members/{member}",
+        "Evict a member from its group",
+        UnknownGroup,
+        UnknownMember,
+    )
+    async def evict_member(self, group: GroupName, member: MemberName) -> models.MemberGone:
+        """Evict a member; its partitions go to other members once it has certainly stopped.
+
+        That takes at most `group.evict.limit.ms`. A consumer that is alive joins again.
+        """
+
+
+class OffsetRoutes(Protocol):
+    """What a coordinator answers about the offsets of groups, besides commits."""
+
+    @_route("GET /groups/{group}/offsets", "List committed offsets", UnknownGroup)
+    def read_offsets(self, group: GroupName) -> models.OffsetsBody:
+        """List the committed offsets of a group."""
+
+    @_route("GET /groups/{group}/lag", "Get the lag of a group", UnknownGroup)
+    async def read_lag(self, group: GroupName) -> models.LagBody:
+        """Compare committed offsets with the ends of the logs, which the leaders report."""
+
+    @_route(
+        "POST /groups/{group}/offsets/reset",
+        "Reset the offsets of a group",
+        *_INACTIVE,
+        InvalidRequest,
+        UnknownTopic,
+        UnknownPartition,
+        TopicIdMismatch,
+        OffsetOutOfRange,
+        LeaderNotAvailable,
+    )
+    async def reset_offsets(self, group: GroupName, body: models.ResetBody) -> models.ResetDone:
+        """Set the offsets of a group without members, all or none.
+
+        `to` is the beginning or the end of each log, the first record at or after a time (the
+        end if there is none), or explicit offsets.
+        """
+
+    @_route(
+        "DELETE /groups/{group}/offsets",
+        "Delete the offsets of a group",
+        *_INACTIVE,
+        defaults={"topic": None},
+    )
+    async def delete_offsets(self, group: GroupName, topic: _Topic) -> models.OffsetsGone:
+        """Delete the offsets of a group without members, of one topic or all."""
+
+
+class GroupAdministration(GroupRoutes, OffsetRoutes, Protocol):
+    """What a coordinator implements: one method for each route, which raises its errors."""
+
+
+def group_routes(kind: type[APIRoute] = APIRoute) -> APIRouter:
+    """Return the routes but that of commits; `app.state.administration` handles the requests.
+
+    A `kind` of route may handle requests itself, as a broker does to forward them.
+    """
+    router = APIRouter(prefix="/v1", route_class=kind)
+    add_declared_routes(router, GroupRoutes, GROUPS_TAG)
+    add_declared_routes(router, OffsetRoutes, OFFSETS_TAG)
+    return router
+
+
+COMMIT: Final = Operation(
+    method="POST",
+    path=COMMIT_PATH,
+    name="commit_offsets",
+    summary="Commit offsets",
+    description=(
+        "An offset whose `error_code` is 0 is durable. A member commits offsets of the partitions "
+        "that it owns, under its own generation. Each offset is accepted or refused separately. A "
+        "request without a member sets offsets of a group that has no members, for consumers that "
+        "assign partitions themselves.\n\n"
+        "A request may be delayed, and arrive after later ones. So a member numbers its commits "
+        "with `sequence`; one that is late is answered with `superseded`, and moves no offset "
+        "back. `topic_ids` prevents that offsets of a deleted topic count for a topic that was "
+        "created under its name."
+    ),
+    tags=[OFFSETS_TAG],
+    parameters=[
+        Parameter(
+            "group",
+            "The group's name",
+            {"type": "string", "minLength": 1, "maxLength": 255},
+            place="path",
+            example="billing",
+        )
+    ],
+    requests=[
+        Body(
+            JSON,
+            "",
+            CommitRequest,
+            CommitRequest(
+                (OffsetToCommit("orders", 0, 42, 3),),
+                "billing-6f1c0e5d2b7a4c11",
+                7,
+                3,
+                sequence=12,
+                topic_ids={"orders": "b1946ac92492d2347c6235b4d2611184"},
+            ),
+        )
+    ],
+    responses=[Body(JSON, "The outcome", CommitAnswer, CommitAnswer((CommittedRow("orders", 0),)))],
+    errors=[
+        BodyTooLarge,
+        UnsupportedFormat,
+        CoordinatorNotAvailable,
+        *_INACTIVE,
+        StoreOutcomeUnknown,
+        ConnectionLost,
+        UnknownMember,
+        StaleGeneration,
+    ],
+)
+"""The route of commits, which coordinators serve without the framework: it is a busy one."""
