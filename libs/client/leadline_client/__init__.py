@@ -1,1 +1,28 @@
-"""Leadline's client library: wire types, errors, and HTTP clients."""
+"""Leadline's client library: clients, producers, consumers, and the types and errors they use.
+
+    from leadline_client import Client, Consumer, NewTopic, Producer
+
+`docs/python-client.md` is the guide. Names are imported when they are first used.
+"""
+
+from leadline_client.lazy_exports import lazy_exports
+
+_EXPORTS = {
+    "client": ["AsyncClient", "Client"],
+    "consumer": ["AsyncConsumer"],
+    "consumer_settings": ["ConsumerSettings", "RebalanceListener"],
+    "errors": ["LeadlineError", "OutcomeUnknown", "Refused"],
+    "extras": ["MissingExtra"],
+    "fetching": ["ConsumedRecord"],
+    "groups": ["ResetTo"],
+    "payloads": ["OutgoingRecord"],
+    "producer": ["AsyncProducer", "ProducerSettings", "RecordMetadata"],
+    "readers": ["AsyncPartitionReader", "PartitionReader"],
+    "reading": ["ReadLimits"],
+    "retry": ["RetryPolicy"],
+    "sync_consumer": ["Consumer"],
+    "sync_producer": ["Producer"],
+    "wire": ["NewTopic", "Record", "TopicPartition"],
+}
+
+__getattr__, __dir__ = lazy_exports(__name__, _EXPORTS)

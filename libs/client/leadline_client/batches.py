@@ -1,6 +1,6 @@
 """Record batches in Kafka's RecordBatch v2 format: encode, decode, stamp, validate.
 
-aiokafka's codec encodes and decodes the records. The 61-byte header is also read in
+A codec encodes and decodes the records (`codec.py`). The 61-byte header is also read in
 place, because a broker moves batches without decoding them. The CRC does not cover
 the base offset and the leader epoch, so a leader writes both without a new CRC.
 """
@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-import google_crc32c
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-
+from leadline_client.codec import CODEC
 from leadline_client.errors import CorruptBatch
-from leadline_client.wire import Record
+from leadline_client.wire import Record, SupportsRecord
 
 Buffer = bytes | bytearray | memoryview
 
@@ -69,26 +67,6 @@ class BatchHeader(NamedTuple):
         return self.base_offset + self.last_offset_delta + 1
 
 
-class SupportsRecord(Protocol):
-    """The attributes that `encode` reads; the leader assigns offsets."""
-
-    @property
-    def timestamp(self) -> int | None:
-        """Milliseconds since the Unix epoch."""
-
-    @property
-    def key(self) -> bytes | None:
-        """The key, if any."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The value; None is a tombstone."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]]:
-        """Headers in order; names may repeat."""
-
-
 def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header of the batch at `position`.
 
@@ -125,7 +103,7 @@ def parse_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 def crc_matches(buffer: Buffer, header: BatchHeader) -> bool:
     """Tell whether the CRC32C in the header matches the batch."""
     body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
-    return bool(google_crc32c.value(bytes(body)) == header.crc)
+    return CODEC.crc32c(bytes(body)) == header.crc
 
 
 def stamp(buffer: bytearray, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
@@ -145,7 +123,7 @@ def stamp_producer(
     fields = producer_id, producer_epoch, base_sequence
     _STAMP_PRODUCER.pack_into(buffer, header.position + _PRODUCER_POSITION, *fields)
     body = memoryview(buffer)[header.position + _CRC_RANGE_START : header.position + header.size]
-    crc = google_crc32c.value(bytes(body))
+    crc = CODEC.crc32c(bytes(body))
     _STAMP_CRC.pack_into(buffer, header.position + _CRC_POSITION, crc)
 
 
@@ -164,13 +142,16 @@ def encode(
     """
     if not records:
         raise CorruptBatch("a batch needs at least one record")
-    builder = DefaultRecordBatchBuilder(
-        _MAGIC, CODECS[compression], 0, producer_id, producer_epoch, base_sequence, 1 << 30
+    batch = bytearray(
+        CODEC.encode_batch(
+            records,
+            now_ms=now_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=base_sequence,
+            compression=CODECS[compression],
+        )
     )
-    for index, record in enumerate(records):
-        timestamp = now_ms if record.timestamp is None else record.timestamp
-        builder.append(index, timestamp, record.key, record.value, list(record.headers))
-    batch = bytearray(builder.build())
     stamp(batch, header_at(batch), 0, _UNSET_EPOCH)
     return bytes(batch)
 
@@ -185,18 +166,9 @@ def decode(buffer: Buffer) -> Iterator[Record]:
     for header in parse_headers(buffer):
         if not crc_matches(buffer, header):
             raise CorruptBatch(f"CRC mismatch in the batch at offset {header.base_offset}")
-        batch = DefaultRecordBatch(
-            bytes(memoryview(buffer)[header.position : header.position + header.size])
-        )
+        batch = bytes(memoryview(buffer)[header.position : header.position + header.size])
         try:
-            for record in batch:
-                yield Record(
-                    record.offset,
-                    record.timestamp,
-                    record.key,
-                    record.value,
-                    tuple(record.headers),
-                )
+            yield from CODEC.decode_batch(batch)
         except (ValueError, IndexError) as error:
             raise CorruptBatch(f"unreadable record in batch {header.base_offset}") from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from leadline_client.errors import LeaderHint
+from leadline_client.errors import ClusterChanged, LeaderHint
 from leadline_client.wire import (
     NO_LEADER,
     BrokerInfo,
@@ -24,11 +24,13 @@ from leadline_client.wire import (
 class MetadataCache:
     """Brokers, controller, and the newest known leader of each partition.
 
+    `cluster_id` is that of the first response; a client never goes over to another cluster.
     `controller` is the one with the highest known epoch.
     """
 
     def __init__(self) -> None:
         self._version = -1
+        self.cluster_id: str | None = None
         self.controller: ControllerInfo | None = None
         self._brokers: dict[int, BrokerInfo] = {}
         self._topics: dict[str, TopicInfo] = {}
@@ -57,6 +59,12 @@ class MetadataCache:
         broker = None if row is None else self._brokers.get(row.leader)
         return None if broker is None else broker.url
 
+    def in_sync_brokers(self, topic: str, partition: int) -> tuple[BrokerInfo, ...]:
+        """Return the live brokers of the ISR, in its order."""
+        row = self.partition(topic, partition)
+        isr = () if row is None else row.isr
+        return tuple(self._brokers[broker] for broker in isr if broker in self._brokers)
+
     def leader_epoch(self, topic: str, partition: int) -> int | None:
         """Return the highest known leader epoch, or None."""
         row = self.partition(topic, partition)
@@ -80,7 +88,13 @@ class MetadataCache:
         return True
 
     def update(self, document: Metadata, asked: Collection[str] | None = None) -> None:
-        """Merge a metadata document; `asked` names the topics that it is limited to."""
+        """Merge a metadata document; `asked` names the topics that it is limited to.
+
+        Raises ClusterChanged: it is of another cluster, so nothing is merged.
+        """
+        self.identify(document.cluster_id)
+        if self.cluster_id not in (None, document.cluster_id):
+            raise ClusterChanged.between(str(self.cluster_id), document.cluster_id)
         newer = document.version >= self._version
         if newer:
             self._version = document.version
@@ -90,6 +104,10 @@ class MetadataCache:
         for name, topic in document.topics.items():
             self._topics[name] = self._merged(self._topics.get(name), topic, newer=newer)
             self._drop_old_hints(self._topics[name])
+
+    def identify(self, cluster_id: str | None) -> None:
+        """Note which cluster answers, unless it is known."""
+        self.cluster_id = self.cluster_id or cluster_id
 
     def snapshot(self, document: Metadata) -> Metadata:
         """Return `document` with newer brokers and topics of this cache in place of older ones."""

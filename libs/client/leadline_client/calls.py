@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from leadline_client.errors import LeadlineError, Unreachable, error_from_body
+from leadline_client.cache import MetadataCache
+from leadline_client.errors import ClusterChanged, LeadlineError, Unreachable, error_from_body
 from leadline_client.flows import Flow, delay, exchange
 from leadline_client.payloads import maybe_json
 from leadline_client.retry import Attempts, RetryPolicy
 from leadline_client.targets import AnyBroker, Target
-from leadline_client.transport import Request, Response
+from leadline_client.transport import CLUSTER_ID_HEADER, Request, Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,13 @@ class Call:
 class Caller:
     """Sends the calls of one client; `random` returns numbers in [0, 1).
 
-    `answered`: whether any broker has ever answered.
+    `answered`: whether any broker has ever answered. Each request names the cluster, so that
+    another cluster at the same addresses refuses it. An address of another cluster counts as
+    unreachable; only if no address belongs to the client's cluster, the call ends.
     """
 
     any_broker: AnyBroker
+    cache: MetadataCache
     policy: RetryPolicy
     clock: Callable[[], float]
     random: Callable[[], float]
@@ -52,6 +56,7 @@ class Caller:
 
         Raises:
             Refused: nothing was or will be changed.
+            ClusterChanged: another cluster is at the addresses.
             OutcomeUnknown: the call may or may not have taken effect.
 
         """
@@ -73,10 +78,23 @@ class Caller:
                 if target.on_error(error):
                     continue
             yield from delay(pause_s)
-            yield from self.refresh(target)
+            changed: ClusterChanged | None = None
+            try:
+                yield from self.refresh(target)
+            except ClusterChanged as error:
+                changed = error
+            if changed is not None:
+                raise attempts.final(changed)
 
     def refresh(self, target: Target) -> Flow[None]:
-        """Look `target` up at one broker after the other, until one answers."""
+        """Look `target` up at one broker after the other, until one answers.
+
+        Raises:
+            ClusterChanged: only brokers of another cluster answer.
+
+        """
+        changed: ClusterChanged | None = None
+        own_answers = False
         lookup = target.lookup()
         if lookup is None:
             return
@@ -89,11 +107,21 @@ class Caller:
             except LeadlineError as error:
                 self.any_broker.on_error(error)
                 continue
-            if response.status == 200:
-                target.apply_lookup(json.loads(response.body))
-                if target.address() is None:
-                    self.any_broker.rotate()  # This one may be cut off and have old metadata.
-                return
+            own_answers |= response.headers.get(CLUSTER_ID_HEADER) == self.cache.cluster_id
+            try:
+                refusal = _refusal(response)
+                if isinstance(refusal, ClusterChanged):
+                    raise refusal
+                if response.status == 200:
+                    target.apply_lookup(json.loads(response.body))
+                    if target.address() is None:
+                        self.any_broker.rotate()  # This one may be cut off and have old metadata.
+                    return
+            except ClusterChanged as error:
+                self.any_broker.on_error(error)
+                changed = error
+        if changed is not None and not own_answers:
+            raise changed
         target.apply_lookup(None)
 
     def _attempt(self, target: Target, call: Call, attempts: Attempts) -> Flow[Response]:
@@ -106,19 +134,24 @@ class Caller:
         if address is None:
             raise target.unavailable()
         limit_s = self.policy.request_timeout_s
-        return (yield from self._ask(address, call, target.params(), limit_s, attempts))
+        try:
+            return (yield from self._ask(address, call, target.params(), limit_s, attempts))
+        except ClusterChanged as changed:  # Look the target up: it may have another address.
+            raise Unreachable(f"{address} is of another cluster") from changed
 
     def _ask_any(self, call: Call, attempts: Attempts) -> Flow[Response]:
         """Ask the current broker, or the next one that can be reached."""
         policy = self.policy
         limit_s = policy.request_timeout_s if call.server_wait_s else policy.metadata_timeout_s
-        last: Unreachable | None = None
+        last: Unreachable | ClusterChanged | None = None
         for address in self.any_broker.addresses():
             try:
                 return (yield from self._ask(address, call, {}, limit_s, attempts))
-            except Unreachable as failure:
+            except (Unreachable, ClusterChanged) as failure:
                 self.any_broker.rotate()
-                last = failure
+                last = last if isinstance(last, ClusterChanged) else failure
+        if isinstance(last, ClusterChanged):
+            raise last
         raise self.any_broker.unavailable() from last
 
     def _ask(
@@ -140,11 +173,22 @@ class Caller:
                 timeout_s=timeout_s + call.server_wait_s,
             )
         )
-        if response.status < 400:
-            return response
-        raise error_from_body(response.status, maybe_json(response.body))
+        refusal = _refusal(response)
+        if refusal is not None:
+            raise refusal
+        return response
 
     def _exchange(self, request: Request) -> Flow[Response]:
+        if self.cache.cluster_id is not None:
+            headers = {**request.headers, CLUSTER_ID_HEADER: self.cache.cluster_id}
+            request = replace(request, headers=headers)
         response = yield from exchange(request)
         self.answered = True
+        self.cache.identify(response.headers.get(CLUSTER_ID_HEADER))
         return response
+
+
+def _refusal(response: Response) -> LeadlineError | None:
+    if response.status < 400:
+        return None
+    return error_from_body(response.status, maybe_json(response.body))

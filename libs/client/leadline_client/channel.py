@@ -66,7 +66,8 @@ Protocol: TypeAlias = Literal["eager", "cooperative"]
 class Hello:
     """A consumer joins or rejoins; `member`, `owned`, epoch and generation are its last ones.
 
-    Exactly one of `topics` and `pattern` (RE2, matched against whole names) is given.
+    It asks for `topics`, for all that match `pattern` (RE2, matched against whole names), or for
+    both. It reads each topic with `threads` threads, or with as many as `topic_threads` says.
     """
 
     type: ClassVar[str] = "hello"
@@ -81,6 +82,7 @@ class Hello:
     owned: Partitions = ()
     coordinator_epoch: int | None = None
     generation: int | None = None
+    topic_threads: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,7 @@ class Start:
     """The member's whole assignment from now on, and where to begin with new partitions.
 
     `threads` divides the assignment among the member's threads, if it has more than one.
+    `topic_ids` has the id of each assigned topic: the offsets belong to the topic with this id.
     """
 
     type: ClassVar[str] = "start"
@@ -156,6 +159,7 @@ class Start:
     assignment: Partitions
     offsets: tuple[StartOffset, ...] = ()
     threads: tuple[Partitions, ...] = ()
+    topic_ids: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""The two clients: `LeadlineClient` blocks, `AsyncLeadlineClient` awaits.
+"""The two clients: `Client` blocks, `AsyncClient` awaits.
 
 Both run the flows of `ClientCore`. Each of their methods is made from one flow, so
 code and docstrings exist once.
 
-    with LeadlineClient("http://127.0.0.1:8081") as client:
+    with Client("http://127.0.0.1:8081") as client:
         client.create_topic(NewTopic("lines", partitions=6, replication_factor=3))
         client.produce("lines", 0, [OutgoingRecord(b"hello")])
 """
@@ -15,18 +15,25 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from importlib import import_module
+from typing import Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 from leadline_client import groups
 from leadline_client.core import ClientCore
+from leadline_client.extras import installed
 from leadline_client.flows import Flow, drive, drive_async
-from leadline_client.httpx_transport import AsyncHttpxTransport
 from leadline_client.retry import RetryPolicy
 from leadline_client.stdlib_transport import StdlibTransport
+from leadline_client.threaded_transport import ThreadedTransport
 from leadline_client.transport import AsyncTransport, Transport
 
 P = ParamSpec("P")
 T = TypeVar("T")
+AsyncSource: TypeAlias = "AsyncClient | str | Sequence[str]"
+"""What `AsyncProducer` and `AsyncConsumer` are made from: a client, or addresses of brokers."""
+
+BlockingSource: TypeAlias = "Client | str | Sequence[str]"
+"""What `Producer` and `Consumer` are made from: a client, or addresses of brokers."""
 
 
 def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientCore:
@@ -37,11 +44,44 @@ def _core(bootstrap: str | Sequence[str], policy: RetryPolicy | None) -> ClientC
     )
 
 
+def _async_transport() -> AsyncTransport:
+    """Return a transport by httpx, or one that needs the standard library alone."""
+    if installed("httpx"):
+        library = import_module("leadline_client.httpx_transport")
+        found: AsyncTransport = library.AsyncHttpxTransport()
+        return found
+    return ThreadedTransport(StdlibTransport(), owned=True)
+
+
+def async_client(source: AsyncSource) -> tuple[AsyncClient, bool]:
+    """Return the client that a producer or consumer uses, and whether it has to close it."""
+    if isinstance(source, AsyncClient):
+        return source, False
+    if isinstance(source, Client):
+        raise TypeError("an asynchronous producer or consumer needs an AsyncClient, not a Client")
+    return AsyncClient(source), True
+
+
+def async_client_of(source: BlockingSource) -> AsyncClient:
+    """Return a new asynchronous client of the same cluster, for the loop of a blocking class.
+
+    It has the addresses and the retry policy of a client, and shares a transport that was given
+    to it.
+    """
+    if isinstance(source, AsyncClient):
+        raise TypeError("a blocking producer or consumer needs a Client, not an AsyncClient")
+    if not isinstance(source, Client):
+        return AsyncClient(source)
+    given = source.given_transport
+    shared = None if given is None else ThreadedTransport(given, owned=False)
+    return AsyncClient(source.core.bootstrap, policy=source.core.policy, transport=shared)
+
+
 def _blocking(
     operation: Callable[Concatenate[ClientCore, P], Flow[T]],
-) -> Callable[Concatenate[LeadlineClient, P], T]:
+) -> Callable[Concatenate[Client, P], T]:
     @wraps(operation)
-    def method(client: LeadlineClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return client.run(operation(client.core, *args, **kwargs))
 
     return method
@@ -49,15 +89,15 @@ def _blocking(
 
 def _awaiting(
     operation: Callable[Concatenate[ClientCore, P], Flow[T]],
-) -> Callable[Concatenate[AsyncLeadlineClient, P], Awaitable[T]]:
+) -> Callable[Concatenate[AsyncClient, P], Awaitable[T]]:
     @wraps(operation)
-    async def method(client: AsyncLeadlineClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await client.run(operation(client.core, *args, **kwargs))
 
     return method
 
 
-class LeadlineClient:
+class Client:
     """A blocking client of one cluster. Not for use by several threads at once.
 
     `bootstrap`: addresses of one or more brokers, URLs or `host:port`, as a sequence
@@ -72,6 +112,7 @@ class LeadlineClient:
         transport: Transport | None = None,
     ) -> None:
         self.core = _core(bootstrap, policy)
+        self.given_transport = transport
         self.transport: Transport = transport or StdlibTransport()
 
     def run(self, flow: Flow[T]) -> T:
@@ -116,7 +157,7 @@ class LeadlineClient:
     evict_member = _blocking(groups.evict_member)
 
 
-class AsyncLeadlineClient:
+class AsyncClient:
     """A client of one cluster for an event loop; any number of tasks may share it."""
 
     def __init__(
@@ -127,7 +168,7 @@ class AsyncLeadlineClient:
         transport: AsyncTransport | None = None,
     ) -> None:
         self.core = _core(bootstrap, policy)
-        self.transport: AsyncTransport = transport or AsyncHttpxTransport()
+        self.transport: AsyncTransport = transport or _async_transport()
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow of this client's core."""

@@ -1,13 +1,12 @@
 """Consumers of several partitions, which the application or a group's coordinator assigns.
 
-`AsyncConsumer` runs on an event loop; `Consumer` runs one on a thread of its own. With a
-group, `subscribe` joins it: the coordinator assigns partitions to the consumer, which
+With a group, `subscribe` joins it: the coordinator assigns partitions to the consumer, which
 begins at their committed offsets. Methods take partitions as plain (topic, partition)
 tuples or as `TopicPartition`.
 
-    with Consumer("http://127.0.0.1:9091", "billing") as consumer:
-        consumer.subscribe(["orders"])
-        for consumed in consumer:
+    async with AsyncConsumer("http://127.0.0.1:9091", "billing") as consumer:
+        await consumer.subscribe(["orders"])
+        async for consumed in consumer:
             print(consumed.topic, consumed.partition, consumed.record.value)
 """
 
@@ -16,56 +15,58 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from concurrent.futures import Future as ThreadFuture
-from functools import wraps
+from collections.abc import AsyncIterator, Callable, Iterable
 from itertools import starmap
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncSource, async_client
 from leadline_client.consumer_coordinator import ConsumerCoordinator
 from leadline_client.consumer_settings import (
     ConsumerSettings,
     Notice,
     Partitions,
     RebalanceListener,
+    Topics,
 )
 from leadline_client.errors import InvalidRequest, LeadlineError
-from leadline_client.event_loop_thread import EventLoopThread
+from leadline_client.extras import require_websockets
 from leadline_client.fetching import ConsumedRecord, Fetcher
-from leadline_client.groups import PartitionOffsetMap, committed
+from leadline_client.groups import PartitionPositionMap, committed
 from leadline_client.reading import ReadLimits, Start
 from leadline_client.wire import TopicPartition
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LIMITS = ReadLimits()
-_DEFAULTS = ConsumerSettings()
-_NO_CALLBACKS = RebalanceListener()
+DEFAULT_LIMITS = ReadLimits()
+DEFAULT_SETTINGS = ConsumerSettings()
+NO_CALLBACKS = RebalanceListener()
 
 
 class AsyncConsumer:
     """A consumer on the running event loop; only one task at a time may poll it.
 
-    `subscribe` and `commit` need a `group`, `assign` does not.
+    `source`: a client, which stays open at the close, or addresses of brokers. `subscribe` and
+    `commit` need a `group`, `assign` does not.
     """
 
     def __init__(
         self,
-        client: AsyncLeadlineClient,
+        source: AsyncSource,
         group: str | None = None,
         *,
-        settings: ConsumerSettings = _DEFAULTS,
-        listener: RebalanceListener = _NO_CALLBACKS,
-        limits: ReadLimits = _LIMITS,
+        settings: ConsumerSettings = DEFAULT_SETTINGS,
+        listener: RebalanceListener = NO_CALLBACKS,
+        limits: ReadLimits = DEFAULT_LIMITS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        client, self._owns_client = async_client(source)
         self._client = client
         self._group = group
         self._settings = settings
         self._listener = listener
-        self._fetcher = Fetcher(client, limits, self._recover)
+        read = limits.with_replica(settings.replica, settings.rack)
+        self._fetcher = Fetcher(client, read, self._recover)
         self._coordinator: ConsumerCoordinator | None = None
         self._clock = clock
 
@@ -86,18 +87,19 @@ class AsyncConsumer:
         """The paused partitions."""
         return self._fetcher.paused()
 
-    async def subscribe(
-        self, topics: Sequence[str] | None = None, *, pattern: str | None = None
-    ) -> None:
-        """Join the group for these topics, or for all whose whole name matches `pattern` (RE2).
+    async def subscribe(self, topics: Topics | None = None, *, pattern: str | None = None) -> None:
+        """Join the group for these topics, for all whose whole name matches `pattern`, or both.
 
-        Returns at once; later errors are raised by `poll`. Another call changes the
-        subscription.
+        Patterns are RE2. A mapping gives each topic the number of threads that read it, as in
+        Kafka 0.8: `{"orders": 4, "audit": 1}`; all others are read by `settings.threads`. See
+        `threads`. Returns at once; later errors are raised by `poll`. Another call changes
+        the subscription.
         """
-        if (topics is None) == (pattern is None):
-            raise InvalidRequest("subscribe takes either topics or a pattern")
+        if topics is None and pattern is None:
+            raise InvalidRequest("subscribe takes topics, a pattern, or both")
         if self._coordinator is None and self._fetcher.partitions:
             raise InvalidRequest("assign was called: subscribe with a new consumer")
+        require_websockets()
         if self._coordinator is None:
             self._coordinator = self._new_coordinator(self._named_group())
         await self._coordinator.subscribe(self._settings.subscription(topics, pattern))
@@ -150,9 +152,12 @@ class AsyncConsumer:
         return await self._client.run(committed(self._client.core, self._named_group()))
 
     async def commit(
-        self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0
+        self, offsets: PartitionPositionMap | None = None, *, timeout_s: float = 30.0
     ) -> None:
         """Commit `offsets`, or else the position of every partition: all delivered records.
+
+        With an offset up to which this consumer has read goes the leader epoch of the record
+        before it, by which the next consumer notices a truncation.
 
         Raises:
             LeadlineError: nothing was committed; StaleGeneration, PartitionNotOwned and
@@ -162,9 +167,14 @@ class AsyncConsumer:
         coordinator = self._coordinator or self._new_coordinator(self._named_group())
         if offsets is None:
             known = ((one, self._fetcher.known_position(one)) for one in self.assignment)
-            offsets = {one: offset for one, offset in known if offset >= 0}
-        named = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
-        await coordinator.commit(named, timeout_s)
+            offsets = {one: position for one, position in known if position is not None}
+        positions = {
+            TopicPartition(*key): self._fetcher.position_at(TopicPartition(*key), position)
+            if isinstance(position, int)
+            else position
+            for key, position in offsets.items()
+        }
+        await coordinator.commit(positions, timeout_s)
 
     async def poll(
         self, timeout_s: float = 1.0, max_records: int | None = None
@@ -216,7 +226,7 @@ class AsyncConsumer:
                 yield record
 
     async def aclose(self, *, consumed: bool = True) -> None:
-        """Commit, call the listener, leave the group, stop reading. The client stays open.
+        """Commit, call the listener, leave the group, stop reading, close a client of its own.
 
         `consumed`: whether the records of the last poll count as consumed. A static member
         does not leave: it keeps its partitions if it returns within its grace time.
@@ -229,6 +239,8 @@ class AsyncConsumer:
                 await self._coordinator.leave(quietly=self._settings.instance_id is not None)
                 self._coordinator = None
             await self._fetcher.aclose()
+            if self._owns_client:
+                await self._client.aclose()
 
     async def closing_notice(self, *, consumed: bool) -> Notice | None:
         """Return the next notice for which the listener must be called at the close."""
@@ -279,112 +291,3 @@ class AsyncConsumer:
         return ConsumerCoordinator(
             self._client, group, self._fetcher, self._settings, clock=self._clock
         )
-
-
-def _blocking(
-    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Consumer, P], T]:
-    @wraps(method)
-    def blocking(consumer: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return consumer._thread.run(method(consumer._consumer, *args, **kwargs))
-
-    return blocking
-
-
-class Consumer:
-    """A consumer for code without an event loop; it calls the listener on the polling thread.
-
-    Only one thread at a time may poll it; after that any thread may `close` it.
-    """
-
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str],
-        group: str | None = None,
-        *,
-        settings: ConsumerSettings = _DEFAULTS,
-        listener: RebalanceListener = _NO_CALLBACKS,
-        limits: ReadLimits = _LIMITS,
-    ) -> None:
-        self._thread = EventLoopThread("leadline-consumer")
-        self._client = AsyncLeadlineClient(bootstrap)
-        self._consumer = AsyncConsumer(self._client, group, settings=settings, limits=limits)
-        self._listener = listener
-
-    @property
-    def assignment(self) -> Partitions:
-        """The assigned partitions; with a group, those of which the listener has been called."""
-        return self._consumer.assignment
-
-    @property
-    def threads(self) -> tuple[Partitions, ...]:
-        """The assignment by thread, if the settings ask for several threads."""
-        return self._consumer.threads
-
-    @property
-    def paused(self) -> Partitions:
-        """The paused partitions."""
-        return self._consumer.paused
-
-    subscribe = _blocking(AsyncConsumer.subscribe)
-    assign = _blocking(AsyncConsumer.assign)
-    seek = _blocking(AsyncConsumer.seek)
-    seek_to_time = _blocking(AsyncConsumer.seek_to_time)
-    position = _blocking(AsyncConsumer.position)
-    committed = _blocking(AsyncConsumer.committed)
-    commit = _blocking(AsyncConsumer.commit)
-
-    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Deliver no records of these; they stay assigned and keep their positions."""
-        self._thread.call(lambda: self._consumer.pause(partitions))
-
-    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Deliver records of these again."""
-        self._thread.call(lambda: self._consumer.resume(partitions))
-
-    def commit_async(
-        self, offsets: PartitionOffsetMap | None = None, *, timeout_s: float = 30.0
-    ) -> ThreadFuture[None]:
-        """Commit without waiting; the future raises the errors of `commit`."""
-        return self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
-
-    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumedRecord]:
-        """Return new records of any partitions; see `AsyncConsumer.poll`."""
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            step = self._thread.run(self._consumer.poll_step(deadline_s, max_records))
-            if not isinstance(step, Notice):
-                return step
-            self._call_listener(step)
-
-    def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Yield record after record; asking for the next one declares a record consumed."""
-        while True:
-            yield from self.poll(max_records=1)
-
-    def close(self, *, consumed: bool = True) -> None:
-        """Leave the group, stop reading, close the connections; see `AsyncConsumer.aclose`."""
-        try:
-            while notice := self._thread.run(self._consumer.closing_notice(consumed=consumed)):
-                self._call_listener(notice)
-        finally:
-            self._end(consumed=consumed)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self.close(consumed=kind is None)
-
-    def _call_listener(self, notice: Notice) -> None:
-        try:
-            self._listener.call(notice)
-        finally:
-            self._thread.call(lambda: self._consumer.notice_handled(notice))
-
-    def _end(self, *, consumed: bool) -> None:
-        try:
-            self._thread.run(self._consumer.aclose(consumed=consumed))
-            self._thread.run(self._client.aclose())
-        finally:
-            self._thread.close()

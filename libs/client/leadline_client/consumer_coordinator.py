@@ -7,15 +7,19 @@ processes records of it: a Stop waits for the next poll, as long as the coordina
 from __future__ import annotations
 
 import asyncio
+import itertools
+import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from leadline_client.client import AsyncLeadlineClient
-from leadline_client.consumer_settings import ConsumerSettings, Notice
+from leadline_client.client import AsyncClient
+from leadline_client.commit_tracker import CommitTracker
+from leadline_client.consumer_settings import ConsumerSettings, Notice, OffsetReset
 from leadline_client.errors import (
     CoordinatorNotAvailable,
     LeadlineError,
+    LogTruncated,
     OffsetOutOfRange,
     RebalanceInProgress,
     StaleGeneration,
@@ -28,63 +32,12 @@ from leadline_client.fetching import ConsumedRecord, Fetcher
 from leadline_client.group_session import Clock, GroupSession
 from leadline_client.groups import commit_offsets
 from leadline_client.membership import AssignPartitions, ConsumerSubscription
-from leadline_client.wire import TopicPartition
+from leadline_client.reading import Start
+from leadline_client.wire import LogPosition, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 _RETRY_PAUSE_S: Final = 0.2
-
-
-class CommitTracker:
-    """Knows of each partition the offsets of the next record: consumed, and committed.
-
-    Records count as consumed when the application polls again, or when it is asked to give up
-    their partition and agrees: not when `poll` returns them, and never before.
-    """
-
-    def __init__(self) -> None:
-        self._delivered: set[TopicPartition] = set()
-        self._consumed: dict[TopicPartition, int] = {}
-        self._committed: dict[TopicPartition, int] = {}
-
-    def add(self, topic_partition: TopicPartition, committed: int | None) -> None:
-        """Track a new partition, from its committed offset on.
-
-        Its first position counts as delivered, so that it is committed even without a record: after
-        a restart the consumer should begin there again.
-        """
-        self.remove([topic_partition])
-        self._delivered.add(topic_partition)
-        if committed is not None:
-            self._committed[topic_partition] = committed
-
-    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Stop tracking partitions."""
-        for topic_partition in topic_partitions:
-            self._delivered.discard(topic_partition)
-            self._consumed.pop(topic_partition, None)
-            self._committed.pop(topic_partition, None)
-
-    def mark_delivered(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Note that the application has got records of these partitions, or a new position."""
-        self._delivered.update(topic_partitions)
-
-    def mark_consumed(self, position: Callable[[TopicPartition], int]) -> None:
-        """Count all delivered records as consumed; `position` returns the next offset, or -1."""
-        positions = {one: position(one) for one in self._delivered}
-        self._consumed |= {one: offset for one, offset in positions.items() if offset >= 0}
-        self._delivered = {one for one, offset in positions.items() if offset < 0}
-
-    def mark_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note offsets that the coordinator has committed."""
-        self._committed.update(offsets)
-
-    def uncommitted(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the consumed offsets of these partitions that are not committed yet."""
-        consumed = ((one, self._consumed.get(one)) for one in topic_partitions)
-        return {
-            one: offset
-            for one, offset in consumed
-            if offset is not None and offset != self._committed.get(one)
-        }
 
 
 class ConsumerCoordinator:
@@ -92,7 +45,7 @@ class ConsumerCoordinator:
 
     def __init__(
         self,
-        client: AsyncLeadlineClient,
+        client: AsyncClient,
         group: str,
         fetcher: Fetcher,
         settings: ConsumerSettings,
@@ -111,6 +64,7 @@ class ConsumerCoordinator:
         self._closing = False
         self._commits = CommitTracker()
         self._committing = asyncio.Lock()
+        self._sequences = itertools.count(1)
         self._auto_commit_ms = settings.auto_commit_ms
         self._committer: asyncio.Task[None] | None = None
         self.threads: tuple[tuple[TopicPartition, ...], ...] = ()
@@ -145,9 +99,10 @@ class ConsumerCoordinator:
         """Begin to read new partitions, and queue a notice for the application."""
         if self._closing:
             return
-        for topic_partition, offset in assigned.added:
-            self._commits.add(topic_partition, offset)
-            self._start_reading(topic_partition, offset)
+        for topic_partition, position in assigned.added:
+            self._commits.add(topic_partition, position)
+            self._start_reading(topic_partition, position)
+        self._expect_topics(assigned)
         self.threads = assigned.threads
         new = (*(one for one, _ in assigned.added), *self._keep_revoked())
         if new:
@@ -232,8 +187,8 @@ class ConsumerCoordinator:
         self._closing = True
         self.on_revoked(tuple(sorted(self.session.owned)))
 
-    async def commit(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Commit offsets of owned partitions; wait for a rebalance or a new coordinator.
+    async def commit(self, offsets: Mapping[TopicPartition, LogPosition], timeout_s: float) -> None:
+        """Commit positions in owned partitions; wait for a rebalance or a new coordinator.
 
         Raises:
             LeadlineError: not committed: PartitionNotOwned, UnknownMember, StaleGeneration, …
@@ -266,11 +221,15 @@ class ConsumerCoordinator:
         """Handle a failed read; see `fetching.Recover`."""
         if isinstance(error, UnknownTopic | UnknownPartition):
             return True  # The partition was deleted: the coordinator will revoke it.
-        if isinstance(error, OffsetOutOfRange | TopicIdMismatch) and self._offset_reset != "error":
-            self._fetcher.restart(topic_partition, self._offset_reset)
-            self._commits.add(topic_partition, None)  # Consumed offsets belong to another log.
-            return True
-        return False
+        start = reset_after(error, self._offset_reset)
+        if start is None:
+            return False
+        if isinstance(error, LogTruncated):
+            self._fetcher.seek(topic_partition, start)
+        else:
+            self._fetcher.restart(topic_partition, start)
+        self._commits.add(topic_partition, None)  # Consumed offsets belong to another log.
+        return True
 
     # -- Internal ---------------------------------------------------------------
 
@@ -285,14 +244,22 @@ class ConsumerCoordinator:
     def _queued(self, kind: str) -> set[TopicPartition]:
         return {one for notice in self._notices if notice.kind == kind for one in notice.partitions}
 
-    def _start_reading(self, topic_partition: TopicPartition, offset: int | None) -> None:
-        if offset is not None:
-            self._fetcher.add(topic_partition, offset)
+    def _start_reading(self, topic_partition: TopicPartition, position: LogPosition | None) -> None:
+        if position is not None:
+            self._fetcher.add(topic_partition, position)
         elif self._offset_reset == "error":
             problem = f"{topic_partition} has no committed offset to begin at"
             self._fetcher.add_stuck(topic_partition, OffsetOutOfRange(problem))
         else:
-            self._fetcher.add(topic_partition, self._offset_reset)
+            self._fetcher.add(topic_partition, self._offset_reset or "earliest")
+
+    def _expect_topics(self, assigned: AssignPartitions) -> None:
+        """Bind committed offsets to their topic: it may have been recreated since."""
+        topic_ids = dict(assigned.topic_ids)
+        for topic_partition, position in assigned.added:
+            topic_id = topic_ids.get(topic_partition.topic)
+            if topic_id and position is not None:
+                self._fetcher.expect_topic(topic_partition, topic_id)
 
     def _keep_revoked(self) -> tuple[TopicPartition, ...]:
         """Keep revoked partitions that a Start has assigned to this consumer again.
@@ -318,13 +285,30 @@ class ConsumerCoordinator:
         notices = (_without(notice, topic_partitions) for notice in self._notices)
         self._notices = deque(notice for notice in notices if notice.partitions)
 
-    async def _commit_once(self, offsets: Mapping[TopicPartition, int], timeout_s: float) -> None:
+    async def _commit_once(
+        self, offsets: Mapping[TopicPartition, LogPosition], timeout_s: float
+    ) -> None:
         metadata = None if self._session is None else self._session.group_metadata
         if self._session is not None and metadata is None:
             raise UnknownMember("the consumer is not a member of its group now")
         limit_s = max(timeout_s, _RETRY_PAUSE_S)
-        flow = commit_offsets(self._client.core, self._group, offsets, metadata, timeout_s=limit_s)
-        await self._client.run(flow)
+        recreated: TopicIdMismatch | None = None
+        for group in self._fetcher.by_topic_id(offsets):
+            flow = commit_offsets(
+                self._client.core,
+                self._group,
+                {one: offsets[one] for one in group.partitions},
+                metadata,
+                sequence=None if metadata is None else next(self._sequences),
+                topic_ids=group.topic_ids,
+                timeout_s=limit_s,
+            )
+            try:
+                await self._client.run(flow)
+            except TopicIdMismatch as mismatch:  # Another group may have the present id.
+                recreated = mismatch
+        if recreated is not None:
+            raise recreated
 
     async def _may_retry(self, left_s: float) -> bool:
         """Wait for the next Start, unless that Start waits for the application."""
@@ -350,6 +334,23 @@ class ConsumerCoordinator:
                     self._commits.mark_committed(offsets)
         except LeadlineError:
             return
+
+
+def reset_after(error: LeadlineError, policy: OffsetReset | None) -> Start | None:
+    """Return where to continue after a failed read, None if the application must decide.
+
+    With a chosen policy, a consumer of a truncated log continues at the point of divergence, as
+    KIP-320 says: it gets every record of the log that it has not read. It does so without a policy
+    only if retention has removed its offset, or if the topic was recreated.
+    """
+    if isinstance(error, LogTruncated) and policy in ("earliest", "latest"):
+        logger.warning("%s", error.message)
+        return LogPosition(error.divergence_offset, error.divergence_epoch)
+    if isinstance(error, LogTruncated) or policy == "error":
+        return None
+    if isinstance(error, OffsetOutOfRange | TopicIdMismatch):
+        return policy or "earliest"
+    return None
 
 
 def _without(notice: Notice, topic_partitions: Collection[TopicPartition]) -> Notice:

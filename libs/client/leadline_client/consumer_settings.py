@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from leadline_client.channel import Assignor, Protocol
 from leadline_client.membership import ConsumerSubscription
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import ReplicaChoice, TopicPartition
 
 OffsetReset: TypeAlias = Literal["earliest", "latest", "error"]
 Partitions: TypeAlias = tuple[TopicPartition, ...]
+Topics: TypeAlias = Sequence[str] | Mapping[str, int]
+"""Topics to subscribe to; with a mapping, each with the number of threads that read it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
     """Settings of a consumer.
 
+    `replica`: `any` reads from in-sync followers too, and from those in `rack` first.
     `offset_reset`: where to begin if there is no committed offset or it is out of range;
-    with "error", polls raise OffsetOutOfRange until a seek. `auto_commit_ms`: the interval
-    for commits of consumed offsets, which also happen when partitions are revoked and at
-    the close; None leaves commits to the application. `max_poll_records`: the limit of one
+    with "error", polls raise OffsetOutOfRange until a seek. If an unclean election truncates
+    the log below the position, a consumer with "earliest" or "latest" continues where the log
+    differs from what it read, and logs a warning; otherwise polls raise LogTruncated until a
+    seek. None is like "earliest", except that a truncation is raised. `auto_commit_ms`: the
+    interval for commits of consumed offsets, which also happen when partitions are revoked and
+    at the close; None leaves commits to the application. `max_poll_records`: the limit of one
     poll. `instance_id`: makes a static member, which keeps its partitions over a quick
     restart.
     """
 
-    offset_reset: OffsetReset = "earliest"
+    offset_reset: OffsetReset | None = None
     auto_commit_ms: int | None = 5_000
     max_poll_records: int = 500
     assignor: Assignor = "range"
@@ -34,11 +40,12 @@ class ConsumerSettings:
     threads: int = 1
     instance_id: str | None = None
     client_id: str = ""
+    replica: ReplicaChoice = "leader"
+    rack: str | None = None
 
-    def subscription(
-        self, topics: Sequence[str] | None, pattern: str | None
-    ) -> ConsumerSubscription:
+    def subscription(self, topics: Topics | None, pattern: str | None) -> ConsumerSubscription:
         """Return the subscription of a consumer with these settings."""
+        counts = tuple(sorted(topics.items())) if isinstance(topics, Mapping) else ()
         return ConsumerSubscription(
             None if topics is None else tuple(topics),
             pattern,
@@ -47,6 +54,7 @@ class ConsumerSettings:
             self.protocol,
             self.instance_id,
             self.client_id,
+            counts,
         )
 
 

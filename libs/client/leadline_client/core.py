@@ -27,18 +27,28 @@ from leadline_client.payloads import (
     record_json,
 )
 from leadline_client.retry import RetryPolicy
-from leadline_client.targets import AnyBroker, GroupCoordinator, PartitionLeader, Target
+from leadline_client.targets import (
+    AnyBroker,
+    GroupCoordinator,
+    PartitionLeader,
+    PartitionReplica,
+    Target,
+)
 from leadline_client.transport import JSON, OCTETS, Response
 from leadline_client.wire import (
     Acks,
     BrokerInfo,
     ControllerInfo,
+    EpochEnd,
     FetchResult,
+    LogPosition,
     Metadata,
     NewTopic,
     PartitionOffsets,
     ProduceResult,
+    ReplicaChoice,
     TopicInfo,
+    TopicPartition,
 )
 
 ElectionType = Literal["preferred", "unclean"]
@@ -61,11 +71,15 @@ class ClientCore:
         clock: Callable[[], float],
         random: Callable[[], float],
     ) -> None:
+        self.bootstrap = tuple(bootstrap)
         self.policy = policy
         self.cache = MetadataCache()
         self.coordinator = GroupCoordinator()
-        self._any_broker = AnyBroker(bootstrap, self.cache)
-        self._caller = Caller(self._any_broker, policy, clock=clock, random=random)
+        self._any_broker = AnyBroker(bootstrap, self.cache, random)
+        self._replicas: dict[tuple[TopicPartition, str | None, str | None], PartitionReplica] = {}
+        self._clock = clock
+        self._random = random
+        self._caller = Caller(self._any_broker, self.cache, policy, clock=clock, random=random)
 
     def metadata(self, topics: Collection[str] | None = None) -> Flow[Metadata]:
         """Return one snapshot: brokers, controller, and `topics` (None: all) with their leaders.
@@ -159,13 +173,30 @@ class ClientCore:
         """Return the readable range of a partition, as its leader knows it."""
         document = yield from self._offsets(topic, partition, timestamp)
         fields = ("log_start_offset", "high_watermark", "log_end_offset", "leader_epoch")
-        return PartitionOffsets(*(document[field] for field in fields))
+        ends = {field: document[field] for field in fields}
+        return PartitionOffsets(**ends, last_epoch=document.get("last_epoch"))
 
     def offset_for_timestamp(self, topic: str, partition: int, timestamp: int) -> Flow[int | None]:
         """Return the first offset with that timestamp (Unix ms) or a later one, or None."""
+        found = yield from self.position_for_timestamp(topic, partition, timestamp)
+        return None if found is None else found.offset
+
+    def position_for_timestamp(
+        self, topic: str, partition: int, timestamp: int
+    ) -> Flow[LogPosition | None]:
+        """Return the position of the first record with that timestamp (Unix ms) or a later one."""
         document = yield from self._offsets(topic, partition, timestamp)
         offset: int | None = document.get("offset")
-        return None if offset is None or offset < 0 else offset
+        if offset is None or offset < 0:
+            return None
+        return LogPosition(offset, document.get("last_epoch"))
+
+    def epoch_end(self, topic: str, partition: int, epoch: int) -> Flow[EpochEnd]:
+        """Return where a leader epoch ends in the log of the leader (KIP-320)."""
+        call = Call("GET", f"{_path(topic, partition)}/epochs/{epoch}", repeatable=True)
+        leader = PartitionLeader(self.cache, topic, partition)
+        document = yield from self.document(leader, call)
+        return EpochEnd(document["epoch"], document["end_offset"], document["leader_epoch"])
 
     def new_producer_id(self) -> Flow[ProducerIdentity]:
         """Allocate a producer id and epoch, for idempotent batches."""
@@ -223,10 +254,20 @@ class ClientCore:
         max_bytes: int = DEFAULT_MAX_BYTES,
         min_bytes: int = 1,
         wait_ms: int = 0,
+        last_epoch: int | None = None,
+        replica: ReplicaChoice = "leader",
+        rack: str | None = None,
     ) -> Flow[FetchResult]:
-        """Read records from `offset` up to the high watermark, as JSON."""
-        params = _fetch_params(offset, max_bytes, min_bytes, wait_ms) | {"format": "base64"}
-        response = yield from self._fetch(topic, partition, params, JSON, wait_ms)
+        """Read records from `offset` up to the high watermark, as JSON.
+
+        With `last_epoch`, the leader epoch of the record before `offset`, this raises LogTruncated
+        if the log no longer has that record. `replica`: `any` also reads from in-sync followers,
+        up to their own high watermark, and from those in `rack` first.
+        """
+        params = _fetch_params(offset, max_bytes, min_bytes, wait_ms, last_epoch)
+        params["format"] = "base64"
+        target = self._read_target(TopicPartition(topic, partition), replica, rack)
+        response = yield from self._fetch(target, topic, partition, params, JSON, wait_ms)
         return fetch_result(json.loads(response.body))
 
     def fetch_batches(
@@ -238,10 +279,19 @@ class ClientCore:
         max_bytes: int = DEFAULT_MAX_BYTES,
         min_bytes: int = 1,
         wait_ms: int = 0,
+        last_epoch: int | None = None,
+        topic_id: str | None = None,
+        replica: ReplicaChoice = "leader",
+        rack: str | None = None,
     ) -> Flow[FetchedBatches]:
-        """Read whole v2 batches as they are stored; the first one may begin before `offset`."""
-        params = _fetch_params(offset, max_bytes, min_bytes, wait_ms)
-        response = yield from self._fetch(topic, partition, params, OCTETS, wait_ms)
+        """Read whole v2 batches as they are stored; the first one may begin before `offset`.
+
+        For `last_epoch`, `replica` and `rack` see `fetch`. With `topic_id`, this raises
+        TopicIdMismatch once metadata shows that the topic was recreated.
+        """
+        params = _fetch_params(offset, max_bytes, min_bytes, wait_ms, last_epoch)
+        target = self._read_target(TopicPartition(topic, partition), replica, rack, topic_id)
+        response = yield from self._fetch(target, topic, partition, params, OCTETS, wait_ms)
         return fetched_batches(response)
 
     def call(self, target: Target, call: Call, timeout_s: float | None = None) -> Flow[Response]:
@@ -282,8 +332,36 @@ class ClientCore:
         leader = PartitionLeader(self.cache, topic, partition)
         return produce_result((yield from self.document(leader, call, timeout_s)))
 
+    def _read_target(
+        self,
+        topic_partition: TopicPartition,
+        replica: ReplicaChoice,
+        rack: str | None,
+        topic_id: str | None = None,
+    ) -> Target:
+        """Return the leader, or the replica that this client reads from."""
+        if replica == "leader":
+            return PartitionLeader(self.cache, *topic_partition, topic_id)
+        key = (topic_partition, rack, topic_id)
+        if key not in self._replicas:
+            self._replicas[key] = PartitionReplica(
+                self.cache,
+                *topic_partition,
+                topic_id,
+                rack=rack,
+                clock=self._clock,
+                random=self._random(),
+            )
+        return self._replicas[key]
+
     def _fetch(
-        self, topic: str, partition: int, params: Mapping[str, str], accept: str, wait_ms: int
+        self,
+        target: Target,
+        topic: str,
+        partition: int,
+        params: Mapping[str, str],
+        accept: str,
+        wait_ms: int,
     ) -> Flow[Response]:
         call = Call(
             "GET",
@@ -293,7 +371,7 @@ class ClientCore:
             repeatable=True,
             server_wait_s=wait_ms / 1000,
         )
-        return (yield from self.call(PartitionLeader(self.cache, topic, partition), call))
+        return (yield from self.call(target, call))
 
 
 def _path(topic: str, partition: int) -> str:
@@ -304,10 +382,13 @@ def _q(segment: str) -> str:
     return quote(segment, safe="")
 
 
-def _fetch_params(offset: int, max_bytes: int, min_bytes: int, wait_ms: int) -> dict[str, str]:
-    return {
+def _fetch_params(
+    offset: int, max_bytes: int, min_bytes: int, wait_ms: int, last_epoch: int | None
+) -> dict[str, str]:
+    params = {
         "offset": str(offset),
         "max_bytes": str(max_bytes),
         "min_bytes": str(min_bytes),
         "wait_ms": str(wait_ms),
     }
+    return params if last_epoch is None else params | {"last_epoch": str(last_epoch)}

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from leadline_client.errors import InvalidRequest
+
 T = TypeVar("T")
 
 
@@ -20,7 +22,17 @@ class EventLoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and return its result; interrupting the caller cancels it."""
+        """Run `work` on the loop and return its result; interrupting the caller cancels it.
+
+        Raises:
+            InvalidRequest: it was closed.
+            RuntimeError: this is the loop's own thread, which would wait for itself for ever.
+
+        """
+        self._check_open(work)
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a callback on the event loop's thread must not wait for that loop")
         # Created before the work begins, because an interrupt may come at any time after that.
         interrupted: Future[None] = Future()
         try:
@@ -35,8 +47,14 @@ class EventLoopThread:
         return await task
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `work` on the loop and return its future."""
+        """Start `work` on the loop and return its future; raises InvalidRequest once closed."""
+        self._check_open(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _check_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        if self._loop.is_closed():
+            work.close()
+            raise InvalidRequest("the producer or consumer is closed")
 
     def call(self, action: Callable[[], T]) -> T:
         """Call a function that does not wait on the loop's thread, and return its result."""
@@ -46,18 +64,12 @@ class EventLoopThread:
 
         return self.run(work())
 
+    def call_soon(self, action: Callable[[], object]) -> None:
+        """Have a function called on the loop's thread, without waiting for it."""
+        self._loop.call_soon_threadsafe(action)
+
     def close(self) -> None:
         """Stop the loop, and wait until the thread has ended."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-
-
-def copy_result(done: asyncio.Future[T], target: Future[T]) -> None:
-    """Complete `target` as `done` was completed."""
-    if done.cancelled():
-        target.cancel()
-    elif (error := done.exception()) is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(done.result())

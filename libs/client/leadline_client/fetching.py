@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError, PartitionNotOwned
 from leadline_client.reading import FetchPosition, ReadLimits, Start
-from leadline_client.wire import Record, TopicPartition
+from leadline_client.wire import LogPosition, Record, TopicPartition
 
 _RECOVERY_PAUSE_S: Final = 0.2
 
@@ -59,13 +59,25 @@ class _PartitionBuffer:
         return self.records[0].offset if self.records else self.reader.offset
 
 
+@dataclass(slots=True)
+class TopicIdGroup:
+    """Partitions, and the ids of their topics as far as these were read."""
+
+    partitions: list[TopicPartition] = field(default_factory=list)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+
+    def fits(self, topic: str, topic_id: str | None) -> bool:
+        """Tell whether a partition of the topic with this id belongs here; None: not known."""
+        return topic_id is None or self.topic_ids.get(topic, topic_id) == topic_id
+
+
 class Fetcher:
     """Reads the partitions of one consumer.
 
     `news` is set when `take` may return records or raise, and when the assignment may have changed.
     """
 
-    def __init__(self, client: AsyncLeadlineClient, limits: ReadLimits, recover: Recover) -> None:
+    def __init__(self, client: AsyncClient, limits: ReadLimits, recover: Recover) -> None:
         self.news = asyncio.Event()
         self._client = client
         self._limits = limits
@@ -86,6 +98,28 @@ class Fetcher:
                 FetchPosition(self._client.core, *topic_partition, start)
             )
             self._order.append(topic_partition)
+
+    def expect_topic(self, topic_partition: TopicPartition, topic_id: str) -> None:
+        """Read a partition only if its topic has this id; a failed read says that it has not."""
+        self._buffer(topic_partition).reader.expect_topic(topic_id)
+
+    def by_topic_id(self, partitions: Iterable[TopicPartition]) -> list[TopicIdGroup]:
+        """Group partitions so that in no group a topic has two ids.
+
+        There is more than one group while a recreated topic has been noticed in some partitions
+        only: in the others there may be records of the deleted topic to deliver.
+        """
+        groups: list[TopicIdGroup] = []
+        for one in partitions:
+            buffer = self._buffers.get(one)
+            topic_id = None if buffer is None else buffer.reader.topic_id
+            group = next((group for group in groups if group.fits(one.topic, topic_id)), None)
+            if group is None:
+                groups.append(group := TopicIdGroup())
+            group.partitions.append(one)
+            if topic_id is not None:
+                group.topic_ids[one.topic] = topic_id
+        return groups
 
     def add_stuck(self, topic_partition: TopicPartition, problem: LeadlineError) -> None:
         """Read a partition only after a seek; until then, `take` raises `problem`."""
@@ -113,7 +147,8 @@ class Fetcher:
         """Continue at the first record of `timestamp` (Unix ms) or later; return its offset."""
         buffer = self._buffer(topic_partition)
         if buffer.position >= 0:
-            buffer.reader.seek(buffer.position)  # Continue here if the search fails.
+            # Continue here if the search fails.
+            buffer.reader.return_to(buffer.reader.position_at(buffer.position))
         self._clear(buffer)
         buffer.stuck = None
         return await self._client.run(buffer.reader.seek_to_time(timestamp))
@@ -136,10 +171,17 @@ class Fetcher:
         """Return the partitions that are paused."""
         return tuple(key for key, buffer in self._buffers.items() if buffer.paused)
 
-    def known_position(self, topic_partition: TopicPartition) -> int:
-        """Return the offset of the next record to deliver; -1 if it is unknown or not read."""
+    def known_position(self, topic_partition: TopicPartition) -> LogPosition | None:
+        """Return the position of the next record to deliver; None if it is unknown or not read."""
         buffer = self._buffers.get(topic_partition)
-        return -1 if buffer is None else buffer.position
+        if buffer is None or buffer.position < 0:
+            return None
+        return buffer.reader.position_at(buffer.position)
+
+    def position_at(self, topic_partition: TopicPartition, offset: int) -> LogPosition:
+        """Return an offset with the leader epoch of the record before it, if that was read."""
+        buffer = self._buffers.get(topic_partition)
+        return LogPosition(offset) if buffer is None else buffer.reader.position_at(offset)
 
     async def position(self, topic_partition: TopicPartition) -> int:
         """Return the offset of the next record to deliver; ask the leader if it is not known."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from importlib import import_module
 from typing import Final, Protocol, TypeAlias
 
-from leadline_client.channel import FromConsumer
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.channel import Frame, FromConsumer
+from leadline_client.client import AsyncClient
 from leadline_client.errors import (
     AllKnownBrokersNotAvailable,
     LeadlineError,
@@ -32,7 +33,6 @@ from leadline_client.membership import (
     RevokePartitions,
     SendFrame,
 )
-from leadline_client.websocket import WebSocketChannel, open_channel
 from leadline_client.wire import TopicPartition
 
 Clock: TypeAlias = Callable[[], float]
@@ -40,6 +40,27 @@ Clock: TypeAlias = Callable[[], float]
 _LEAVE_WITHIN_S: Final = 3.0
 _FIND_AGAIN_S: Final = 1.0
 """How long a coordinator may take to open a channel before brokers are asked for it again."""
+
+
+class FrameChannel(Protocol):
+    """An open channel to the coordinator; see `websocket.WebSocketChannel`."""
+
+    async def send(self, frame: FromConsumer) -> None:
+        """Send a frame; raises ConnectionLost."""
+
+    async def receive(self) -> Frame:
+        """Return the next frame; raises ConnectionLost, or InvalidRequest for an invalid frame."""
+
+    async def close(self) -> None:
+        """Close the channel; raises nothing."""
+
+
+def _open_channel(address: str, group: str) -> Awaitable[FrameChannel]:
+    """Open a channel. The WebSocket library is an extra, which a consumer without group lacks."""
+    opening: Awaitable[FrameChannel] = import_module("leadline_client.websocket").open_channel(
+        address, group
+    )
+    return opening
 
 
 class SessionListener(Protocol):
@@ -67,7 +88,7 @@ class GroupSession:
 
     def __init__(
         self,
-        client: AsyncLeadlineClient,
+        client: AsyncClient,
         group: str,
         subscription: ConsumerSubscription,
         listener: SessionListener,
@@ -81,7 +102,7 @@ class GroupSession:
         self._clock = clock
         self._membership = MembershipManager(subscription)
         self._outbox: asyncio.Queue[FromConsumer] = asyncio.Queue()
-        self._channel: WebSocketChannel | None = None
+        self._channel: FrameChannel | None = None
         self._closing = False
         self._failures = 0
         self._changed = asyncio.Condition()
@@ -174,13 +195,13 @@ class GroupSession:
         if no_cluster or not (error.retriable or isinstance(error, OutcomeUnknown)):
             self.error = error
 
-    async def _open(self) -> WebSocketChannel:
+    async def _open(self) -> FrameChannel:
         """Open a channel to the coordinator, unless another one becomes active meanwhile.
 
         A coordinator that is frozen, or whose machine is down, never answers nor refuses.
         """
         address = await self._client.run(coordinator_address(self._client.core))
-        dialing = asyncio.ensure_future(open_channel(address, self._group))
+        dialing = asyncio.ensure_future(_open_channel(address, self._group))
         try:
             while not (await asyncio.wait([dialing], timeout=_FIND_AGAIN_S))[0]:
                 await self._check_is_active(address)
@@ -195,7 +216,7 @@ class GroupSession:
         if core.coordinator.address() not in (address, None):
             raise NotCoordinator(f"the coordinator is no longer at {address}")
 
-    async def _use(self, channel: WebSocketChannel) -> None:
+    async def _use(self, channel: FrameChannel) -> None:
         """Answer frames until the channel breaks or is to be closed."""
         self._channel, self._closing = channel, False
         self._outbox = asyncio.Queue()
@@ -210,7 +231,7 @@ class GroupSession:
             await asyncio.wait([sending])
             await channel.close()
 
-    async def _answer(self, channel: WebSocketChannel) -> None:
+    async def _answer(self, channel: FrameChannel) -> None:
         receiving = asyncio.create_task(channel.receive())
         try:
             while not self._closing:
@@ -253,7 +274,7 @@ class GroupSession:
                     self._closing, self.error = True, error
 
 
-async def _abandon(dialing: asyncio.Future[WebSocketChannel]) -> None:
+async def _abandon(dialing: asyncio.Future[FrameChannel]) -> None:
     """Cancel the attempt to connect, and close the channel if it was opened."""
     dialing.cancel()
     (opened,) = await asyncio.gather(dialing, return_exceptions=True)
@@ -261,7 +282,7 @@ async def _abandon(dialing: asyncio.Future[WebSocketChannel]) -> None:
         await opened.close()
 
 
-async def _send_all(channel: WebSocketChannel, outbox: asyncio.Queue[FromConsumer]) -> None:
+async def _send_all(channel: FrameChannel, outbox: asyncio.Queue[FromConsumer]) -> None:
     try:
         while True:
             await channel.send(await outbox.get())

@@ -17,10 +17,15 @@ from leadline_client.errors import error_from_body
 from leadline_client.flows import Flow
 from leadline_client.payloads import json_body
 from leadline_client.transport import JSON
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import LogPosition, TopicPartition
 
 PartitionOffsetMap: TypeAlias = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 """Offsets by partition; plain (topic, partition) tuples will do."""
+
+PartitionPositionMap: TypeAlias = (
+    Mapping[TopicPartition, int | LogPosition] | Mapping[tuple[str, int], int | LogPosition]
+)
+"""Offsets by partition, or positions, which have the leader epoch of the record before too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +97,35 @@ def committed(core: ClientCore, group: str) -> Flow[dict[TopicPartition, int]]:
 def commit_offsets(
     core: ClientCore,
     group: str,
-    offsets: PartitionOffsetMap,
+    offsets: PartitionPositionMap,
     metadata: GroupMetadata | None = None,
     *,
+    sequence: int | None = None,
+    topic_ids: Mapping[str, str] | None = None,
     timeout_s: float | None = None,
 ) -> Flow[None]:
     """Commit the offset of the next record to be consumed of each partition.
 
-    Without `metadata`, the group must have no members.
+    A position with a leader epoch lets the next consumer notice a truncation below it. Without
+    `metadata`, the group must have no members.
+
+    `sequence` rises with each commit of a member. A commit that arrives after a later one, because
+    it was delayed on its way, succeeds without effect. `topic_ids` has the ids of the topics that
+    were read: if one was recreated meanwhile, its offsets are refused.
 
     Raises:
         StaleGeneration, UnknownMember: nothing was committed (R16).
-        PartitionNotOwned: the partition that the error names was not committed; others may be.
+        PartitionNotOwned, TopicIdMismatch: the partition that the error names was not committed;
+            others may be.
 
     """
-    body: dict[str, Any] = {"offsets": _offset_rows(offsets)}
+    body: dict[str, Any] = {"offsets": _position_rows(offsets)}
     if metadata is not None:
         body |= asdict(metadata)
+    if sequence is not None:
+        body["sequence"] = sequence
+    if topic_ids:
+        body["topic_ids"] = dict(topic_ids)
     call = _command("POST", _path(group, "offsets"), body, repeatable=True)
     document = yield from core.document(core.coordinator, call, timeout_s)
     for row in document["offsets"]:
@@ -172,6 +189,17 @@ def _command(method: str, path: str, body: Mapping[str, Any] | None, *, repeatab
 
 def _path(group: str, *rest: str) -> str:
     return "/".join(("/v1/groups", *(quote(segment, safe="") for segment in (group, *rest))))
+
+
+def _position_rows(positions: PartitionPositionMap) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for (topic, partition), position in sorted(positions.items()):
+        known = position if isinstance(position, LogPosition) else LogPosition(position)
+        row = {"topic": topic, "partition": partition, "offset": known.offset}
+        if known.leader_epoch is not None:
+            row["leader_epoch"] = known.leader_epoch
+        rows.append(row)
+    return rows
 
 
 def _offset_rows(offsets: PartitionOffsetMap) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ from leadline_client.channel import (
     partition_pairs,
 )
 from leadline_client.errors import LeadlineError, UnknownMember
-from leadline_client.wire import TopicPartition
+from leadline_client.wire import LogPosition, TopicPartition
 
 Numbers: TypeAlias = tuple[int, int, int]
 """Coordinator epoch, generation, attempt."""
@@ -50,8 +50,9 @@ _WELCOME_WITHIN_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSubscription:
-    """What a consumer subscribes to: exactly one of `topics` and `pattern` (RE2, whole names).
+    """What a consumer subscribes to: `topics`, a `pattern` (RE2, whole names), or both.
 
+    `threads` is the number of threads that read a topic, unless `topic_threads` names it.
     `instance_id` makes it a static member, which keeps its partitions over a quick restart.
     """
 
@@ -62,6 +63,7 @@ class ConsumerSubscription:
     protocol: Protocol = "eager"
     instance_id: str | None = None
     client_id: str = ""
+    topic_threads: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,12 @@ class LosePartitions:
 
 @dataclass(frozen=True, slots=True)
 class AssignPartitions:
-    """Also consume `added`, each from its committed offset (None: nothing is committed)."""
+    """Also consume `added`, each from its committed position (None: nothing is committed)."""
 
-    added: tuple[tuple[TopicPartition, int | None], ...]
+    added: tuple[tuple[TopicPartition, LogPosition | None], ...]
     threads: tuple[tuple[TopicPartition, ...], ...]
+    topic_ids: tuple[tuple[str, str], ...] = ()
+    """The id of each assigned topic, to which the committed offsets belong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,20 +259,22 @@ class MembershipManager:
 
     def _on_start(self, channel: _Channel, frame: Start, now_s: float) -> list[Effect]:
         assigned = frozenset(partition_pairs(frame.assignment))
-        offsets = {
-            TopicPartition(topic, partition): offset
-            for topic, partition, offset, _ in frame.offsets
+        positions = {
+            TopicPartition(topic, partition): LogPosition(offset, leader_epoch)
+            for topic, partition, offset, leader_epoch in frame.offsets
+            if offset is not None
         }
         lost = self._lose(self.owned - assigned)
         added = tuple(
-            (topic_partition, offsets.get(topic_partition))
+            (topic_partition, positions.get(topic_partition))
             for topic_partition in sorted(assigned - self.owned)
         )
         threads = tuple(tuple(partition_pairs(thread)) for thread in frame.threads)
         self.owned = assigned
         channel.start()
         answer = Started(**_answered(frame), attempt=frame.attempt)
-        return [*lost, AssignPartitions(added, threads), channel.answer(answer, now_s)]
+        assign = AssignPartitions(added, threads, frame.topic_ids)
+        return [*lost, assign, channel.answer(answer, now_s)]
 
     def _answer_stops(self, channel: _Channel, now_s: float) -> list[Effect]:
         """Answer each Stop if the member owns none of its partitions any more."""

@@ -2,34 +2,39 @@
 
 The hash of a key determines its partition (`murmur2.py`). Records without a key go to
 one partition until its batch is full, and then to the next one: full batches matter
-more than an even spread of single records (KIP-480).
+more than an even spread of single records (KIP-480). The first partition is random, so
+that many short-lived producers fill all partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 
-from leadline_client.client import AsyncLeadlineClient
+from leadline_client.client import AsyncClient
 from leadline_client.errors import LeadlineError
 from leadline_client.murmur2 import partition_for_key
 
 
 class StickyPartitioner:
-    """Chooses the partitions of one topic's records."""
+    """Chooses the partitions of one topic's records; `random` returns numbers in [0, 1)."""
 
-    def __init__(self) -> None:
-        self._current = 0
+    def __init__(self, random: Callable[[], float]) -> None:
+        self._random = random
+        self._current: int | None = None
 
     def choose(self, key: bytes | None, partition_count: int) -> int:
         """Return the partition of the next record."""
         if key is not None:
             return partition_for_key(key, partition_count)
+        if self._current is None:
+            self._current = int(self._random() * partition_count)
         return self._current % partition_count
 
     def batch_closed(self, partition: int, partition_count: int) -> None:
         """Move on to the next partition if `partition` was the current one for keyless records."""
-        if partition == self._current % partition_count:
+        if self._current is not None and partition == self._current % partition_count:
             self._current = (partition + 1) % partition_count
 
 
@@ -40,7 +45,7 @@ class PartitionCountCache:
     reason, for instance after a failed send, is used at once.
     """
 
-    def __init__(self, client: AsyncLeadlineClient, max_age_s: float) -> None:
+    def __init__(self, client: AsyncClient, max_age_s: float) -> None:
         self._client = client
         self._max_age_s = max_age_s
         self._refreshed_s: dict[str, float] = {}

@@ -32,13 +32,18 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """Whole v2 batches as stored, and the offsets and leader epoch of the response."""
+    """Whole v2 batches as stored, and the offsets and leader epochs of the response.
+
+    `last_epoch` is that of the record before `next_offset`. None: the response does not say.
+    """
 
     batches: bytes
     high_watermark: int
     log_start_offset: int
     leader_epoch: int
     next_offset: int
+    last_epoch: int | None = None
+    topic_id: str | None = None
 
 
 def record_json(record: OutgoingRecord) -> dict[str, Any]:
@@ -90,18 +95,22 @@ def fetch_result(document: Mapping[str, Any]) -> FetchResult:
         document["log_start_offset"],
         document["leader_epoch"],
         document["next_offset"],
+        document.get("last_epoch"),
     )
 
 
 def fetched_batches(response: Response) -> FetchedBatches:
     """Read a response of the fetch route that holds raw batches."""
     headers = response.headers
+    last_epoch = headers.get("x-leadline-last-epoch")
     return FetchedBatches(
         response.body,
         int(headers["x-leadline-high-watermark"]),
         int(headers["x-leadline-log-start-offset"]),
         int(headers["x-leadline-leader-epoch"]),
         int(headers["x-leadline-next-offset"]),
+        None if last_epoch is None else int(last_epoch),
+        headers.get("x-leadline-topic-id"),
     )
 
 

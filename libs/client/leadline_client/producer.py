@@ -1,19 +1,20 @@
-"""Producers, which collect records into batches and append them.
+"""The asynchronous producer, which collects records into batches and appends them.
 
-`AsyncProducer` runs on an event loop; `Producer` runs one on a thread of its own.
-They are idempotent by default: a batch whose outcome is unknown is sent again with
-the same sequence numbers, by which the broker recognises a duplicate.
+`sync_producer.py` has the blocking one. Both are idempotent by default: a batch whose
+outcome is unknown is sent again with the same sequence numbers, by which the broker
+recognises a duplicate.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeAlias
 
 from leadline_client import batches
 from leadline_client.accumulator import (
@@ -23,9 +24,15 @@ from leadline_client.accumulator import (
     estimated_size,
     needs_new_producer_id,
 )
-from leadline_client.client import AsyncLeadlineClient
-from leadline_client.errors import InvalidRequest, LeadlineError, UnknownPartition, Unreachable
-from leadline_client.event_loop_thread import EventLoopThread, copy_result
+from leadline_client.client import AsyncSource, async_client
+from leadline_client.codec import require_compression
+from leadline_client.errors import (
+    ClusterChanged,
+    InvalidRequest,
+    LeadlineError,
+    UnknownPartition,
+    Unreachable,
+)
 from leadline_client.partitioner import PartitionCountCache, StickyPartitioner
 from leadline_client.payloads import OutgoingRecord, ProducerIdentity
 from leadline_client.wire import Acks, ProduceResult, TopicPartition
@@ -70,25 +77,41 @@ class ProducerSettings:
         return self.acks == "all" if self.idempotent is None else self.idempotent
 
 
-_DEFAULTS = ProducerSettings()
+DEFAULTS = ProducerSettings()
 _ANONYMOUS = ProducerIdentity(batches.NO_PRODUCER_ID, -1)
-_Accumulator = RecordAccumulator[asyncio.Future[RecordMetadata]]
-_Batch = ProducerBatch[asyncio.Future[RecordMetadata]]
+Acknowledgement: TypeAlias = asyncio.Future[RecordMetadata] | ThreadFuture[RecordMetadata]
+"""The future of a record, of this event loop or of another thread."""
+
+_Accumulator = RecordAccumulator[Acknowledgement]
+_Batch = ProducerBatch[Acknowledgement]
 
 
 class AsyncProducer:
-    """A producer on the running event loop, with one batch per partition in flight."""
+    """A producer on the running event loop, with one batch per partition in flight.
 
-    def __init__(self, client: AsyncLeadlineClient, settings: ProducerSettings = _DEFAULTS) -> None:
-        self._client = client
-        self._settings = settings
+    `source` is a client, which stays open when the producer is closed, or the addresses of brokers.
+    `random` returns numbers in [0, 1): it chooses the first partition of records without a key.
+    """
+
+    def __init__(
+        self,
+        source: AsyncSource,
+        settings: ProducerSettings = DEFAULTS,
+        *,
+        random: Callable[[], float] = random.random,
+    ) -> None:
         self._idempotent = settings.numbers_batches
+        require_compression(settings.compression)
+        self._client, self._owns_client = async_client(source)
+        self._settings = settings
         self._producer_id: asyncio.Future[ProducerIdentity] | None = None
         self._accumulators: dict[TopicPartition, _Accumulator] = {}
         self._wake: dict[TopicPartition, asyncio.Event] = {}
         self._senders: dict[TopicPartition, asyncio.Task[None]] = {}
-        self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(StickyPartitioner)
-        self._counts = PartitionCountCache(client, settings.metadata_max_age_s)
+        self._partitioners: defaultdict[str, StickyPartitioner] = defaultdict(
+            lambda: StickyPartitioner(random)
+        )
+        self._counts = PartitionCountCache(self._client, settings.metadata_max_age_s)
         self._unacknowledged = 0
         self._room = asyncio.Condition()
 
@@ -111,20 +134,48 @@ class AsyncProducer:
             UnknownTopic, UnknownPartition: the topic or partition does not exist.
 
         """
-        count = await self._counts.of(topic, partition)
-        partitioner = self._partitioners[topic]
-        number = partitioner.choose(key, count) if partition is None else partition
-        if not 0 <= number < count:
-            raise UnknownPartition(f"{topic!r} has {count} partitions, there is no {number}")
+        count = await self.partition_count(topic, partition)
         record = OutgoingRecord(value, key, tuple(headers), timestamp)
         await self._reserve(estimated_size(record))
         future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self._add(topic, partition, count, record, future)
+        return future
+
+    async def add(
+        self, topic: str, partition: int | None, record: OutgoingRecord, future: Acknowledgement
+    ) -> None:
+        """Add a record as `send` does, and complete the caller's own future."""
+        count = await self.partition_count(topic, partition)
+        await self._reserve(estimated_size(record))
+        self._add(topic, partition, count, record, future)
+
+    async def partition_count(self, topic: str, partition: int | None = None) -> int:
+        """Return how many partitions a topic has.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the topic or `partition` does not exist.
+
+        """
+        count = await self._counts.of(topic, partition)
+        if not 0 <= (partition or 0) < count:
+            raise UnknownPartition(f"{topic!r} has {count} partitions, there is no {partition}")
+        return count
+
+    def _add(
+        self,
+        topic: str,
+        partition: int | None,
+        count: int,
+        record: OutgoingRecord,
+        future: Acknowledgement,
+    ) -> None:
+        partitioner = self._partitioners[topic]
+        number = partitioner.choose(record.key, count) if partition is None else partition
         topic_partition = TopicPartition(topic, number)
         opened = self._accumulator(topic_partition).add(record, future, time.monotonic())
-        if opened and partition is None and key is None:
+        if opened and partition is None and record.key is None:
             partitioner.batch_closed(number, count)
         self._start_sender(topic_partition)
-        return future
 
     async def flush(self) -> None:
         """Wait until all records sent so far are acknowledged or have failed."""
@@ -139,11 +190,12 @@ class AsyncProducer:
             )
 
     async def aclose(self) -> None:
-        """Flush and close the producer. The client stays open."""
+        """Flush and close the producer, and a client of its own."""
         await self.flush()
         await self._counts.aclose()
         if self._producer_id is not None:
             self._producer_id.cancel()
+        await self._close_client()
 
     async def abort(self) -> None:
         """Close at once and cancel unacknowledged records, whose outcome is then unknown."""
@@ -157,6 +209,11 @@ class AsyncProducer:
                 batch = accumulator.take()
                 _cancel(batch)
                 await self._complete(accumulator, batch)
+        await self._close_client()
+
+    async def _close_client(self) -> None:
+        if self._owns_client:
+            await self._client.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -286,6 +343,8 @@ class AsyncProducer:
                 own = accumulator.needs_own_producer_id
                 allocated = self._client.new_producer_id() if own else self._shared_producer_id()
                 accumulator.sequence = ProducerSequence(await allocated)
+            except ClusterChanged:
+                raise
             except LeadlineError as error:
                 # Even if the outcome of that request is unknown, the batch was not sent.
                 raise Unreachable(f"could not allocate a producer id: {error}") from error
@@ -302,59 +361,5 @@ class AsyncProducer:
 
 def _cancel(batch: _Batch) -> None:
     for future in batch.tokens:
-        future.cancel()
-
-
-class Producer:
-    """A producer for code without an event loop; any threads may share it.
-
-    with Producer("http://127.0.0.1:8081") as producer:
-        metadata = producer.send("lines", b"hello").result()
-    """
-
-    def __init__(
-        self, bootstrap: str | Sequence[str], settings: ProducerSettings = _DEFAULTS
-    ) -> None:
-        self._thread = EventLoopThread("leadline-producer")
-        self._client = AsyncLeadlineClient(bootstrap)
-        self._producer = self._thread.call(lambda: AsyncProducer(self._client, settings))
-
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        partition: int | None = None,
-        headers: Headers = (),
-        timestamp: int | None = None,
-    ) -> ThreadFuture[RecordMetadata]:
-        """Add a record to a batch; see `AsyncProducer.send`. Blocks while that waits."""
-        metadata: ThreadFuture[RecordMetadata] = ThreadFuture()
-
-        async def relay() -> None:
-            future = await self._producer.send(
-                topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
-            )
-            future.add_done_callback(lambda done: copy_result(done, metadata))
-
-        self._thread.run(relay())
-        return metadata
-
-    def flush(self) -> None:
-        """Wait until all records sent so far are acknowledged or have failed."""
-        self._thread.run(self._producer.flush())
-
-    def close(self) -> None:
-        """Flush, and close the producer and its connections."""
-        try:
-            self._thread.run(self._producer.aclose())
-            self._thread.run(self._client.aclose())
-        finally:
-            self._thread.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        if not future.cancel() and not future.done():
+            future.set_exception(asyncio.CancelledError())

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 
-from leadline_client.client import AsyncLeadlineClient, LeadlineClient
+from leadline_client.client import AsyncClient, Client
 from leadline_client.reading import FetchPosition, ReadLimits, Start
-from leadline_client.wire import Record
+from leadline_client.wire import Record, ReplicaChoice
 
 _LIMITS = ReadLimits()
 
 
 class PartitionReader:
-    """Reads one partition in order from its current leader, and blocks meanwhile."""
+    """Reads one partition in order, and blocks meanwhile.
+
+    It reads from the current leader, or with `replica="any"` from an in-sync replica, if there is
+    one from one in `rack`.
+    """
 
     def __init__(
         self,
-        client: LeadlineClient,
+        client: Client,
         topic: str,
         partition: int,
         start: Start = "earliest",
         *,
         limits: ReadLimits = _LIMITS,
+        replica: ReplicaChoice = "leader",
+        rack: str | None = None,
     ) -> None:
         self.position = FetchPosition(client.core, topic, partition, start)
         self._client = client
-        self._limits = limits
+        self._limits = limits.with_replica(replica, rack)
 
     def read(self) -> list[Record]:
         """Return the next records; none if none came within the wait. See `FetchPosition.read`."""
@@ -46,20 +52,22 @@ class PartitionReader:
 
 
 class AsyncPartitionReader:
-    """Reads one partition in order from its current leader."""
+    """Reads one partition in order; see `PartitionReader`."""
 
     def __init__(
         self,
-        client: AsyncLeadlineClient,
+        client: AsyncClient,
         topic: str,
         partition: int,
         start: Start = "earliest",
         *,
         limits: ReadLimits = _LIMITS,
+        replica: ReplicaChoice = "leader",
+        rack: str | None = None,
     ) -> None:
         self.position = FetchPosition(client.core, topic, partition, start)
         self._client = client
-        self._limits = limits
+        self._limits = limits.with_replica(replica, rack)
 
     async def read(self) -> list[Record]:
         """Return the next records; none if none came within the wait. See `FetchPosition.read`."""

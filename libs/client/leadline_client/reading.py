@@ -3,32 +3,47 @@
 A reader delivers each offset at most once and in order: it never goes back and
 never skips, whichever broker leads the partition (rule R15). It drops responses of
 former leaders, treats a recreated topic as another topic, and raises when its offset
-is out of range.
+is out of range. Each fetch states the leader epoch of the last record, so that a leader
+whose log lacks that record refuses: the log was truncated (KIP-320).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from leadline_client import batches
 from leadline_client.core import DEFAULT_MAX_BYTES, ClientCore
-from leadline_client.errors import OffsetOutOfRange, TopicIdMismatch
+from leadline_client.errors import LogTruncated, OffsetOutOfRange, TopicIdMismatch
 from leadline_client.flows import Flow
 from leadline_client.payloads import FetchedBatches
-from leadline_client.wire import Record
+from leadline_client.read_history import ReadHistory
+from leadline_client.wire import LogPosition, Record, ReplicaChoice
 
-Start: TypeAlias = Literal["earliest", "latest"] | int
-"""Where to begin: at the log start offset, at the high watermark, or at an offset."""
+Start: TypeAlias = Literal["earliest", "latest"] | int | LogPosition
+"""Where to begin: at the log start offset, at the high watermark, at an offset, or at a position.
+
+A position also has the leader epoch of the record before it, so that a truncation that happened
+before the first read is noticed too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """The size of one read (bytes), and how long the leader may wait for `min_bytes` (ms)."""
+    """The size of one read (bytes), and how long the broker may wait for `min_bytes` (ms).
+
+    `replica`: `any` reads from in-sync followers too, and from those in `rack` first.
+    """
 
     max_bytes: int = DEFAULT_MAX_BYTES
     min_bytes: int = 1
     wait_ms: int = 500
+    replica: ReplicaChoice = "leader"
+    rack: str | None = None
+
+    def with_replica(self, replica: ReplicaChoice, rack: str | None) -> ReadLimits:
+        """Return these limits with another choice of replicas, unless that is the default."""
+        return self if replica == "leader" else replace(self, replica=replica, rack=rack)
 
 
 class FetchPosition:
@@ -37,76 +52,150 @@ class FetchPosition:
     def __init__(self, core: ClientCore, topic: str, partition: int, start: Start) -> None:
         self.topic = topic
         self.partition = partition
-        self.offset = start if isinstance(start, int) else -1
         self.high_watermark = -1
         self._core = core
-        self._start = start
         self._topic_id: str | None = None
         self._leader_epoch = -1
+        self._recreated = False
+        self.seek(start)
+
+    @property
+    def offset(self) -> int:
+        """The offset of the next record; -1 until the leader was asked for it."""
+        return -1 if self._history is None else self._history.offset
+
+    @property
+    def topic_id(self) -> str | None:
+        """The id of the topic that is read; None until the first read."""
+        return self._topic_id
+
+    def expect_topic(self, topic_id: str) -> None:
+        """Read only the topic with this id: the position belongs to it."""
+        self._topic_id = topic_id
 
     def seek(self, start: Start) -> None:
-        """Continue at `start`; only this can move a reader back."""
+        """Continue at `start`; only this can move a reader back.
+
+        After a TopicIdMismatch it is a position in the topic that has the name now.
+        """
+        if self._recreated:
+            self._topic_id, self._leader_epoch, self._recreated = None, -1, False
+        self.return_to(start)
+
+    def return_to(self, start: Start) -> None:
+        """Continue at `start` in the topic that has been read so far."""
         self._start = start
-        self.offset = start if isinstance(start, int) else -1
+        self._history: ReadHistory | None = None
+        if not isinstance(start, str):
+            position = start if isinstance(start, LogPosition) else LogPosition(start)
+            self._history = ReadHistory(position)
 
     def seek_to_time(self, timestamp: int) -> Flow[int]:
         """Continue at the first record of `timestamp` (Unix ms) or later, or else at the end."""
-        offset = yield from self._core.offset_for_timestamp(self.topic, self.partition, timestamp)
-        self.seek("latest" if offset is None else offset)
+        position = yield from self._core.position_for_timestamp(
+            self.topic, self.partition, timestamp
+        )
+        self.seek("latest" if position is None else position)
         return (yield from self.locate())
 
     def locate(self) -> Flow[int]:
         """Return the offset of the next record; ask the leader if it is not known yet."""
-        if self.offset < 0:
-            offsets = yield from self._core.offsets(self.topic, self.partition)
-            self.high_watermark = offsets.high_watermark
-            self.offset = (
-                offsets.log_start_offset if self._start == "earliest" else offsets.high_watermark
-            )
-        return self.offset
+        return (yield from self._located()).offset
+
+    def position_at(self, offset: int) -> LogPosition:
+        """Return an offset with the leader epoch of the record before it, if that was read."""
+        return LogPosition(offset) if self._history is None else self._history.position_at(offset)
 
     def read(self, limits: ReadLimits) -> Flow[list[Record]]:
         """Return the next records and move behind them; return none if none came in time.
 
         Raises:
+            LogTruncated: the log was truncated below the position (KIP-320).
             OffsetOutOfRange: the position is before the log start or beyond the end.
             TopicIdMismatch: the topic was deleted and recreated meanwhile.
 
         """
-        offset = yield from self.locate()
+        try:
+            return (yield from self._read(limits))
+        except TopicIdMismatch:
+            self._recreated = True
+            raise
+
+    def _read(self, limits: ReadLimits) -> Flow[list[Record]]:
+        history = yield from self._located()
         try:
             fetched = yield from self._core.fetch_batches(
                 self.topic,
                 self.partition,
-                offset,
+                history.offset,
                 max_bytes=limits.max_bytes,
                 min_bytes=limits.min_bytes,
                 wait_ms=limits.wait_ms,
+                last_epoch=history.epoch_before(history.offset),
+                topic_id=self._topic_id,
+                replica=limits.replica,
+                rack=limits.rack,
             )
+        except LogTruncated as error:
+            self._check_topic(error.details.get("topic_id"))
+            return (yield from self._truncated(history, error))
         except OffsetOutOfRange:
             self._check_topic()
             raise
-        self._check_topic()
-        return self._accept(offset, fetched)
+        self._check_topic(fetched.topic_id)
+        return self._accept(history, fetched)
 
-    def _check_topic(self) -> None:
+    def _located(self) -> Flow[ReadHistory]:
+        if self._history is None:
+            offsets = yield from self._core.offsets(self.topic, self.partition)
+            self.high_watermark = offsets.high_watermark
+            position = LogPosition(offsets.log_start_offset)
+            if self._start == "latest":
+                position = LogPosition(offsets.high_watermark, offsets.last_epoch)
+            self._history = ReadHistory(position)
+        return self._history
+
+    def _check_topic(self, served: str | None = None) -> None:
+        """Check the id of the topic that was `served` or, if that is not known, of the metadata."""
         topic = self._core.cache.topic(self.topic)
-        if topic is None:
-            return
-        if self._topic_id is None:
-            self._topic_id = topic.topic_id
-        elif self._topic_id != topic.topic_id:
+        found = topic.topic_id if served is None and topic is not None else served
+        self._topic_id = self._topic_id or found
+        if found not in (None, self._topic_id):
             raise TopicIdMismatch(f"topic {self.topic!r} was deleted and recreated")
 
-    def _accept(self, offset: int, fetched: FetchedBatches) -> list[Record]:
+    def _truncated(self, history: ReadHistory, error: LogTruncated) -> Flow[list[Record]]:
+        """Raise LogTruncated with the point of divergence; the position does not move.
+
+        Returns no records if a newer leader has the log that was read after all.
+        """
+        shared, leader_epoch = history.copy(), -1
+        while (epoch := shared.epoch_before(shared.offset)) is not None:
+            end = yield from self._core.epoch_end(self.topic, self.partition, epoch)
+            leader_epoch = end.leader_epoch
+            if not shared.truncate(end):
+                break
+        position = history.position_at(history.offset)
+        if shared.offset >= position.offset:
+            if leader_epoch > error.details["leader_epoch"]:
+                return []
+            raise error  # The application has given an epoch in which nothing was read here.
+        divergence = shared.position_at(shared.offset)
+        raise LogTruncated.below(
+            self.topic, self.partition, position, divergence, leader_epoch, self._topic_id
+        )
+
+    def _accept(self, history: ReadHistory, fetched: FetchedBatches) -> list[Record]:
         if fetched.leader_epoch < self._leader_epoch:
             return []
         self._leader_epoch = fetched.leader_epoch
         self.high_watermark = fetched.high_watermark
+        offset = history.offset
         records = [record for record in batches.decode(fetched.batches) if record.offset >= offset]
         if records and records[0].offset > offset:
             raise OffsetOutOfRange(
                 f"asked for offset {offset}, but the first record that came is {records[0].offset}"
             )
-        self.offset = max(offset, fetched.next_offset)
+        end = LogPosition(max(offset, fetched.next_offset), fetched.last_epoch)
+        history.advance(batches.parse_headers(fetched.batches), end)
+        history.forget_before(fetched.log_start_offset)
         return records

@@ -91,11 +91,11 @@ class Attempts:
             self._unknown = error
         unknown = isinstance(error, OutcomeUnknown)
         if not (repeatable if unknown else error.retriable):
-            raise self._final(error)
+            raise self.final(error)
         self._failures += 1
         pause_s = self._policy.pause_s(self._failures, random)
         if now_s + pause_s >= self._deadline_for(error, answered=answered):
-            raise self._final(error)
+            raise self.final(error)
         return pause_s
 
     def _deadline_for(self, error: LeadlineError, *, answered: bool) -> float:
@@ -105,7 +105,8 @@ class Attempts:
             return min(self._deadline_s, self._started_s + self._policy.first_contact_s)
         return self._deadline_s
 
-    def _final(self, error: LeadlineError) -> LeadlineError:
+    def final(self, error: LeadlineError) -> LeadlineError:
+        """Return the error of a call that ends with `error`: an unknown outcome stays unknown."""
         if self._unknown is None or self._unknown is error:
             return error
         self._unknown.__cause__ = error

@@ -6,9 +6,9 @@ error to raise when there is no address. Pure: no IO.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from leadline_client.cache import MetadataCache
 from leadline_client.errors import (
@@ -16,10 +16,17 @@ from leadline_client.errors import (
     CoordinatorNotAvailable,
     LeaderNotAvailable,
     LeadlineError,
+    OutcomeUnknown,
+    TopicIdMismatch,
     UnknownPartition,
     UnknownTopic,
+    Unreachable,
 )
 from leadline_client.wire import Metadata
+
+_STARTS: Final = 1 << 16
+_AVOID_S: Final = 30.0
+"""For how long a replica that failed serves no reads of a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +69,19 @@ def base_url(address: str) -> str:
 class AnyBroker(Target):
     """Any broker of the cluster: the known ones and the bootstrap addresses, in turn.
 
-    Admin requests go here too: a broker forwards them to the active controller,
-    whose address a client may be unable to reach.
+    It begins at a random one, so that clients with the same addresses spread over the brokers
+    (Replication V3, discussion 6); `random` returns numbers in [0, 1).
+
+    Admin requests go here too: a broker forwards them to the active controller, whose address a
+    client may be unable to reach.
     """
 
-    def __init__(self, bootstrap: Sequence[str], cache: MetadataCache) -> None:
+    def __init__(
+        self, bootstrap: Sequence[str], cache: MetadataCache, random: Callable[[], float]
+    ) -> None:
         self._bootstrap = tuple(map(base_url, bootstrap))
         self._cache = cache
-        self._turn = 0
+        self._turn = int(random() * _STARTS)
 
     def lookup(self) -> Lookup | None:
         """Return None: brokers are found with every other lookup."""
@@ -106,12 +118,15 @@ class AnyBroker(Target):
 
 
 class PartitionLeader(Target):
-    """The leader of one partition."""
+    """The leader of one partition; with `topic_id`, of the topic with this id only."""
 
-    def __init__(self, cache: MetadataCache, topic: str, partition: int) -> None:
+    def __init__(
+        self, cache: MetadataCache, topic: str, partition: int, topic_id: str | None = None
+    ) -> None:
         self._cache = cache
         self._topic = topic
         self._partition = partition
+        self._topic_id = topic_id
         self._answered = True
 
     def lookup(self) -> Lookup:
@@ -119,10 +134,16 @@ class PartitionLeader(Target):
         return Lookup("GET", "/v1/metadata", {"topics": self._topic})
 
     def apply_lookup(self, document: Mapping[str, Any] | None) -> None:
-        """Merge the metadata into the cache."""
+        """Merge the metadata into the cache; raises TopicIdMismatch."""
         self._answered = document is not None
         if document is not None:
             self._cache.update(Metadata.from_json(document), (self._topic,))
+            self._check_topic_id()
+
+    def _check_topic_id(self) -> None:
+        topic = self._cache.topic(self._topic)
+        if topic is not None and self._topic_id not in (None, topic.topic_id):
+            raise TopicIdMismatch(f"topic {self._topic!r} was deleted and recreated")
 
     def address(self) -> str | None:
         """Return the address of the newest known leader."""
@@ -152,6 +173,61 @@ class PartitionLeader(Target):
                 f"there is no partition {self._partition}"
             )
         return LeaderNotAvailable(f"{self._topic}-{self._partition} has no leader at present")
+
+
+class PartitionReplica(PartitionLeader):
+    """An in-sync replica of one partition, for reads: one in `rack` if there is one, or else any.
+
+    Kept from read to read: it stays with the replica that `random` (in [0, 1)) chose, and avoids
+    one that failed or lacked the offset for a while. Without another candidate it is the leader
+    (Leader election in ZooKeeper, Leader of a replicated log; KIP-392).
+    """
+
+    def __init__(
+        self,
+        cache: MetadataCache,
+        topic: str,
+        partition: int,
+        topic_id: str | None = None,
+        *,
+        rack: str | None,
+        clock: Callable[[], float],
+        random: float,
+    ) -> None:
+        super().__init__(cache, topic, partition, topic_id)
+        self._rack = rack
+        self._clock = clock
+        self._random = random
+        self._avoided_until_s: dict[str, float] = {}
+
+    def address(self) -> str | None:
+        """Return the address of the chosen replica, or of the leader if there is none to choose."""
+        now_s = self._clock()
+        candidates = [
+            broker
+            for broker in self._cache.in_sync_brokers(self._topic, self._partition)
+            if self._avoided_until_s.get(broker.url, now_s) <= now_s
+        ]
+        near = [broker for broker in candidates if self._rack and broker.rack == self._rack]
+        chosen = near or candidates
+        return chosen[int(self._random * len(chosen))].url if chosen else super().address()
+
+    def params(self) -> Mapping[str, str]:
+        """Ask a follower to serve the request too."""
+        return {**super().params(), "replica": "any"}
+
+    def on_error(self, error: LeadlineError) -> bool:
+        """Avoid the replica that failed; return whether another one can be asked at once.
+
+        After a broken connection the metadata is looked up first: the broker may be gone.
+        """
+        failed = self.address()
+        if super().on_error(error):
+            return True
+        if failed is None:
+            return False
+        self._avoided_until_s[failed] = self._clock() + _AVOID_S
+        return self.address() != failed and not isinstance(error, Unreachable | OutcomeUnknown)
 
 
 class GroupCoordinator(Target):

@@ -17,6 +17,9 @@ from leadline_client.errors import ConnectionLost, Unreachable
 JSON = "application/json"
 OCTETS = "application/octet-stream"
 
+CLUSTER_ID_HEADER: Final = "x-leadline-cluster-id"
+"""Names the cluster: in a request the one that the client knows, in a response the server's."""
+
 CONNECT_TIMEOUT_S: Final = 3.0
 """How long a transport waits for a connection, if the request does not allow less."""
 

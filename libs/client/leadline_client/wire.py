@@ -6,15 +6,19 @@ epoch; `NO_LEADER` as the leader means that the partition has none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple, TypeVar
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 NO_LEADER = -1
 """The leader id of a partition without a leader."""
 
 Acks = Literal["all", "1", "0"]
 """When a produce is acknowledged: once committed, once appended, or never."""
+
+ReplicaChoice = Literal["leader", "any"]
+"""Who serves a read: the leader alone, or any in-sync replica."""
 
 RecordFormat = Literal["string", "json", "base64"]
 """How keys and values appear in JSON bodies."""
@@ -30,6 +34,16 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class LogPosition(NamedTuple):
+    """The offset of the next record, and the leader epoch of the record before it (KIP-320).
+
+    The epoch shows whether the log was truncated below the offset; None if it is not known.
+    """
+
+    offset: int
+    leader_epoch: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One record of a partition, as a consumer sees it."""
@@ -39,6 +53,26 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class SupportsRecord(Protocol):
+    """The attributes that an encoder of batches reads; the leader assigns offsets."""
+
+    @property
+    def timestamp(self) -> int | None:
+        """Milliseconds since the Unix epoch."""
+
+    @property
+    def key(self) -> bytes | None:
+        """The key, if any."""
+
+    @property
+    def value(self) -> bytes | None:
+        """The value; None is a tombstone."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """Headers in order; names may repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +92,19 @@ class ControllerInfo:
     id: int
     url: str
     epoch: int
+
+
+class GroupState(StrEnum):
+    """What a consumer group is doing."""
+
+    EMPTY = "empty"
+    RECOVERING = "recovering"
+    JOINING = "joining"
+    STOPPING = "stopping"
+    RECORDING = "recording"
+    STARTING = "starting"
+    STABLE = "stable"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +180,38 @@ class ProduceResult:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """Records of one partition; the next fetch begins at `next_offset`."""
+    """Records of one partition; the next fetch begins at `next_offset` and states `last_epoch`."""
 
     records: tuple[Record, ...]
     high_watermark: int
     log_start_offset: int
     leader_epoch: int
     next_offset: int
+    last_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """The readable range of a partition is [log_start_offset, high_watermark)."""
+    """The readable range of a partition is [log_start_offset, high_watermark).
+
+    `last_epoch` is the leader epoch of the last readable record, None if it is not known.
+    """
 
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
+    leader_epoch: int
+    last_epoch: int | None = None
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ends in a leader's log, exclusive.
+
+    `epoch` is the latest one in the log that is not above the one in question, -1 if there is none.
+    """
+
+    epoch: int
+    end_offset: int
     leader_epoch: int
 
 

@@ -33,6 +33,7 @@ from leadline_client.errors.replication import (
     FencedLeaderEpoch,
     FetchSessionUnknown,
     LeaderNotAvailable,
+    LogTruncated,
     NotEnoughReplicas,
     NotLeader,
     OffsetNotAvailable,
@@ -51,6 +52,8 @@ from leadline_client.errors.replication import (
 )
 from leadline_client.errors.requests import (
     BodyTooLarge,
+    BrokerInUse,
+    ClusterChanged,
     Forbidden,
     HistoryUnavailable,
     IdempotencyKeyReused,
@@ -92,6 +95,8 @@ __all__ = [
     "AllKnownBrokersNotAvailable",
     "BodyTooLarge",
     "BrokerFenced",
+    "BrokerInUse",
+    "ClusterChanged",
     "ConnectionLost",
     "ConsumerRebalanceFailed",
     "CoordinatorNotAvailable",
@@ -111,6 +116,7 @@ __all__ = [
     "LeaderNotAvailable",
     "LeadershipLost",
     "LeadlineError",
+    "LogTruncated",
     "MethodNotAllowed",
     "NoController",
     "NotCoordinator",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from leadline_client.errors.tree import Refused
 
 
@@ -67,6 +69,73 @@ class OffsetOutOfRange(Refused):
     """The offset is before the log start or beyond the log end."""
 
     code = 41650
+
+
+class LogTruncated(OffsetOutOfRange):
+    """An unclean election has truncated the log below the reader's position (KIP-320).
+
+    From `divergence_offset` on, the log has other records than those that were read there, or
+    none. To go on, read from that offset.
+    """
+
+    code = 41651
+
+    @classmethod
+    def below(
+        cls,
+        topic: str,
+        partition: int,
+        position: tuple[int, int | None],
+        divergence: tuple[int, int | None],
+        leader_epoch: int,
+        topic_id: str | None,
+    ) -> Self:
+        """Return the error for a position.
+
+        `position` and `divergence` are offsets, each with the leader epoch of the record before
+        it. For the position that is the epoch in which it was read, and `leader_epoch` is the
+        leader's now.
+        """
+        (offset, epoch), (first, epoch_before) = position, divergence
+        return cls(
+            f"{topic}-{partition} was truncated below {offset}: what was read from offset {first} "
+            f"to {offset - 1} is no longer in the log of leader epoch {leader_epoch} (the last "
+            f"record was of epoch {epoch}); read again from {first}",
+            topic=topic,
+            partition=partition,
+            position=offset,
+            position_epoch=epoch,
+            divergence_offset=first,
+            divergence_epoch=epoch_before,
+            leader_epoch=leader_epoch,
+            topic_id=topic_id,
+        )
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+        return str(self.details["topic"])
+
+    @property
+    def partition(self) -> int:
+        """The partition."""
+        return int(self.details["partition"])
+
+    @property
+    def position(self) -> int:
+        """The offset at which the reader was to continue."""
+        return int(self.details["position"])
+
+    @property
+    def divergence_offset(self) -> int:
+        """The first offset at which the log is known to differ from what was read."""
+        return int(self.details["divergence_offset"])
+
+    @property
+    def divergence_epoch(self) -> int | None:
+        """The leader epoch of the record before the divergence; None if it is not known."""
+        epoch: int | None = self.details.get("divergence_epoch")
+        return epoch
 
 
 class NotLeader(Refused):

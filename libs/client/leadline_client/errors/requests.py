@@ -35,6 +35,26 @@ class Forbidden(Refused):
     code = 40301
 
 
+class ClusterChanged(Refused):
+    """Another cluster is at this address than the one that the client knows.
+
+    The cluster was wiped and recreated, or another one has its addresses now. Positions, producer
+    ids and topic ids of the client mean nothing there: make a new client.
+    """
+
+    code = 42152
+
+    @classmethod
+    def between(cls, known: str, found: str) -> ClusterChanged:
+        """Return the error of a client of the cluster `known` that found another one."""
+        return cls(
+            f"this client belongs to cluster {known}, but cluster {found} has its address now: "
+            "make a new client",
+            known_cluster_id=known,
+            cluster_id=found,
+        )
+
+
 class NotFound(Refused):
     """No such resource or route."""
 
@@ -109,6 +129,12 @@ class StalePlan(Refused):
     """The plan was applied already, or the state that it is based on has changed: plan again."""
 
     code = 40982
+
+
+class BrokerInUse(Refused):
+    """The broker is live, or replicas are assigned to it: it cannot be forgotten."""
+
+    code = 40984
 
 
 class StaleVersion(Refused):

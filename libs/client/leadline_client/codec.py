@@ -1,0 +1,46 @@
+"""The codec of record batches: the compiled one where it is installed, or else the plain one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Final, Protocol, cast
+
+from leadline_client.extras import MissingExtra, installed
+from leadline_client.wire import Record, SupportsRecord
+
+
+class Codec(Protocol):
+    """What both codecs offer."""
+
+    def crc32c(self, data: bytes) -> int:
+        """Return the CRC32C of `data`."""
+
+    def encode_batch(
+        self,
+        records: Sequence[SupportsRecord],
+        *,
+        now_ms: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        compression: int,
+    ) -> bytes:
+        """Build one batch of `records` (at least one), with offsets from 0."""
+
+    def decode_batch(self, batch: bytes) -> Iterator[Record]:
+        """Yield the records of one whole batch; raises ValueError or IndexError."""
+
+
+COMPILED: Final = installed("aiokafka", "cramjam", "google_crc32c")
+"""Whether the compiled codec is installed, which knows every compression."""
+
+CODEC: Final = cast(
+    "Codec", import_module(f"leadline_client.{'compiled' if COMPILED else 'plain'}_codec")
+)
+
+
+def require_compression(name: str) -> None:
+    """Raise MissingExtra if batches cannot be compressed so in this installation."""
+    if name not in {"none", "gzip"} and not COMPILED:
+        raise MissingExtra("records", f"batches with the compression {name}")

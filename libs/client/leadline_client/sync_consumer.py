@@ -1,0 +1,155 @@
+"""The blocking consumer, for code without an event loop.
+
+An `AsyncConsumer` runs on a thread of its own.
+
+    with Consumer("http://127.0.0.1:9091", "billing") as consumer:
+        consumer.subscribe(["orders"])
+        for consumed in consumer:
+            print(consumed.topic, consumed.partition, consumed.record.value)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future as ThreadFuture
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from leadline_client.client import BlockingSource, async_client_of
+from leadline_client.consumer import (
+    DEFAULT_LIMITS,
+    DEFAULT_SETTINGS,
+    NO_CALLBACKS,
+    AsyncConsumer,
+)
+from leadline_client.consumer_settings import (
+    ConsumerSettings,
+    Notice,
+    Partitions,
+    RebalanceListener,
+)
+from leadline_client.event_loop_thread import EventLoopThread
+from leadline_client.fetching import ConsumedRecord
+from leadline_client.groups import PartitionPositionMap
+from leadline_client.reading import ReadLimits
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncConsumer, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Consumer, P], T]:
+    @wraps(method)
+    def blocking(consumer: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return consumer._thread.run(method(consumer._consumer, *args, **kwargs))
+
+    return blocking
+
+
+class Consumer:
+    """A consumer for code without an event loop; it calls the listener on the polling thread.
+
+    `source`: addresses of brokers, or a client of which it takes addresses and retry policy.
+    Only one thread at a time may poll it; after that any thread may `close` it.
+    """
+
+    def __init__(
+        self,
+        source: BlockingSource,
+        group: str | None = None,
+        *,
+        settings: ConsumerSettings = DEFAULT_SETTINGS,
+        listener: RebalanceListener = NO_CALLBACKS,
+        limits: ReadLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self._client = async_client_of(source)
+        self._thread = EventLoopThread("leadline-consumer")
+        self._consumer = AsyncConsumer(self._client, group, settings=settings, limits=limits)
+        self._listener = listener
+        self._closed = False
+
+    @property
+    def assignment(self) -> Partitions:
+        """The assigned partitions; with a group, those of which the listener has been called."""
+        return self._consumer.assignment
+
+    @property
+    def threads(self) -> tuple[Partitions, ...]:
+        """The assignment by thread, if the settings ask for several threads."""
+        return self._consumer.threads
+
+    @property
+    def paused(self) -> Partitions:
+        """The paused partitions."""
+        return self._consumer.paused
+
+    subscribe = _blocking(AsyncConsumer.subscribe)
+    assign = _blocking(AsyncConsumer.assign)
+    seek = _blocking(AsyncConsumer.seek)
+    seek_to_time = _blocking(AsyncConsumer.seek_to_time)
+    position = _blocking(AsyncConsumer.position)
+    committed = _blocking(AsyncConsumer.committed)
+    commit = _blocking(AsyncConsumer.commit)
+
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Deliver no records of these; they stay assigned and keep their positions."""
+        self._thread.call(lambda: self._consumer.pause(partitions))
+
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Deliver records of these again."""
+        self._thread.call(lambda: self._consumer.resume(partitions))
+
+    def commit_async(
+        self, offsets: PartitionPositionMap | None = None, *, timeout_s: float = 30.0
+    ) -> ThreadFuture[None]:
+        """Commit without waiting; the future raises the errors of `commit`."""
+        return self._thread.start(self._consumer.commit(offsets, timeout_s=timeout_s))
+
+    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumedRecord]:
+        """Return new records of any partitions; see `AsyncConsumer.poll`."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            step = self._thread.run(self._consumer.poll_step(deadline_s, max_records))
+            if not isinstance(step, Notice):
+                return step
+            self._call_listener(step)
+
+    def __iter__(self) -> Iterator[ConsumedRecord]:
+        """Yield record after record; asking for the next one declares a record consumed."""
+        while True:
+            yield from self.poll(max_records=1)
+
+    def close(self, *, consumed: bool = True) -> None:
+        """Leave the group, stop reading, close the connections; see `AsyncConsumer.aclose`.
+
+        A second call does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            while notice := self._thread.run(self._consumer.closing_notice(consumed=consumed)):
+                self._call_listener(notice)
+        finally:
+            self._end(consumed=consumed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(consumed=kind is None)
+
+    def _call_listener(self, notice: Notice) -> None:
+        try:
+            self._listener.call(notice)
+        finally:
+            self._thread.call(lambda: self._consumer.notice_handled(notice))
+
+    def _end(self, *, consumed: bool) -> None:
+        try:
+            self._thread.run(self._consumer.aclose(consumed=consumed))
+            self._thread.run(self._client.aclose())
+        finally:
+            self._thread.close()

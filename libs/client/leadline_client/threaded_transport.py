@@ -1,0 +1,38 @@
+"""An asynchronous transport over a blocking one: each request runs in a thread.
+
+It serves event loops where httpx is not installed, and shares the transport of a blocking client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from leadline_client.transport import Request, Response, Transport
+
+_MOST_THREADS: Final = 256
+"""Every long poll takes a thread, so a consumer can read that many partitions at the same time."""
+
+
+class ThreadedTransport:
+    """Sends requests by a blocking transport that several threads may share.
+
+    `owned`: closing this transport closes the other one too.
+    """
+
+    def __init__(self, transport: Transport, *, owned: bool) -> None:
+        self._transport = transport
+        self._owned = owned
+        self._threads = ThreadPoolExecutor(_MOST_THREADS, thread_name_prefix="leadline-http")
+
+    async def send(self, request: Request) -> Response:
+        """Return the response; raises as `Transport.send` does."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, self._transport.send, request)
+
+    async def aclose(self) -> None:
+        """Close the connections; a request under way ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._owned:
+            self._transport.close()
