@@ -9,7 +9,6 @@ from random import Random
 from typing import Final
 
 import structlog
-from fastapi import FastAPI
 
 from leadline_broker.adapters.disk import DiskLogs
 from leadline_broker.adapters.peers import HttpPeers
@@ -17,6 +16,7 @@ from leadline_broker.adapters.zookeeper import ZkBrokerStore
 from leadline_broker.api.app import build_app
 from leadline_broker.runtime.broker import Broker
 from leadline_common.clock import Clock, SystemClock
+from leadline_common.http.app import ServiceApp
 from leadline_common.http.server import Listener, bind, serve
 from leadline_common.http.server import run as run_on_loop
 from leadline_common.logs import configure_logging
@@ -47,7 +47,7 @@ def build_broker(settings: BrokerSettings, metrics: Metrics, clock: Clock) -> Br
     )
 
 
-def openapi_app() -> FastAPI:
+def openapi_app() -> ServiceApp:
     """Return the application for its OpenAPI document, without any IO."""
     settings = BrokerSettings(broker_id=0, log_dir="")
     metrics = Metrics(process=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from leadline_broker.adapters.log.errors import LogClosed
 from leadline_broker.adapters.log.file_cache import FileCache
 from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.partition_log import PartitionLog
+from leadline_broker.adapters.log.set_aside import stray_key
 from leadline_broker.adapters.staged_files import StagedFiles
 from leadline_broker.domain.epochs import EpochHistory
 from leadline_broker.domain.producers import ProducerStates
@@ -28,8 +28,6 @@ logger = structlog.get_logger(__name__)
 
 _NO_EPOCHS: Final = EpochHistory()
 _NO_PRODUCERS: Final = ProducerStates()
-_ASIDE = re.compile(r"\.[0-9a-fA-F-]+(\.\d+)?-(stray|delete)$")
-"""What the name of a stray or deleted directory has besides: topic id, number and suffix."""
 
 
 @dataclass(eq=False, slots=True)
@@ -158,8 +156,8 @@ class DiskLogs:
 
     Attributes:
         staged: the staged uploads.
-        stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays, close:
-            the methods of the `LogDirectory`.
+        stored, persist_controller_epoch, checkpoint_high_watermarks, purge_strays,
+            own_directory_ids, forget_lost, close: the methods of the `LogDirectory`.
 
     """
 
@@ -182,18 +180,23 @@ class DiskLogs:
         self.persist_controller_epoch = self._directory.persist_controller_epoch
         self.checkpoint_high_watermarks = self._directory.checkpoint_high_watermarks
         self.purge_strays = self._directory.purge_strays
+        self.own_directory_ids = self._directory.own_directory_ids
+        self.forget_lost = self._directory.forget_lost
         self.close = self._directory.close
         loaded = self._directory.load_all()
         self._logs: dict[ReplicaKey, PartitionLog | LazyLog] = {
             log.identity.key: log for log in loaded
         }
-        self._occupied = {_ASIDE.sub("", path.name) for path in self._directory.root.iterdir()}
+        names = [path.name for path in self._directory.root.iterdir()]
+        self._occupied = set(names)
+        self._strays = {stray_key(name) for name in names}
         self._report(loaded)
 
     def _report(self, loaded: list[PartitionLog]) -> None:
         logger.info(
             "logs opened",
             logs=len(loaded),
+            directory_id=self.directory_id,
             clean_incarnation=self._directory.clean_incarnation,
             scanned_bytes=sum(log.recovery.scanned_bytes for log in loaded),
         )
@@ -206,8 +209,17 @@ class DiskLogs:
                     cut_offset=log.recovery.cut_offset,
                     reason=log.recovery.reason,
                 )
-        for name, failure in self._directory.failures.items():
-            logger.error("log not opened", directory=name, reason=failure.message)
+        for topic_id, partition in self._directory.lost:
+            logger.error("log lost", topic_id=topic_id, partition=partition)
+        for (topic_id, partition), failure in self._directory.failures.items():
+            logger.error(
+                "log not opened", topic_id=topic_id, partition=partition, reason=failure.message
+            )
+
+    @property
+    def directory_id(self) -> str:
+        """The id that was made with the log directory (rule R17)."""
+        return self._directory.directory_id
 
     @property
     def controller_epoch(self) -> int:
@@ -221,7 +233,7 @@ class DiskLogs:
         """
         identity = PartitionIdentity(topic, topic_id, partition)
         log: PartitionLog | LazyLog
-        if identity.directory_name in self._occupied:
+        if identity.directory_name in self._occupied or identity.key in self._strays:
             log = self._directory.open(topic, topic_id, partition)
         else:
             log = LazyLog(self._directory.root, identity, self._open_now)

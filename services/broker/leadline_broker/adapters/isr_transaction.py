@@ -65,7 +65,10 @@ class IsrTransaction:
         """Return the operations; `now_ms` is Unix time, for the audit entry."""
         before = nodes.state
         after = msgspec.structs.replace(
-            before, isr=self._proposal.isr, eligible=self._proposal.eligible
+            before,
+            isr=self._proposal.isr,
+            eligible=self._proposal.eligible,
+            directory_epochs=self._proposal.directory_epochs,
         )
         ops: list[Op] = [
             CheckOp(znodes.topic_path(self._topic), nodes.topic.version),

@@ -20,10 +20,11 @@ from leadline_broker.adapters.isr_transaction import (
 )
 from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome, IsrWriteResult
-from leadline_broker.domain.state import PublishedState, TopicIdPartition
+from leadline_broker.domain.state import Directories, PublishedState, TopicIdPartition
 from leadline_client.wire import ControllerInfo
 from leadline_common import consumer_znodes, znodes
 from leadline_common.clock import Clock
+from leadline_common.directories import next_directories
 from leadline_common.zk.errors import (
     BadVersion,
     ConnectionLoss,
@@ -36,6 +37,7 @@ from leadline_common.zk.errors import (
 from leadline_common.zk.ops import CreateOp, DeleteOp, Op, SetOp, Stat
 from leadline_common.zk.session import ZkSession
 from leadline_common.zk.transport import SessionState
+from leadline_common.znodes import BrokerEpoch, BrokerRegistration
 
 logger = structlog.get_logger(__name__)
 
@@ -114,13 +116,15 @@ class ZkBrokerStore:
 
     # -- registration ----------------------------------------------------------
 
-    async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
-        """Register this broker in a new incarnation and return the incarnation (rule R9).
+    async def register(
+        self, url: str, rack: str | None, settings: Mapping[str, str], directories: Directories
+    ) -> BrokerRegistration:
+        """Register this broker in a new incarnation (rule R9); return what is registered.
 
         The incarnation is the data version of a persistent node, which the transaction that
         creates the ephemeral node increments: the ephemeral node's own version always starts
         at 0. The same transaction deletes an ephemeral node left by an earlier process of
-        this broker.
+        this broker, and gives new log directories their epochs (rule R17).
 
         Raises:
             ZkError: the session has ended, or the outcome could not be determined.
@@ -132,41 +136,66 @@ class ZkBrokerStore:
         await session.ensure_path(epoch_path)
         while True:
             await session.sync()
-            _, epoch_stat = await session.get(epoch_path)
+            epoch_data, epoch_stat = await session.get(epoch_path)
+            epoch = self._next_epoch(epoch_data, directories)
             owner = await session.exists(znodes.broker_id_path(self.broker_id))
-            if owner is not None and owner.ephemeral_owner == session.session_id:
-                self._incarnation = epoch_stat.version  # An attempt of unknown outcome succeeded.
-                return self._incarnation
-            ops = self._registering(url, rack, settings, epoch_stat.version, owner)
-            try:
-                await session.multi(ops)
-            except (ConnectionLoss, MultiFailed) as error:
-                logger.info("registration retried", error=str(error))
-                continue
-            self._incarnation = epoch_stat.version + 1
-            return self._incarnation
+            # If an attempt of unknown outcome has succeeded, it is registered with this version.
+            succeeded = owner is not None and owner.ephemeral_owner == session.session_id
+            incarnation = epoch_stat.version if succeeded else epoch_stat.version + 1
+            registration = self._registering(url, rack, settings, incarnation, directories, epoch)
+            if not succeeded:
+                try:
+                    await session.multi(self._replacing(owner, registration, epoch))
+                except (ConnectionLoss, MultiFailed) as error:
+                    logger.info("registration retried", error=str(error))
+                    continue
+            self._incarnation = incarnation
+            return registration
+
+    def _next_epoch(self, data: bytes, directories: Directories) -> BrokerEpoch:
+        """Return the value of the persistent node, with the epochs of all directories."""
+        try:
+            known = znodes.decode_broker_epoch(data)
+        except msgspec.MsgspecError as problem:
+            raise ZkError(f"{znodes.broker_epoch_path(self.broker_id)}: {problem}") from problem
+        present = [directories.directory_id, *directories.of_replicas.values()]
+        epochs = next_directories(known.directories, present)
+        return msgspec.structs.replace(known, directories=epochs)
 
     def _registering(
         self,
         url: str,
         rack: str | None,
         settings: Mapping[str, str],
-        version: int,
-        old: Stat | None,
-    ) -> list[Op]:
-        """Return the operations that replace the registration `old`; see `register`."""
-        path = znodes.broker_id_path(self.broker_id)
+        incarnation: int,
+        directories: Directories,
+        epoch: BrokerEpoch,
+    ) -> BrokerRegistration:
         address = urlsplit(url)
-        registration = znodes.BrokerRegistration(
+        replica_epochs: dict[str, dict[int, int]] = {}
+        for (topic_id, partition), directory in directories.of_replicas.items():
+            replica_epochs.setdefault(topic_id, {})[partition] = epoch.directories[directory]
+        return BrokerRegistration(
             id=self.broker_id,
             host=address.hostname or "",
             port=address.port or 0,
             url=url,
             rack=rack,
-            incarnation=version + 1,
+            incarnation=incarnation,
             settings=settings,
+            directory_id=directories.directory_id,
+            directory_epoch=epoch.directories[directories.directory_id],
+            replica_epochs=replica_epochs,
         )
-        ops: list[Op] = [SetOp(znodes.broker_epoch_path(self.broker_id), b"", version)]
+
+    def _replacing(
+        self, old: Stat | None, registration: BrokerRegistration, epoch: BrokerEpoch
+    ) -> list[Op]:
+        """Return the operations that replace the registration `old`; see `register`."""
+        path = znodes.broker_id_path(self.broker_id)
+        epoch_path = znodes.broker_epoch_path(self.broker_id)
+        version = registration.incarnation - 1
+        ops: list[Op] = [SetOp(epoch_path, znodes.encode_value(epoch), version)]
         if old is not None:
             ops.append(DeleteOp(path, old.version))
         ops.append(CreateOp(path, znodes.encode_value(registration), ephemeral=True))
@@ -315,7 +344,12 @@ def _published(partition: TopicIdPartition, nodes: PartitionNodes | None) -> Pub
         return None
     value = nodes.state
     return PublishedState(
-        value.leader, value.leader_epoch, value.isr, value.eligible, nodes.version
+        value.leader,
+        value.leader_epoch,
+        value.isr,
+        value.eligible,
+        nodes.version,
+        value.directory_epochs,
     )
 
 

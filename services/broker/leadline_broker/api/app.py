@@ -1,42 +1,44 @@
-"""The broker's HTTP application: records, offsets, cluster, administration, internal routes."""
+"""The broker's HTTP application: records, offsets, cluster, internal routes, and forwarded ones.
+
+Administration goes to the active controller, consumer groups to the active coordinator.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 
-from fastapi import APIRouter, Request
-from fastapi.routing import APIRoute
-from starlette.responses import Response
+from fastapi import FastAPI
 
-from leadline_broker.api import cluster, fetch, internal, offsets, produce, staging
+from leadline_broker.api import cluster, fetch, forwarding, internal, offsets, produce, staging
 from leadline_broker.runtime.broker import Broker
-from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.serving.serving import Serving
 from leadline_broker.runtime.staging.staging import Staging
-from leadline_client.errors import NoController
-from leadline_common.api import administration
+from leadline_client.errors import CoordinatorNotAvailable
+from leadline_common.api import administration, groups
 from leadline_common.clock import Clock, SystemClock
 from leadline_common.http.app import ServiceApp, create_app
+from leadline_common.http.docs import Service, link_services
 from leadline_common.http.forward import Forwarder
 from leadline_common.http.health import Problem
 from leadline_common.metrics import Metrics
 
 VERSION = "0.1.0"
-_FORWARD_TIMEOUT_S: Final = 90.0
 DESCRIPTION = """
 A broker stores replicas of partitions, leads some of them, and serves producers and consumers.
 
 Send produce and fetch requests to the leader of a partition; any other broker returns **421** and
 names the leader. `GET /v1/metadata` returns all leaders. Administration requests (brokers, topics,
-elections, what-if) are forwarded to the active controller.
+elections, what-if) are forwarded to the active controller, requests about consumer groups to the
+active coordinator.
 
 All errors have the same body; see `ErrorBody`. `outcome` tells whether anything was changed.
 """
 TAGS = (
     {"name": "records", "description": "Append and read records, and look up offsets."},
     *administration.TAGS,
-    {"name": "internal", "description": "Requests between services; not for clients."},
+    *groups.TAGS,
 )
 
 
@@ -48,6 +50,15 @@ def build_app(
     clock: Clock | None = None,
 ) -> ServiceApp:
     """Return the application that serves `broker`; building it does no IO."""
+    to_coordinator = Forwarder("the active coordinator", CoordinatorNotAvailable)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await to_coordinator.close()
+
     app = create_app(
         title="Leadline broker",
         version=VERSION,
@@ -56,16 +67,29 @@ def build_app(
         metrics=metrics,
         checks=[lambda: [Problem(reason) for reason in broker.readiness()]],
         max_body_bytes=request_max_bytes,
+        cluster_id=lambda: broker.cluster_id,
+        lifespan=lifespan,
     )
     _add_records(app, broker, clock or SystemClock(), request_max_bytes)
     load_endpoint = cluster.LoadEndpoint(lambda: broker.engine.load)
     app.add_asgi_route(cluster.LOAD_OPERATION, load_endpoint)
     app.include_router(cluster.cluster_routes(broker))
-    app.include_router(forwarded_routes(broker.metadata, app.forwarder))
+    forwarding.add_administration(app, broker.metadata, app.forwarder)
+    forwarding.add_groups(app, broker.coordinator_finder, to_coordinator)
     internal.add_commands(app, lambda: broker.engine.commands)
     internal.add_replica_fetch(app, lambda: broker.engine.sessions)
     internal.add_staged_copies(app, lambda: broker.engine.copy_store, request_max_bytes)
+    link_services(app, app.page_links, partial(_find_service, broker))
     return app
+
+
+async def _find_service(broker: Broker, service: Service) -> str | None:
+    """Return the URL of a service's documentation."""
+    if service == "broker":
+        return "/docs"
+    coordinator = broker.coordinator_finder.current
+    found = broker.metadata.controller if service == "controller" else coordinator
+    return f"{found.url}/docs" if found is not None and found.url else None
 
 
 def _add_records(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: int) -> None:
@@ -82,21 +106,3 @@ def _add_records(app: ServiceApp, broker: Broker, clock: Clock, max_body_bytes: 
     app.add_asgi_route(staging.STAGE, staging.StageEndpoint(staged, clock, max_body_bytes))
     app.add_asgi_route(staging.DROP, staging.DropEndpoint(staged))
     staging.add_publish(app, lambda: broker.engine.publishing)
-
-
-def forwarded_routes(metadata: ClusterMetadataCache, forwarder: Forwarder) -> APIRouter:
-    """Return the administration routes, which every broker forwards to the active controller."""
-
-    async def forward(request: Request) -> Response:
-        controller = metadata.controller
-        if controller is None:
-            raise NoController("this broker does not know an active controller yet")
-        return await forwarder.forward(request, controller.url, timeout_s=_FORWARD_TIMEOUT_S)
-
-    class ForwardedRoute(APIRoute):
-        """Has the documentation of the controller's route; the controller handles the request."""
-
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            return forward
-
-    return administration.administration_routes(ForwardedRoute)

@@ -83,12 +83,16 @@ class ThisBroker(BaseModel):
 
 
 class ReplicaBody(BaseModel):
-    """One local replica. Ends are exclusive offsets; `isr` is null except on the leader."""
+    """One local replica. Ends are exclusive offsets; `isr` is null except on the leader.
+
+    `role_epoch` is the leader epoch at which it took its role; null while it has none.
+    """
 
     topic: str
     topic_id: str
     partition: int
     role: str
+    role_epoch: int | None
     leader_epoch: int
     log_start_offset: int
     log_end_offset: int
@@ -109,6 +113,7 @@ class ReplicasBody(BaseModel):
                     "topic_id": _TOPIC_ID,
                     "partition": 0,
                     "role": "leader",
+                    "role_epoch": 5,
                     "leader_epoch": 5,
                     "log_start_offset": 0,
                     "log_end_offset": 42,

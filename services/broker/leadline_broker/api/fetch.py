@@ -21,6 +21,7 @@ from leadline_client import batches
 from leadline_client.errors import (
     BrokerFenced,
     FencedLeaderEpoch,
+    LogTruncated,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
@@ -37,6 +38,7 @@ HIGH_WATERMARK_HEADER = "X-Leadline-High-Watermark"
 LOG_START_HEADER = "X-Leadline-Log-Start-Offset"
 LEADER_EPOCH_HEADER = "X-Leadline-Leader-Epoch"
 NEXT_OFFSET_HEADER = "X-Leadline-Next-Offset"
+LAST_EPOCH_HEADER = "X-Leadline-Last-Epoch"
 TOPIC_ID_HEADER = "X-Leadline-Topic-Id"
 _MIB = 1024 * 1024
 _MAX_FETCH_BYTES = 64 * _MIB
@@ -50,6 +52,7 @@ _QUERY = (
     "format",
     "max_records",
     "leader_epoch",
+    "last_epoch",
     "replica",
 )
 
@@ -74,7 +77,8 @@ class JsonFetchedRecord(msgspec.Struct):
 class FetchAnswer(msgspec.Struct):
     """Records from the requested offset on, and the next offset to read.
 
-    `records` is empty if no record was committed within `wait_ms`.
+    `records` is empty if no record was committed within `wait_ms`. `last_epoch` is the leader epoch
+    of the record before `next_offset`, null if it is unknown; state both in the next request.
     """
 
     records: list[JsonFetchedRecord]
@@ -82,6 +86,7 @@ class FetchAnswer(msgspec.Struct):
     log_start_offset: int
     leader_epoch: int
     next_offset: int
+    last_epoch: int | None
 
 
 def _number(name: str, description: str) -> Parameter:
@@ -97,6 +102,9 @@ OPERATION = Operation(
         "Returns only committed records, which are those below the high watermark. An offset "
         "between the high watermark and the log end returns no records; one outside the log "
         "returns 416 with the available range.\n\n"
+        "A reader that states `last_epoch` learns of a truncation: if an unclean election has "
+        "removed the record before `offset`, the response is 416 with the error code 41651 and "
+        "`divergence_offset`, from which on the log has other records than before (KIP-320).\n\n"
         f"With `Accept: {OCTETS}` the response contains the stored record batches unchanged. The "
         "first batch contains the requested offset, but may begin before it."
     ),
@@ -120,6 +128,7 @@ OPERATION = Operation(
                 "log_start_offset": 0,
                 "leader_epoch": 3,
                 "next_offset": 42,
+                "last_epoch": 3,
             },
         ),
         Body(OCTETS, "Whole record batches in Kafka's format v2"),
@@ -164,12 +173,22 @@ OPERATION = Operation(
             {"type": "string", "enum": ["leader", "any"], "default": "leader"},
         ),
         LEADER_EPOCH_PARAMETER,
+        Parameter(
+            "last_epoch",
+            "The leader epoch of the record before `offset`, as `last_epoch` of the response that "
+            "ended there",
+            {"type": "integer", "minimum": 0},
+        ),
     ],
     answer_headers=[
         _number(HIGH_WATERMARK_HEADER, "Octets only: the first offset that is not committed"),
         _number(LOG_START_HEADER, "Octets only: the first offset in the log"),
         _number(LEADER_EPOCH_HEADER, "Octets only: the leader epoch"),
         _number(NEXT_OFFSET_HEADER, "Octets only: the next offset to read"),
+        _number(
+            LAST_EPOCH_HEADER,
+            "Octets only: the leader epoch of the record before the next offset; absent if unknown",
+        ),
         Parameter(
             TOPIC_ID_HEADER,
             "Octets only: the topic's id, which changes when a topic is deleted and recreated",
@@ -183,6 +202,7 @@ OPERATION = Operation(
         FencedLeaderEpoch,
         UnknownLeaderEpoch,
         OffsetOutOfRange,
+        LogTruncated,
         NotLeader,
         BrokerFenced,
         OffsetNotAvailable,
@@ -212,6 +232,7 @@ class FetchEndpoint:
             min_bytes=query.integer("min_bytes", 1),
             wait_ms=query.integer("wait_ms", 0, most=_MAX_WAIT_MS),
             leader_epoch=query.optional_integer("leader_epoch"),
+            last_epoch=query.optional_integer("last_epoch"),
             any_replica=query.choice("replica", "leader", ("leader", "any")) == "any",
         )
         if OCTETS in Headers(scope=scope).get("accept", ""):
@@ -227,9 +248,12 @@ def _offset_headers(data: FetchedData) -> list[tuple[bytes, bytes]]:
         (LOG_START_HEADER, data.log_start_offset),
         (LEADER_EPOCH_HEADER, data.leader_epoch),
         (NEXT_OFFSET_HEADER, data.next_offset),
+        (LAST_EPOCH_HEADER, data.last_epoch),
         (TOPIC_ID_HEADER, data.topic_id),
     )
-    return [(name.lower().encode(), str(value).encode()) for name, value in headers]
+    return [
+        (name.lower().encode(), str(value).encode()) for name, value in headers if value is not None
+    ]
 
 
 def _as_json(data: FetchedData, offset: int, form: RecordFormat, max_records: int) -> bytes:
@@ -249,5 +273,14 @@ def _as_json(data: FetchedData, offset: int, form: RecordFormat, max_records: in
             "log_start_offset": data.log_start_offset,
             "leader_epoch": data.leader_epoch,
             "next_offset": max(next_offset, offset),
+            "last_epoch": _epoch_before(data, max(next_offset, offset)),
         }
     )
+
+
+def _epoch_before(data: FetchedData, offset: int) -> int | None:
+    """Return the leader epoch of the record before `offset`, which may be within a batch."""
+    for header in batches.parse_headers(data.records):
+        if header.base_offset < offset <= header.next_offset:
+            return header.leader_epoch
+    return data.last_epoch

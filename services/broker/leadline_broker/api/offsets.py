@@ -42,6 +42,7 @@ _OFFSETS = {
     "leader_epoch": 3,
     "offset": None,
     "timestamp": None,
+    "last_epoch": 3,
 }
 
 
@@ -49,7 +50,8 @@ class OffsetsAnswer(BaseModel):
     """The readable range of a partition is [log_start_offset, high_watermark).
 
     With a timestamp, `offset` and `timestamp` are those of the first committed record at or
-    after it, null if there is none.
+    after it, null if there is none. `last_epoch` is the leader epoch of the record before `offset`,
+    or else before the high watermark; a fetch that begins there states it.
     """
 
     model_config = example(_OFFSETS)
@@ -60,6 +62,7 @@ class OffsetsAnswer(BaseModel):
     leader_epoch: int
     offset: int | None = None
     timestamp: int | None = None
+    last_epoch: int | None = None
 
 
 class EpochEndAnswer(BaseModel):

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from leadline_broker.api.parameters import Query, number_of, topic_partition
 from leadline_broker.api.produce import (
+    LEADER_EPOCH_PARAMETER,
     PARTITION_PARAMETERS,
     RECORDS_BODIES,
     RECORDS_PATH,
@@ -34,6 +35,7 @@ from leadline_client.errors import (
     RequestTimedOut,
     StagingFull,
     StorageFailed,
+    UnknownLeaderEpoch,
     UnknownPartition,
     UnknownStaged,
     UnknownTopic,
@@ -86,9 +88,11 @@ STAGE = Operation(
             StagingResult(_EXAMPLE_ID, 500, 61_440, 1_790_003_600_000),
         )
     ],
-    parameters=PARTITION_PARAMETERS,
+    parameters=[*PARTITION_PARAMETERS, LEADER_EPOCH_PARAMETER],
     errors=[
         *_NOT_HERE,
+        FencedLeaderEpoch,
+        UnknownLeaderEpoch,
         CorruptBatch,
         BodyTooLarge,
         UnsupportedFormat,
@@ -133,9 +137,9 @@ class StageEndpoint:
         """Stage the batches of the body and return their id."""
         limit_body(scope, self._max_body_bytes)
         topic, partition = topic_partition(scope)
-        Query(scope, ())
+        leader_epoch = Query(scope, ("leader_epoch",)).optional_integer("leader_epoch")
         data = batches_of(scope, await read_body(receive), self._clock)
-        upload = await self._staging().stage(topic, partition, data)
+        upload = await self._staging().stage(topic, partition, data, leader_epoch)
         await send_body(send, msgspec.json.encode(upload), JSON.encode(), status=STAGE.status)
 
 

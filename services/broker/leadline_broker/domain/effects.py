@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from leadline_client.errors import LeadlineError
+from leadline_common.directories import DirectoryEpochs
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +14,8 @@ class IsrProposal:
 
     The write is conditional: `state_version` is the data version of the state node that
     it replaces, and `joiners` pairs each new member with the incarnation whose fetches
-    the leader has counted.
+    the leader has counted. `directory_epochs` binds all members to their log directories
+    (rule R17).
     """
 
     number: int
@@ -23,6 +25,7 @@ class IsrProposal:
     state_version: int
     joiners: tuple[tuple[int, int], ...] = ()
     reason: str = ""
+    directory_epochs: DirectoryEpochs | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,18 @@ class EpochHistory:
         after = bisect_right(self._starts, offset)
         return self._epochs[after - 1] if after else NO_EPOCH
 
+    def has_read(
+        self, offset: int, epoch: int, *, log_start_offset: int, log_end_offset: int
+    ) -> bool:
+        """Tell whether a reader at `offset`, whose last record is of `epoch`, has read this log.
+
+        That record and its epoch name everything before it too. Of a record that retention has
+        removed nothing is known, and the log does not contradict it.
+        """
+        if offset > log_end_offset:
+            return False
+        return offset <= log_start_offset or self.epoch_at(offset - 1) == epoch
+
     def truncate_to(self, end_offset: int) -> None:
         """Remove the epochs that start at or after `end_offset` (the new log end)."""
         while self._starts and self._starts[-1] >= end_offset:

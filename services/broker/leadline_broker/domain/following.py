@@ -45,7 +45,11 @@ class Following:
         if self.state.rules.r4_durable_ends and log.durable_end_offset < log.log_end_offset:
             return None
         return FetchRow(
-            self.state.partition, self.state.leader_epoch, log.log_end_offset, log.epochs.latest
+            self.state.partition,
+            self.state.leader_epoch,
+            log.log_end_offset,
+            log.epochs.latest,
+            self.state.directory_epoch,
         )
 
     def on_fetch_answer(self, answer: FetchedRow) -> list[Effect]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from leadline_common.directories import FIRST_DIRECTORY_EPOCH
+
 UNKNOWN_END = -1
 NO_INCARNATION = -1
 
@@ -18,7 +20,8 @@ class FollowerProgress:
 
     `end` is the durable end that the follower stated after it reconciled in this
     epoch, and `UNKNOWN_END` before that. Times are monotonic milliseconds. A follower that
-    is `leaving` is about to stop and may no longer join the ISR.
+    is `leaving` is about to stop and may no longer join the ISR. `directory_epoch` is that of the
+    log directory which it fetches into (rule R17).
     """
 
     incarnation: int = NO_INCARNATION
@@ -28,6 +31,7 @@ class FollowerProgress:
     log_end_at_last_fetch: int = 0
     last_caught_up_ms: int = 0
     leaving: bool = False
+    directory_epoch: int = FIRST_DIRECTORY_EPOCH
 
     def on_fetch(self, end: int, log_end_offset: int, now: int) -> None:
         """Record a reconciled fetch from `end` while the leader's log ended at `log_end_offset`."""
@@ -38,11 +42,6 @@ class FollowerProgress:
         self.end = end
         self.last_fetch_ms = now
         self.log_end_at_last_fetch = log_end_offset
-
-
-def isr_floor(min_insync_replicas: int, assigned: Iterable[int]) -> int:
-    """Return the ISR size below which nothing commits: min(min.insync.replicas, |AR|)."""
-    return min(min_insync_replicas, len(tuple(assigned)))
 
 
 def lagging_members(
@@ -74,22 +73,6 @@ def may_join(follower: FollowerProgress, *, high_watermark: int, epoch_start: in
     knowing, so the high watermark alone would lose records.
     """
     return follower.end >= max(high_watermark, epoch_start)
-
-
-def eligible_after(
-    isr: tuple[int, ...],
-    removed: tuple[int, ...],
-    eligible: tuple[int, ...],
-    floor: int,
-) -> tuple[int, ...]:
-    """Return the eligible former members to store with a new ISR (rule R14, KIP-966).
-
-    Nothing commits while the ISR is below the floor, so a member that left since then
-    still holds every committed record.
-    """
-    if len(isr) >= floor:
-        return ()
-    return tuple(sorted((set(eligible) | set(removed)) - set(isr)))
 
 
 def committed_end(

@@ -20,7 +20,6 @@ from leadline_broker.domain.effects import (
 from leadline_broker.domain.isr import (
     FollowerProgress,
     committed_end,
-    eligible_after,
     lagging_members,
     may_join,
 )
@@ -39,6 +38,8 @@ from leadline_client.errors import (
     StaleIncarnation,
     UnknownLeaderEpoch,
 )
+from leadline_common.directories import DirectoryEpochs, kept_epochs, membership_epoch
+from leadline_common.isr import eligible_after
 from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow
 
 
@@ -141,6 +142,7 @@ class PartitionLeadership:
         follower = self._follower(broker_id, incarnation, now)
         follower.last_nonce = nonce
         follower.leaving = leaving
+        follower.directory_epoch = row.directory_epoch
         if self._state.rules.r2_reconcile:
             divergence = self._divergence(row)
             if divergence is not None:
@@ -197,7 +199,7 @@ class PartitionLeadership:
         if not lagging:
             return self._maybe_grow(now)
         isr = tuple(broker for broker in self._state.isr if broker not in lagging)
-        return self._propose(isr, removed=lagging, reason="lagging")
+        return self._propose(isr, reason="lagging")
 
     def _lagging(self, brokers: tuple[int, ...], now: int) -> tuple[int, ...]:
         return lagging_members(
@@ -239,19 +241,22 @@ class PartitionLeadership:
         self,
         isr: tuple[int, ...],
         *,
-        removed: tuple[int, ...] = (),
         joiners: tuple[tuple[int, int], ...] = (),
         reason: str,
     ) -> list[Effect]:
-        self._state.last_proposal += 1
+        state = self._state
+        state.last_proposal += 1
+        eligible = eligible_after(state.assigned, state.isr, state.eligible, isr, state.isr_floor)
+        joined = {broker: self.progress[broker].directory_epoch for broker, _ in joiners}
         self.pending = IsrProposal(
-            number=self._state.last_proposal,
-            leader_epoch=self._state.leader_epoch,
+            number=state.last_proposal,
+            leader_epoch=state.leader_epoch,
             isr=isr,
-            eligible=eligible_after(isr, removed, self._state.eligible, self._state.isr_floor),
-            state_version=self._state.state_version,
-            joiners=joiners if self._state.rules.r6_joiner else (),
+            eligible=eligible,
+            state_version=state.state_version,
+            joiners=joiners if state.rules.r6_joiner else (),
             reason=reason,
+            directory_epochs=kept_epochs(state.directory_epochs, (*isr, *eligible), joined),
         )
         return [WriteIsr(self.pending)]
 
@@ -266,7 +271,9 @@ class PartitionLeadership:
         if proposal is None or (self._state.rules.r3_correlated and proposal.number != number):
             return []
         if result is IsrWriteResult.COMMITTED:
-            return self.apply_isr(proposal.isr, proposal.eligible, state_version)
+            return self.apply_isr(
+                proposal.isr, proposal.eligible, state_version, proposal.directory_epochs
+            )
         if result is IsrWriteResult.JOINER_REFUSED:
             return self._drop_joiners(proposal)
         if result is IsrWriteResult.UNKNOWN and not self._state.rules.r7_ambiguous:
@@ -284,7 +291,9 @@ class PartitionLeadership:
         the transaction checks the assignment.
         """
         if state.state_version > self._state.state_version:
-            return self.apply_isr(state.isr, state.eligible, state.state_version)
+            return self.apply_isr(
+                state.isr, state.eligible, state.state_version, state.directory_epochs
+            )
         if self.pending is None or state.state_version != self.pending.state_version:
             return []
         if {*self.pending.isr} <= {*self._state.isr, *self._state.assigned}:
@@ -301,21 +310,38 @@ class PartitionLeadership:
         return self.advance_high_watermark()
 
     def apply_isr(
-        self, isr: tuple[int, ...], eligible: tuple[int, ...], state_version: int
+        self,
+        isr: tuple[int, ...],
+        eligible: tuple[int, ...],
+        state_version: int,
+        directory_epochs: DirectoryEpochs | None,
     ) -> list[Effect]:
         """Set the committed ISR to what is published in this epoch; no proposal is pending then."""
         self._state.isr = isr
         self._state.eligible = eligible
+        self._state.directory_epochs = directory_epochs
         self._state.state_version = state_version
         self.pending = None
         return self.advance_high_watermark()
 
     def advance_high_watermark(self) -> list[Effect]:
-        """Commit what every member of the committed ISR and of the proposed ISR holds (rule R5)."""
+        """Commit what every member of the committed ISR and of the proposed ISR holds (rule R5).
+
+        Below the floor nothing is committed. Back at it, because the ISR has grown or
+        min.insync.replicas was lowered, nothing is committed either until the published state
+        lists no eligible replicas: they would lack what is committed from then on.
+
+        A member that fetches into another log directory than its membership is bound to holds
+        nothing (rule R17), until the controller has removed it from the ISR.
+        """
         members = set(self._state.isr)
+        if self._state.rules.r17_directories and self._is_misplaced():
+            return []
         if self._state.rules.r5_proposed_isr:
             if len(self._state.isr) < self._state.isr_floor:
                 return []
+            if self._state.eligible:
+                return self._drop_eligible()
             if self.pending is not None:
                 members.update(self.pending.isr)
         durable = self._state.rules.r4_durable_ends
@@ -331,3 +357,26 @@ class PartitionLeadership:
             return []
         self._state.high_watermark = end
         return [*self._acks.acknowledge_up_to(end), HighWatermarkAdvanced(end)]
+
+    def _drop_eligible(self) -> list[Effect]:
+        """Propose the same ISR without eligible replicas, unless a proposal is pending."""
+        if self.pending is not None:
+            return []
+        return self._propose(self._state.isr, reason="nobody is eligible any more")
+
+    def _is_misplaced(self) -> bool:
+        """Return whether a member fetches into another directory than its membership says."""
+        pending = self.pending
+        return any(
+            follower.directory_epoch != membership_epoch(self._state.directory_epochs, broker)
+            for broker in self._state.isr
+            if (follower := self.progress.get(broker)) is not None and follower.last_nonce >= 0
+        ) or (
+            pending is not None
+            and any(
+                self.progress[broker].directory_epoch
+                != membership_epoch(pending.directory_epochs, broker)
+                for broker, _ in pending.joiners
+                if broker in self.progress
+            )
+        )

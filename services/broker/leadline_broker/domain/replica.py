@@ -39,7 +39,13 @@ from leadline_broker.domain.state import (
     ReplicaConfig,
     ReplicaState,
 )
-from leadline_client.errors import FencedLeaderEpoch, InvalidRequest, NotLeader
+from leadline_client.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    NotLeader,
+    StorageFailed,
+    UnknownLeaderEpoch,
+)
 from leadline_client.wire import NO_LEADER
 from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, PartitionRow
 
@@ -95,13 +101,13 @@ class Replica:
 
         Returns the partition's error code and effects. A repeated grant succeeds without
         effects. An older one is refused, and so is one to lead again in an epoch in which
-        this replica has stepped down: its ISR proposals may still arrive. Within an epoch
-        the assignment may change; `order` then tells a newer row from a delayed one.
+        this replica has stepped down: its ISR proposals may still arrive. A grant to lead
+        with another log directory is refused too: this one lacks the records (rule R17). Within
+        an epoch the assignment may change; `order` then tells a newer row from a delayed one.
         """
-        if self.state.broker_id not in row.replicas:
-            return InvalidRequest.code, []
-        if row.leader_epoch < self.state.leader_epoch:
-            return FencedLeaderEpoch.code, []
+        refusal = self._refusal(row)
+        if refusal != NO_ERROR:
+            return refusal, []
         leads = row.leader == self.state.broker_id
         overtaken, self.state.order = order < self.state.order, max(order, self.state.order)
         if row.leader_epoch == self.state.leader_epoch:
@@ -113,6 +119,24 @@ class Replica:
             return NO_ERROR, self.become_leader(row, now)
         return NO_ERROR, self.become_follower(row)
 
+    def _refusal(self, row: PartitionRow) -> int:
+        """Return the code of a grant that is for another broker, epoch or directory, or 0.
+
+        A log with a later epoch than the published one is damaged, and its leader could not
+        append to it. A follower truncates it there (rule R18).
+        """
+        if self.state.broker_id not in row.replicas:
+            return InvalidRequest.code
+        if row.leader_epoch < self.state.leader_epoch:
+            return FencedLeaderEpoch.code
+        leads = row.leader == self.state.broker_id
+        if not leads:
+            return NO_ERROR
+        if not self.state.may_lead(row):
+            return StorageFailed.code
+        damaged = self.state.log.epochs.latest > row.leader_epoch
+        return UnknownLeaderEpoch.code if damaged else NO_ERROR
+
     def _refresh(self, row: PartitionRow, now: int) -> list[Effect]:
         """Apply what may change within an epoch: the assignment (rule R13), and a newer ISR.
 
@@ -123,7 +147,9 @@ class Replica:
             return []
         effects = self.leadership.reassign(now)
         if row.state_version > self.state.state_version:
-            effects += self.leadership.apply_isr(row.isr, row.eligible, row.state_version)
+            effects += self.leadership.apply_isr(
+                row.isr, row.eligible, row.state_version, row.directory_epochs
+            )
         return effects
 
     def become_leader(self, row: PartitionRow, now: int) -> list[Effect]:

@@ -33,6 +33,8 @@ class Rules:
     """A restarted broker counts as failed: it takes a role only from a grant of a new epoch."""
     r13_reassignment: bool = True
     """A reassignment removes replicas only once those that it adds are in sync."""
+    r17_directories: bool = True
+    """A membership in the ISR counts only on the log directory that it was gained with."""
 
 
 ALL_RULES = Rules()

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from leadline_broker.domain.effects import Acknowledge, Effect, FailAck
 from leadline_broker.domain.epochs import EpochHistory
-from leadline_broker.domain.isr import isr_floor
 from leadline_broker.domain.rules import ALL_RULES, Rules
 from leadline_client.errors import LeadershipLost
 from leadline_client.wire import NO_LEADER
+from leadline_common.directories import (
+    FIRST_DIRECTORY_EPOCH,
+    DirectoryEpochs,
+    membership_epoch,
+)
+from leadline_common.isr import isr_floor
 from leadline_common.rpc import NO_ERROR, FetchedRow, FetchRow, PartitionRow
 
 NO_LEADER_EPOCH = -1
@@ -19,6 +25,14 @@ NO_STATE_VERSION = -1
 
 ReplicaKey = tuple[str, int]
 """Topic id and partition, which identify a replica on its broker (rule R1)."""
+
+
+class Directories(NamedTuple):
+    """The id of the log directory, and those of the replicas that have their own (rule R17)."""
+
+    directory_id: str
+    of_replicas: Mapping[ReplicaKey, str]
+
 
 TopicIdPartition = tuple[str, str, int]
 """Topic, topic id, partition."""
@@ -58,6 +72,7 @@ class PublishedState:
     isr: tuple[int, ...]
     eligible: tuple[int, ...]
     state_version: int
+    directory_epochs: DirectoryEpochs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,8 @@ class ReplicaConfig:
 class ReplicaState:
     """Identity, last grant and high watermark of one replica.
 
-    `isr` and `eligible` are those of the state node at `state_version`. `adding` are the
+    `isr`, `eligible` and `directory_epochs` are those of the state node at `state_version`.
+    `directory_epoch` is that of this replica's own log directory (rule R17). `adding` are the
     assigned replicas that a reassignment adds; `order` is that of the request that last set
     them. `last_proposal` numbers ISR proposals over all epochs, so that a late result is
     never taken for the result of a newer proposal (rule R3).
@@ -94,6 +110,8 @@ class ReplicaState:
     adding: tuple[int, ...] = ()
     order: Order = NOTHING_ORDERED
     last_proposal: int = 0
+    directory_epoch: int = FIRST_DIRECTORY_EPOCH
+    directory_epochs: DirectoryEpochs | None = None
 
     def take(self, row: PartitionRow) -> None:
         """Copy leader, epoch, assignment and ISR from a grant."""
@@ -103,6 +121,7 @@ class ReplicaState:
         self.assigned = row.replicas
         self.isr = row.isr
         self.eligible = row.eligible
+        self.directory_epochs = row.directory_epochs
         self.adding = row.adding
 
     def answer(
@@ -126,19 +145,18 @@ class ReplicaState:
             diverging_end=diverging_end,
         )
 
+    def may_lead(self, row: PartitionRow) -> bool:
+        """Return whether a grant to lead is meant for this replica's log directory (rule R17)."""
+        return membership_epoch(row.directory_epochs, self.broker_id) == self.directory_epoch
+
     def moves(self, broker: int) -> bool:
         """Return whether a replica is being added and not yet in sync: it may be throttled."""
         return broker in self.adding and broker not in self.isr
 
     @property
     def isr_floor(self) -> int:
-        """The ISR size below which nothing commits.
-
-        Replicas that a reassignment is adding do not raise it: an unfinished reassignment
-        must not refuse produces that were accepted before it began.
-        """
-        settled = [broker for broker in self.assigned if broker not in self.adding]
-        return isr_floor(self.config.min_insync_replicas, settled or self.assigned)
+        """The ISR size below which nothing commits."""
+        return isr_floor(self.config.min_insync_replicas, self.assigned, self.adding)
 
 
 class ParkedAcks:

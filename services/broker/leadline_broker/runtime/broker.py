@@ -14,6 +14,7 @@ from typing import Any
 
 import structlog
 
+from leadline_broker.domain.state import Directories
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.configuration import Configuration
 from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
@@ -68,6 +69,7 @@ class Broker:
             rack=settings.broker_rack,
             settings=stated(settings),
             random=random,
+            directories=self._directories,
             on_fenced=self._fence,
             on_registered=self._registered,
         )
@@ -86,6 +88,11 @@ class Broker:
         self._engine: Engine | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] | None = None
+
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster that this broker belongs to, "" until it has joined one."""
+        return self._registrar.cluster_id
 
     @property
     def engine(self) -> Engine:
@@ -133,6 +140,7 @@ class Broker:
             throttle=lambda: engine.throttle.bytes_per_s,
             lease_left_ms=self._store.lease_left_ms,
             staged_bytes=lambda: engine.staging.used_bytes,
+            late_roles=lambda: len(engine.commands.late_roles),
         )
 
     async def failed(self) -> None:
@@ -151,6 +159,8 @@ class Broker:
             reasons.append("no grant from the controller in this incarnation")
         elif not self.state.lease_valid():
             reasons.append("the lease has expired")
+        if self._engine is not None and self.state.granted:
+            reasons += self._engine.commands.late_roles.problems()
         return reasons
 
     async def controlled_shutdown(self) -> None:
@@ -217,6 +227,10 @@ class Broker:
         self.state.fence()
         if self._engine is not None:
             self._engine.fence_all()
+
+    def _directories(self) -> Directories:
+        logs = self.engine.logs
+        return Directories(logs.directory_id, logs.own_directory_ids())
 
     def _registered(self) -> None:
         self.engine.heartbeats.trigger()

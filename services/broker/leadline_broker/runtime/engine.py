@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -26,7 +26,7 @@ from leadline_broker.runtime.replication.fetchers import FetchContext, ReplicaFe
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.isr_writer import IsrWriter
 from leadline_broker.runtime.replication.maintenance import Maintenance
-from leadline_broker.runtime.replication.partition import Partition
+from leadline_broker.runtime.replication.partition import NOT_APPLIED, Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle, Throttle
 from leadline_broker.runtime.replication.topic_settings import TopicSettings
@@ -40,10 +40,12 @@ from leadline_broker.runtime.staging.staging import StagedCopyStore, Staging
 from leadline_client.backoff import Backoff
 from leadline_client.errors import StorageFailed
 from leadline_common.clock import Clock
-from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse
+from leadline_common.rpc import HeartbeatRequest, HeartbeatResponse, LateRow
 from leadline_common.settings import BrokerSettings
 
 logger = structlog.get_logger(__name__)
+
+_MAX_LATE_ROWS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Engine:
             receiving=Throttle(dependencies.clock, dependencies.metrics.moved_in.inc),
         )
         self.fetchers = ReplicaFetcherManager(self._fetch_context())
+        self.throttle.on_regrouped = self.fetchers.regroup
         self.replicas = ReplicaManager(
             dependencies.broker_state.broker_id, logs, self.fetchers, self._executor.execute
         )
@@ -145,7 +148,7 @@ class Engine:
             random=self._dependencies.random,
             settings=self._dependencies.settings,
             nonces=count(1),
-            receiving=self.throttle.receiving,
+            throttle=self.throttle,
         )
 
     def _sessions(self) -> FetchSessions:
@@ -154,7 +157,7 @@ class Engine:
             find=self.replicas.find,
             execute=self._executor.execute,
             clock=self._dependencies.clock,
-            sending=self.throttle.sending,
+            throttle=self.throttle,
         )
 
     def _load(self) -> LoadMeter:
@@ -293,12 +296,23 @@ class Engine:
             digest=self.replicas.digest,
             isr_changes=isr_changes,
             moving=[row for partition in self.replicas.growing for row in partition.moving()],
+            late=self._late_rows(),
         )
 
+    def _late_rows(self) -> list[LateRow]:
+        """Return the oldest late roles; with more, the controller sends full grants instead."""
+        rows = []
+        for late in self.commands.late_roles.oldest_first()[:_MAX_LATE_ROWS]:
+            found = self.replicas.find(late.key)
+            taken = NOT_APPLIED if found is None else found.applied_epoch
+            topic, partition = late.topic_partition
+            rows.append(LateRow(topic, late.topic_id, partition, taken))
+        return rows
+
     def on_heartbeat_response(self, response: HeartbeatResponse) -> None:
-        """Apply the throttle that the controller sets; ignore a former controller."""
+        """Apply the rates that the controller sets; ignore a former controller."""
         if response.controller_epoch >= self.commands.controller_epoch:
-            self.throttle.on_heartbeat_response(response.moving_bytes_per_s)
+            self.throttle.on_heartbeat_response(response.moving)
 
     def _isr_committed(
         self, partition: Partition, proposal: IsrProposal, members_before: int

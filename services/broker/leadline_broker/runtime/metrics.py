@@ -55,8 +55,10 @@ class BrokerMetrics:
         (self._duplicates if duplicate else self._publishes).inc()
 
     def isr_changed(self, proposal: IsrProposal, members_before: int) -> None:
-        """Count a committed ISR change."""
-        self._isr.labels("shrink" if len(proposal.isr) < members_before else "expand").inc()
+        """Count a committed ISR change; a write may also drop only the eligible replicas."""
+        if len(proposal.isr) != members_before:
+            kind = "shrink" if len(proposal.isr) < members_before else "expand"
+            self._isr.labels(kind).inc()
 
     def watch(
         self,
@@ -67,6 +69,7 @@ class BrokerMetrics:
         throttle: Callable[[], int],
         lease_left_ms: Callable[[], float],
         staged_bytes: Callable[[], int],
+        late_roles: Callable[[], int],
     ) -> None:
         """Register the gauges, which are evaluated when metrics are read."""
 
@@ -93,6 +96,7 @@ class BrokerMetrics:
             "Largest difference between log end and high watermark.",
             largest_lag,
         )
+        gauge("late_roles", "Granted roles that this broker has not taken.", late_roles)
         gauge("fetch_sessions", "Fetch sessions of followers.", sessions)
         gauge("staged_bytes", "Bytes of staged uploads and of copies of them.", staged_bytes)
         gauge(

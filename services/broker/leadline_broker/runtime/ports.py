@@ -5,7 +5,7 @@ The adapters implement them without importing them; `main` connects the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,7 @@ from leadline_broker.domain.effects import IsrProposal
 from leadline_broker.domain.leadership import IsrOutcome
 from leadline_broker.domain.producers import ProducerStates
 from leadline_broker.domain.state import (
+    Directories,
     LogView,
     PublishedState,
     ReplicaKey,
@@ -37,6 +38,7 @@ from leadline_common.staged_copies import (
     StagedDone,
     StagedRecords,
 )
+from leadline_common.znodes import BrokerRegistration
 
 
 class Log(LogView, Protocol):
@@ -114,6 +116,21 @@ class LogStore(Protocol):
 
     def delete(self, key: ReplicaKey) -> Callable[[], None]:
         """Delete a replica; return the removal of its files, which may run in any thread."""
+
+    @property
+    def directory_id(self) -> str:
+        """The id that was made with the log directory (rule R17)."""
+
+    def own_directory_ids(self) -> Mapping[ReplicaKey, str]:
+        """Return the directory ids of the replicas whose logs were lost within the directory."""
+
+    def forget_lost(self, assigned: Collection[ReplicaKey]) -> None:
+        """Forget lost logs of replicas that are not assigned to this broker any more.
+
+        Raises:
+            StorageFailed: the disk failed.
+
+        """
 
     def persist_controller_epoch(self, epoch: int) -> None:
         """Store the highest accepted controller epoch; durable when this returns.
@@ -204,8 +221,10 @@ class ClusterStore(Protocol):
     async def cluster_id(self) -> str:
         """Return the cluster's id; wait until the first controller has written it."""
 
-    async def register(self, url: str, rack: str | None, settings: Mapping[str, str]) -> int:
-        """Register this broker and return its new incarnation (rule R9).
+    async def register(
+        self, url: str, rack: str | None, settings: Mapping[str, str], directories: Directories
+    ) -> BrokerRegistration:
+        """Register this broker in a new incarnation (rule R9); return what is registered.
 
         `settings` are those set explicitly at start; others read them from the registration.
         """

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 from leadline_broker.adapters.log import root_files
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.errors import CorruptFile, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache
+from leadline_broker.adapters.log.inventory import INVENTORY_DIRECTORY, LogInventory
 from leadline_broker.adapters.log.layout import (
     STAGED_DIRECTORY,
     LogConfig,
@@ -24,13 +25,16 @@ from leadline_broker.adapters.log.layout import (
 )
 from leadline_broker.adapters.log.partition_log import PartitionLog
 from leadline_broker.adapters.log.root_files import HighWatermarks
+from leadline_broker.adapters.log.set_aside import (
+    DELETE_SUFFIX,
+    STRAY_SUFFIX,
+    free_name,
+    latest_stray,
+)
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import StorageFailed
 
-STRAY_SUFFIX = "-stray"
-DELETE_SUFFIX = "-delete"
-
-_NAME_MAX = 255
+_NO_PARTITIONS = frozenset({STAGED_DIRECTORY, INVENTORY_DIRECTORY})
 _LOADERS = 4
 _MS = 1_000_000
 
@@ -50,7 +54,9 @@ class LogDirectory:
             not clean.
         controller_epoch: the highest controller epoch that this broker has accepted (rules
             R1, R11).
-        failures: why a partition could not be opened, by directory name.
+        failures: why a partition could not be opened, by (topic id, partition).
+        directory_id: made with the directory (rule R17).
+        lost: the replicas that `load_all` found without the records that they had.
 
     """
 
@@ -72,7 +78,10 @@ class LogDirectory:
         """
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
-        self.failures: dict[str, StorageFailed] = {}
+        self.failures: dict[ReplicaKey, StorageFailed] = {}
+        self.lost: list[ReplicaKey] = []
+        self._unreadable: dict[ReplicaKey, str] = {}
+        self._unread_ends: HighWatermarks = {}
         self._config = config or LogConfig()
         self._files = files or FileCache()
         self._logs: dict[ReplicaKey, PartitionLog] = {}
@@ -80,7 +89,10 @@ class LogDirectory:
         self._checkpointing = threading.Lock()
         self._lock = root_files.lock_root(root)
         try:
-            root_files.claim(root, cluster_id, broker_id)
+            self.directory_id, is_new = root_files.claim(root, cluster_id, broker_id)
+            self._inventory = LogInventory(root)
+            if is_new:
+                self._inventory.belong_to_root()
             self.controller_epoch = root_files.read_controller_epoch(root)
             self.clean_incarnation = root_files.take_clean_shutdown(root)
         except BaseException:
@@ -95,13 +107,13 @@ class LogDirectory:
         """Open every partition on disk, with recovery if necessary; call this once, first.
 
         Partitions that cannot be opened are in `failures`; unidentifiable directories become
-        strays.
+        strays. Replicas that have lost records get a directory id of their own (rule R17).
         """
         identities = []
         for path in sorted(self.root.iterdir()):
             if path.name.endswith(DELETE_SUFFIX):
                 shutil.rmtree(path, ignore_errors=True)
-            elif path.name.endswith(STRAY_SUFFIX) or path.name == STAGED_DIRECTORY:
+            elif path.name.endswith(STRAY_SUFFIX) or path.name in _NO_PARTITIONS:
                 continue
             elif path.is_dir():
                 identity = self._identity_or_stray(path)
@@ -112,7 +124,40 @@ class LogDirectory:
         for log in opened:
             if log is not None:
                 self._add(log)
+        self._note_losses()
         return self.logs()
+
+    def _note_losses(self) -> None:
+        """Find the logs that are gone, cannot be read, or end below their high watermark.
+
+        One that cannot be read has an id of its own only until it can be read again.
+        """
+        inventory, ends = self._inventory, self.high_watermarks()
+        stored = {key for key, log in self._logs.items() if log.recovery.has_segments}
+        gone = [key for key in inventory.lost_in(stored) if key not in self.failures]
+        self._unreadable = dict.fromkeys(self.failures, uuid4().hex)
+        self._unread_ends = {key: ends[key] for key in self.failures if key in ends}
+        inventory.add(stored)
+        short = [key for key in stored if self._logs[key].log_end_offset < ends.get(key, 0)]
+        self.lost = [*gone, *short]
+        if self.lost:
+            directory_id = uuid4().hex
+            inventory.lose(gone, directory_id, written=False)
+            inventory.lose(short, directory_id, written=True)
+        if short:  # They are not found again at the next start.
+            left = {key: self._logs[key].log_end_offset for key in short}
+            self.checkpoint_high_watermarks({**ends, **left})
+
+    def own_directory_ids(self) -> dict[ReplicaKey, str]:
+        """Return the ids of the replicas that have lost their logs within this directory."""
+        return self._inventory.own_directory_ids() | self._unreadable
+
+    def forget_lost(self, assigned: Collection[ReplicaKey]) -> None:
+        """Forget lost logs of replicas that are not assigned to this broker any more."""
+        try:
+            self._inventory.keep_only(assigned)
+        except OSError as error:
+            raise storage_error(error) from error
 
     def stored(self) -> list[tuple[str, str, int, PartitionLog, int]]:
         """Return (topic, topic id, partition, log, checkpointed high watermark) of each log.
@@ -136,12 +181,15 @@ class LogDirectory:
         name = identity.directory_name
         if self._names.get(name) == identity.key:
             return self._logs[identity.key]
-        if name in self.failures:
-            raise self.failures[name]
+        if identity.key in self.failures:
+            raise self.failures[identity.key]
         if name in self._names:
             self.to_stray(self._names[name])
         self._prepare_directory(identity)
-        log = PartitionLog(self.root, identity, self._config, self._files)
+        stored = partial(self._inventory.add, [identity.key])
+        log = PartitionLog(self.root, identity, self._config, self._files, on_created=stored)
+        if log.recovery.has_segments:  # It was a stray.
+            stored()
         self._add(log)
         return log
 
@@ -155,6 +203,7 @@ class LogDirectory:
             log.close()
         except StorageFailed:
             log.discard()  # The files stay as they are; recovery truncates them if restored.
+        self._forget(key)
         if log.directory.exists():
             self._move_to_stray(log.directory, log.identity.topic_id)
 
@@ -165,9 +214,10 @@ class LogDirectory:
         """
         log = self._take(key)
         log.discard()
+        self._forget(key)
         if not log.directory.exists():
             return lambda: None  # There are no files to remove.
-        target = self._free_name(log.directory.name, log.identity.topic_id, DELETE_SUFFIX)
+        target = free_name(log.directory, log.identity.topic_id, DELETE_SUFFIX)
         self._rename(log.directory, target)
         return partial(shutil.rmtree, target, ignore_errors=True)
 
@@ -203,10 +253,14 @@ class LogDirectory:
             self.controller_epoch = epoch
 
     def checkpoint_high_watermarks(self, high_watermarks: HighWatermarks) -> None:
-        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe."""
+        """Write the high watermarks of all partitions, by (topic id, partition). Thread-safe.
+
+        Those of logs that could not be read stay as they were.
+        """
         with self._checkpointing:
             try:
-                root_files.write_high_watermarks(self.root, high_watermarks)
+                ends = {**self._unread_ends, **high_watermarks}
+                root_files.write_high_watermarks(self.root, ends)
             except OSError as error:
                 raise storage_error(error) from error
 
@@ -258,7 +312,7 @@ class LogDirectory:
         try:
             return PartitionLog(self.root, identity, self._config, self._files, clean=clean)
         except StorageFailed as error:
-            self.failures[identity.directory_name] = error
+            self.failures[identity.key] = error
             return None
 
     def _add(self, log: PartitionLog) -> None:
@@ -270,6 +324,13 @@ class LogDirectory:
         del self._names[log.identity.directory_name]
         return log
 
+    def _forget(self, key: ReplicaKey) -> None:
+        """Remove a replica from the inventory before its directory goes."""
+        try:
+            self._inventory.remove(key)
+        except OSError as error:
+            raise storage_error(error) from error
+
     def _prepare_directory(self, identity: PartitionIdentity) -> None:
         """Ensure that the partition's directory is its own log, or does not exist."""
         path = self.root / identity.directory_name
@@ -277,27 +338,28 @@ class LogDirectory:
             found = self._identity_or_stray(path)
             if found is not None and found != identity:
                 self._move_to_stray(path, found.topic_id)
+                self._lose_unreadable(found.key)
         if not path.exists():
-            self._restore_stray(path, identity.topic_id)
+            self._restore_stray(path, identity.key)
 
-    def _restore_stray(self, path: Path, topic_id: str) -> None:
-        """Rename the latest stray of a partition, if any, back to the partition's name."""
-        strays = self.root.glob(f"{path.name}.{topic_id}*{STRAY_SUFFIX}")
+    def _lose_unreadable(self, key: ReplicaKey) -> None:
+        """Note that a log that could not be read is set aside: the id stays its own."""
+        if self.failures.pop(key, None) is not None:
+            try:
+                self._inventory.lose([key], self._unreadable[key], written=False)
+            except OSError as error:
+                raise storage_error(error) from error
+
+    def _restore_stray(self, path: Path, key: ReplicaKey) -> None:
+        """Rename the latest stray of a replica, if any, back to the partition's name."""
         with contextlib.suppress(FileNotFoundError):  # Its grace period ended just now.
-            for stray in sorted(strays, key=lambda found: found.stat().st_mtime_ns)[-1:]:
+            stray = latest_stray(self.root, key)
+            if stray is not None:
                 self._rename(stray, path)
 
     def _move_to_stray(self, path: Path, topic_id: str) -> None:
         os.utime(path)
-        self._rename(path, self._free_name(path.name, topic_id, STRAY_SUFFIX))
-
-    def _free_name(self, name: str, topic_id: str, suffix: str) -> Path:
-        for number in itertools.count(1):
-            tail = f".{topic_id}{f'.{number}' if number > 1 else ''}{suffix}"
-            target = self.root / (name[: _NAME_MAX - len(tail)] + tail)
-            if not target.exists():
-                break
-        return target
+        self._rename(path, free_name(path, topic_id, STRAY_SUFFIX))
 
     def _rename(self, path: Path, target: Path) -> None:
         """Rename durably; raise StorageFailed if that fails."""

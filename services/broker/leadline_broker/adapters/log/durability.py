@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +51,8 @@ class Durability:
     every method that removes or replaces files, holds the lock `flushing` during the fsync.
 
     Attributes:
+        on_created: called with the first sync of a new log, before anything counts as
+            durable; it may raise OSError.
         end_offset: the log end offset.
         durable_end_offset: everything before it is on the disk.
         closed: the log was closed and refuses all further use.
@@ -61,6 +64,7 @@ class Durability:
     files: FileCache
     epochs: EpochHistory
     end_offset: int
+    on_created: Callable[[], None] = lambda: None
     durable_end_offset: int = field(init=False)
     failure: LogFailed | None = field(default=None, init=False)
     marking: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -118,6 +122,8 @@ class Durability:
                 epochs = self.epochs.entries() if unsynced.epochs else []
             try:
                 _sync(self.directory, unsynced, epochs)
+                if unsynced.new_directory:
+                    self._report_creation()
             except OSError as error:
                 self._put_back(unsynced)
                 raise self.fail(error) from error
@@ -140,6 +146,14 @@ class Durability:
         """Refuse all further use."""
         self.closed = True
         self.forget_file()
+
+    def _report_creation(self) -> None:
+        try:
+            self.on_created()
+        except OSError as error:
+            if error.errno in NO_SPACE:  # It can be reported again, with the next sync.
+                raise storage_error(error) from error
+            raise
 
     def _put_back(self, unsynced: Unsynced) -> None:
         """Restore what could not be synced, for the next flush or for `close` to unpin."""

@@ -3,7 +3,7 @@
 A partition is in ``<root>/<topic>-<partition>``: for each segment
 ``<20-digit base offset>.log``, with ``.index`` and ``.timeindex`` once it is
 closed, ``<20-digit offset>.snapshot`` of the idempotent producers,
-``leader-epoch-checkpoint`` and ``partition.metadata``.
+``leader-epoch-checkpoint``, ``leader-epoch-unsynced`` and ``partition.metadata``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 EPOCH_FILE = "leader-epoch-checkpoint"
+UNSYNCED_EPOCH_FILE = "leader-epoch-unsynced"
 METADATA_FILE = "partition.metadata"
 STAGED_DIRECTORY = "staged"
 """Cannot collide with a partition's directory, whose name ends in a number."""

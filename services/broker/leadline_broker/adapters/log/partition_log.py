@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from leadline_broker.adapters.log import recovery
 from leadline_broker.adapters.log.checked_files import fsync_path
 from leadline_broker.adapters.log.durability import Durability, append_bytes
+from leadline_broker.adapters.log.epoch_file import write_unsynced_epochs
 from leadline_broker.adapters.log.errors import CorruptStoredBatch, storage_error
 from leadline_broker.adapters.log.file_cache import FileCache, LogFile
-from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity, write_identity
+from leadline_broker.adapters.log.layout import LogConfig, PartitionIdentity
 from leadline_broker.adapters.log.scan import admit
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import remove_snapshots, write_snapshot
@@ -38,15 +40,7 @@ class PartitionLog:
 
     """
 
-    __slots__ = (
-        "_config",
-        "_durability",
-        "_files",
-        "_state",
-        "directory",
-        "identity",
-        "recovery",
-    )
+    __slots__ = ("_config", "_durability", "_files", "_state", "directory", "identity", "recovery")
 
     def __init__(
         self,
@@ -56,8 +50,9 @@ class PartitionLog:
         files: FileCache,
         *,
         clean: bool = False,
+        on_created: Callable[[], None] = lambda: None,
     ) -> None:
-        """Open the log under `root`, with recovery unless the last stop was `clean`.
+        """Open the log under `root`, with recovery unless `clean`; see `Durability.on_created`.
 
         Raises:
             StorageFailed: the files cannot be read or written.
@@ -72,7 +67,7 @@ class PartitionLog:
         except OSError as error:
             raise storage_error(error) from error
         self._durability = Durability(
-            self.directory, files, self._state.epochs, self._state.end_offset
+            self.directory, files, self._state.epochs, self._state.end_offset, on_created
         )
 
     @property
@@ -135,6 +130,8 @@ class PartitionLog:
         headers = admit(data, self.log_end_offset, self.epochs.latest, crc_checked=crc_checked)
         try:
             segment = self._segment_for(len(data))
+            if headers[-1].leader_epoch != self.epochs.latest:
+                write_unsynced_epochs(self.directory, self.epochs, headers)
         except OSError as error:
             raise storage_error(error) from error
         self._write(segment.file, data, segment.size)
@@ -313,15 +310,15 @@ class PartitionLog:
         )
         try:
             if new_directory:
-                self.directory.mkdir()
-                write_identity(self.directory, self.identity)
+                recovery.create(self.directory, self.identity)
             self._files.create(segment.file)
         except OSError:
             if new_directory:
                 shutil.rmtree(self.directory, ignore_errors=True)
             raise
         self._state.segments.append(segment)
-        self._durability.entries_changed(new_directory=new_directory)
+        is_first = new_directory or len(self._state.segments) == 1
+        self._durability.entries_changed(new_directory=is_first)
         return segment
 
     def _seal_active(self) -> None:

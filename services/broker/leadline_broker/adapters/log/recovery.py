@@ -4,6 +4,10 @@ After a clean stop, the index and snapshot files describe the log completely. Af
 stop, the last segment is read and checked batch by batch; an invalid tail was never
 acknowledged and is truncated. Closed segments were synced before they were closed, so damage
 in them is not truncated; reading it fails.
+
+A batch's CRC does not cover its leader epoch. But the epochs of batches are recorded before the
+batches are durable (`epoch_file.py`). So a batch with an epoch that is not recorded for its offset
+is damaged or was never durable: the invalid tail begins there (rule R18).
 """
 
 from __future__ import annotations
@@ -16,10 +20,20 @@ from operator import attrgetter
 from pathlib import Path
 
 from leadline_broker.adapters.log.checked_files import TEMPORARY_SUFFIX, fsync_path
-from leadline_broker.adapters.log.epoch_file import read_epochs, write_epochs
+from leadline_broker.adapters.log.epoch_file import (
+    read_epochs,
+    recorded_histories,
+    write_epochs,
+)
 from leadline_broker.adapters.log.errors import CorruptFile, CorruptStoredBatch
 from leadline_broker.adapters.log.file_cache import FileCache
-from leadline_broker.adapters.log.layout import LOG_SUFFIX, LogConfig, offsets_named
+from leadline_broker.adapters.log.layout import (
+    LOG_SUFFIX,
+    LogConfig,
+    PartitionIdentity,
+    offsets_named,
+    write_identity,
+)
 from leadline_broker.adapters.log.scan import defect_of, whole_batches
 from leadline_broker.adapters.log.segment import Segment
 from leadline_broker.adapters.log.snapshots import latest_snapshot, remove_snapshots
@@ -37,6 +51,7 @@ class RecoveryReport:
         scanned_bytes: bytes whose CRC was checked; 0 after a clean stop.
         cut_bytes: bytes truncated from the end; 0 if all were valid.
         cut_offset: the log end after the truncation.
+        has_segments: whether there was any segment, which may have been empty.
         reason: why the first truncated batch was invalid; empty if none was truncated.
 
     """
@@ -45,6 +60,7 @@ class RecoveryReport:
     cut_bytes: int = 0
     cut_offset: int = 0
     reason: str = ""
+    has_segments: bool = True
 
 
 @dataclass(slots=True)
@@ -102,20 +118,22 @@ def load(
 
     """
     if not directory.exists():
-        return LogState([], EpochHistory(), ProducerStates()), RecoveryReport()
+        return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
     for leftover in directory.glob(f"*{TEMPORARY_SUFFIX}"):
         leftover.unlink()
     segments = _segments(directory, config, files)
     if not segments:
-        return LogState([], EpochHistory(), ProducerStates()), RecoveryReport()
+        return LogState([], EpochHistory(), ProducerStates()), RecoveryReport(has_segments=False)
     active = segments[-1]
     report = RecoveryReport()
+    recorded = recorded_histories(directory)
     if clean and _opens_without_scan(active):
-        epochs = _known_epochs(directory, segments)
+        epochs = recorded[0] if recorded else _epochs_of_batches(segments)
     else:
-        epochs = _known_epochs(directory, segments[:-1])
+        closed = recorded[0] if recorded else _epochs_of_batches(segments[:-1])
+        epochs = EpochHistory(closed.entries())
         epochs.truncate_to(active.base_offset)
-        report = _recover_tail(active, epochs, files)
+        report = _recover_tail(active, epochs, recorded, files)
         active.remove_index_files()
         remove_snapshots(directory, active.next_offset.__ge__)
         _make_durable(directory, epochs)
@@ -123,6 +141,13 @@ def load(
     epochs.truncate_to(active.next_offset)
     producers = replay_producers(directory, segments, files)
     return LogState(segments, epochs, producers), report
+
+
+def create(directory: Path, identity: PartitionIdentity) -> None:
+    """Create the directory of a log that gets its first batch; nothing is synced."""
+    directory.mkdir()
+    write_identity(directory, identity)
+    write_epochs(directory, (), sync=False)  # If it is missing later, it was lost.
 
 
 def _segments(directory: Path, config: LogConfig, files: FileCache) -> list[Segment]:
@@ -142,8 +167,13 @@ def _opens_without_scan(active: Segment) -> bool:
     return True
 
 
-def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> RecoveryReport:
-    """Check the active segment from its start, truncate an invalid tail, and sync it."""
+def _recover_tail(
+    active: Segment, epochs: EpochHistory, recorded: list[EpochHistory], files: FileCache
+) -> RecoveryReport:
+    """Check the active segment from its start, truncate an invalid tail, and sync it.
+
+    `epochs`, the history before the segment, gets the epochs in it.
+    """
     size, active.size, active.trusted_from = active.size, 0, 0
     active.clear()
     reason = ""
@@ -152,7 +182,7 @@ def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> Re
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         try:
             for position, header, buffer in whole_batches(fd, 0, size):
-                reason = _tail_defect(buffer, header, active.next_offset, epochs)
+                reason = _tail_defect(buffer, header, active.next_offset, epochs, recorded)
                 if reason:
                     break
                 active.note(header, position)
@@ -166,19 +196,25 @@ def _recover_tail(active: Segment, epochs: EpochHistory, files: FileCache) -> Re
 
 
 def _tail_defect(
-    buffer: bytes, header: BatchHeader, expected_offset: int, epochs: EpochHistory
+    buffer: bytes,
+    header: BatchHeader,
+    expected_offset: int,
+    epochs: EpochHistory,
+    recorded: list[EpochHistory],
 ) -> str:
+    """Return why a batch is not valid, or "".
+
+    If nothing is `recorded`, only an epoch below that of the batch before it is invalid.
+    """
+    defect = defect_of(buffer, header, expected_offset)
+    if defect is not None:
+        return defect
     if header.leader_epoch < epochs.latest:
         return f"epoch {header.leader_epoch} after epoch {epochs.latest}"
-    return defect_of(buffer, header, expected_offset) or ""
-
-
-def _known_epochs(directory: Path, segments: list[Segment]) -> EpochHistory:
-    """Return the history in the epoch file, or in the batches if the file is damaged."""
-    try:
-        return EpochHistory(read_epochs(directory))
-    except CorruptFile:
-        return _epochs_of_batches(segments)
+    known = {history.epoch_at(expected_offset) for history in recorded}
+    if known and header.leader_epoch not in known:
+        return f"epoch {header.leader_epoch}, which is not recorded for offset {expected_offset}"
+    return ""
 
 
 def _epochs_of_batches(segments: list[Segment]) -> EpochHistory:

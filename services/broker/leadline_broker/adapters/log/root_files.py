@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from uuid import uuid4
 
 import msgspec
+import structlog
 
 from leadline_broker.adapters.log.checked_files import (
     fsync_path,
@@ -16,6 +18,8 @@ from leadline_broker.adapters.log.checked_files import (
 from leadline_broker.adapters.log.errors import CorruptFile, WrongDirectory
 from leadline_broker.domain.state import ReplicaKey
 from leadline_client.file_lock import FileLock, FileLockHeld
+
+logger = structlog.get_logger(__name__)
 
 LOCK_FILE = ".lock"
 META_FILE = "meta.json"
@@ -28,10 +32,11 @@ HighWatermarks = Mapping[ReplicaKey, int]
 
 
 class _Owner(msgspec.Struct, frozen=True):
-    """Content of ``meta.json``."""
+    """Content of ``meta.json``; without a directory id it is from before there were any."""
 
     cluster_id: str
     broker_id: int
+    directory_id: str = ""
     version: int = 1
 
 
@@ -48,28 +53,36 @@ def lock_root(root: Path) -> FileLock:
         raise WrongDirectory(f"{root} is in use by another process") from error
 
 
-def claim(root: Path, cluster_id: str, broker_id: int) -> None:
-    """Write the owner of the directory, or check it.
+def claim(root: Path, cluster_id: str, broker_id: int) -> tuple[str, bool]:
+    """Write the owner of the directory, or check it; return its id, and whether that is new.
+
+    A directory without an id gets a new one, even if it holds logs: nothing tells that these are
+    the ones that a membership was gained with (rule R17).
 
     Raises:
         WrongDirectory: the directory belongs to another cluster or broker.
 
     """
-    mine = _Owner(cluster_id, broker_id)
     path = root / META_FILE
+    owner = _Owner(cluster_id, broker_id)
     try:
         owner = msgspec.json.decode(path.read_bytes(), type=_Owner)
     except FileNotFoundError:
-        replace_file(path, msgspec.json.encode(mine))
-        fsync_path(root)
-        return
+        if any(root.glob("*-*")):
+            logger.warning("log directory with logs but without an id gets a new one")
     except msgspec.MsgspecError as error:
         raise WrongDirectory(f"{path} cannot be read") from error
-    if owner != mine:
+    if (owner.cluster_id, owner.broker_id) != (cluster_id, broker_id):
         raise WrongDirectory(
             f"{root} belongs to broker {owner.broker_id} of cluster {owner.cluster_id},"
             f" not to broker {broker_id} of cluster {cluster_id}"
         )
+    if owner.directory_id:
+        return owner.directory_id, False
+    owner = msgspec.structs.replace(owner, directory_id=uuid4().hex)
+    replace_file(path, msgspec.json.encode(owner))
+    fsync_path(root)
+    return owner.directory_id, True
 
 
 def take_clean_shutdown(root: Path) -> int | None:

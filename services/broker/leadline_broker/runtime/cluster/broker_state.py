@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from leadline_broker.domain.state import ReplicaKey
 from leadline_client.errors import (
     BrokerFenced,
     InvalidRequest,
     LeaderHint,
     StaleIncarnation,
 )
+from leadline_common.directories import FIRST_DIRECTORY_EPOCH
 from leadline_common.rpc import BrokerRow
+from leadline_common.znodes import BrokerRegistration
 
 NO_INCARNATION = -1
 
@@ -34,11 +37,18 @@ class BrokerState:
     granted: bool = field(default=False, init=False)
     leaving: bool = field(default=False, init=False)
     stopping: bool = field(default=False, init=False)
+    _registration: BrokerRegistration | None = field(default=None, init=False)
     _addresses: dict[int, BrokerRow] = field(default_factory=dict, init=False)
 
-    def registered(self, incarnation: int) -> None:
+    def registered(self, registration: BrokerRegistration) -> None:
         """Start a new incarnation, without a grant."""
-        self.incarnation = self.last_incarnation = incarnation
+        self.incarnation = self.last_incarnation = registration.incarnation
+        self._registration = registration
+
+    def directory_epoch_of(self, key: ReplicaKey) -> int:
+        """Return the directory epoch of a replica of this broker (rule R17)."""
+        registration = self._registration
+        return FIRST_DIRECTORY_EPOCH if registration is None else registration.epoch_of(*key)
 
     def fence(self) -> None:
         """Drop registration and grant; `last_incarnation` keeps the incarnation."""

@@ -13,6 +13,7 @@ from random import Random
 
 import structlog
 
+from leadline_broker.domain.state import Directories
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import ClusterStore, Registration
 from leadline_client.backoff import Backoff
@@ -26,11 +27,16 @@ class SupersededError(Exception):
     """Another process has registered under this broker's id; this process must stop."""
 
 
+class ClusterReplacedError(Exception):
+    """ZooKeeper has another cluster now, to which this broker's logs do not belong."""
+
+
 @dataclass(eq=False)
 class BrokerRegistrar:
     """Keeps this broker registered. Owned by the event loop.
 
-    `rack` and `settings` are part of the registration. `on_fenced()` is called as soon as the
+    `rack`, `settings` and what `directories()` returns are part of the registration.
+    `on_fenced()` is called as soon as the
     session is known to have ended, before anything else; `on_registered()` after each
     registration.
     """
@@ -40,8 +46,10 @@ class BrokerRegistrar:
     rack: str | None
     settings: Mapping[str, str]
     random: Random
+    directories: Callable[[], Directories]
     on_fenced: Callable[[], None]
     on_registered: Callable[[], None]
+    cluster_id: str = field(default="", init=False)
     _lost: bool = field(default=False, init=False)
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     controller: ControllerInfo | None = field(default=None, init=False)
@@ -59,18 +67,25 @@ class BrokerRegistrar:
                 await self._pause("no session with ZooKeeper", error)
             else:
                 self._backoff.reset()
+                self.cluster_id = cluster_id
                 return cluster_id
 
     async def register(self) -> None:
-        """Register in the current session or a new one, retrying until it succeeds."""
+        """Register in the current session or a new one, retrying until it succeeds.
+
+        Raises:
+            ClusterReplacedError: ZooKeeper has another cluster now.
+
+        """
         while True:
             try:
                 if self._lost:
                     self._lost = False
                     await self.store.close()
                     await self.store.connect(self._session_lost, self._wake.set)
-                incarnation = await self.store.register(
-                    self.broker_state.url, self.rack, self.settings
+                    self._check_cluster(await self.store.cluster_id())
+                registration = await self.store.register(
+                    self.broker_state.url, self.rack, self.settings, self.directories()
                 )
             except ZkError as error:
                 self._lost = True
@@ -79,8 +94,13 @@ class BrokerRegistrar:
             if self._lost:
                 continue
             self._backoff.reset()
-            self.broker_state.registered(incarnation)
-            logger.info("registered", incarnation=incarnation, url=self.broker_state.url)
+            self.broker_state.registered(registration)
+            logger.info(
+                "registered",
+                incarnation=registration.incarnation,
+                directory_epoch=registration.directory_epoch,
+                url=self.broker_state.url,
+            )
             self._wake.set()
             self.on_registered()
             return
@@ -90,6 +110,7 @@ class BrokerRegistrar:
 
         Raises:
             SupersededError: another process has registered under this id.
+            ClusterReplacedError: ZooKeeper has another cluster now.
 
         """
         while True:
@@ -116,6 +137,14 @@ class BrokerRegistrar:
         if registration is Registration.GONE:
             logger.warning("registration gone")
             self._session_lost()
+
+    def _check_cluster(self, found: str) -> None:
+        """Refuse to register in another cluster: its controller would discard every replica."""
+        if found != self.cluster_id:
+            raise ClusterReplacedError(
+                f"this broker belongs to cluster {self.cluster_id}, but ZooKeeper has cluster "
+                f"{found} now: restore ZooKeeper's data, or start with an empty log directory"
+            )
 
     def _session_lost(self) -> None:
         """Fence the broker at once; `run` registers it again."""

@@ -19,6 +19,7 @@ from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.cluster.heartbeat import Heartbeats
 from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
 from leadline_broker.runtime.ports import LogStore
+from leadline_broker.runtime.replication.late_roles import LateRole, LateRoles
 from leadline_broker.runtime.replication.partition import Execute, Partition, PartitionSettings
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
 from leadline_broker.runtime.replication.throttle import MovingThrottle
@@ -29,7 +30,10 @@ from leadline_client.errors import (
     InvalidRequest,
     LeadlineError,
     StaleControllerEpoch,
+    StorageFailed,
+    UnknownLeaderEpoch,
 )
+from leadline_client.wire import TopicPartition
 from leadline_common.clock import Clock
 from leadline_common.rpc import (
     NO_ERROR,
@@ -48,6 +52,12 @@ logger = structlog.get_logger(__name__)
 _REMEMBERED_STOPS: Final = 50_000
 _SETTLING_CHECKS: Final = 50
 _SETTLING_PAUSE_S: Final = 0.02
+_REASONS: Final = {
+    FencedLeaderEpoch.code: "the replica has stepped down in this leader epoch",
+    UnknownLeaderEpoch.code: "its log has records of a later leader epoch, so it is damaged",
+    StorageFailed.code: "its log directory is not the one that its membership is bound to",
+}
+"""Why a replica refuses a grant of its present leader epoch or a later one, by code."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,6 +77,7 @@ class ControllerCommands:
     execute: Execute
     clock: Clock
     in_background: Callable[[Callable[[], None]], None]
+    late_roles: LateRoles = field(default_factory=LateRoles, init=False)
     _stopped: OrderedDict[ReplicaKey, int] = field(default_factory=OrderedDict, init=False)
     _latest: Order = field(default=NOTHING_ORDERED, init=False)
     _applied_settings: dict[str, PartitionSettings] = field(default_factory=dict, init=False)
@@ -117,7 +128,7 @@ class ControllerCommands:
         overtaken, self._latest = order < self._latest, max(order, self._latest)
         if request.is_init:
             if not overtaken:
-                self._make_others_stray(request.topics)
+                self._drop_others(request.topics)
             if not granted:
                 logger.info("granted", replicas=len(self.replicas), cause=request.cause)
             self.broker_state.granted = True
@@ -142,16 +153,26 @@ class ControllerCommands:
             partition = self._find_or_create(topic, row, settings, order)
             if order >= self._latest:
                 self.replicas.configure(partition, settings)
+            directory_epoch = self.broker_state.directory_epoch_of(partition.key)
+            partition.replica.state.directory_epoch = directory_epoch
             code, effects = partition.replica.on_leader_and_isr(row, now, order)
             self.execute(partition, effects)
         except LeadlineError as error:
-            logger.warning(
-                "grant refused", topic=topic.topic, partition=row.partition, reason=error.message
-            )
+            if not isinstance(error, FencedLeaderEpoch | InvalidRequest):
+                self._mark_late(topic, row, error.message, now)
             return error.code
         if code == NO_ERROR:
             self.replicas.applied(partition)
+            self.late_roles.forget(partition.key)
+        elif code in _REASONS and row.leader_epoch >= partition.replica.state.leader_epoch:
+            self._mark_late(topic, row, _REASONS[code], now)
         return code
+
+    def _mark_late(self, topic: TopicRows, row: PartitionRow, reason: str, now: int) -> None:
+        topic_partition = TopicPartition(topic.topic, row.partition)
+        late = LateRole(topic_partition, topic.topic_id, row.leader_epoch, reason, now)
+        logger.warning("grant refused", topic_partition=topic_partition, reason=reason)
+        self.late_roles.refused(late)
 
     def _find_or_create(
         self, topic: TopicRows, row: PartitionRow, settings: PartitionSettings, order: Order
@@ -191,8 +212,10 @@ class ControllerCommands:
         if stopped is not None and row.leader_epoch <= stopped and not again:
             raise FencedLeaderEpoch("the replica was stopped after this grant")
 
-    def _make_others_stray(self, topics: list[TopicRows]) -> None:
+    def _drop_others(self, topics: list[TopicRows]) -> None:
+        """Set aside the replicas that a full grant does not list, and forget their lost logs."""
         granted = {(topic.topic_id, row.partition) for topic in topics for row in topic.partitions}
+        self.late_roles.keep_only(granted)
         for partition in self.replicas.all():
             if partition.key not in granted:
                 logger.warning(
@@ -202,6 +225,7 @@ class ControllerCommands:
                     partition=partition.partition,
                 )
                 self.replicas.make_stray(partition)
+        self.logs.forget_lost(granted)
 
     def stop_replica(self, request: StopReplicaRequest) -> CommandResponse:
         """Stop replicas, and delete their logs if requested (stopReplica).
@@ -225,6 +249,7 @@ class ControllerCommands:
         partition = self.replicas.find(key)
         if partition is not None and partition.replica.state.leader_epoch > row.leader_epoch:
             return FencedLeaderEpoch.code
+        self.late_roles.forget(key)
         if delete:
             self._remember_stop(key, row.leader_epoch)
         if partition is None:

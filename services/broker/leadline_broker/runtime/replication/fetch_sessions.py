@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.replication.partition import Execute, Partition
-from leadline_broker.runtime.replication.throttle import Throttle
+from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_client.errors import (
     FetchSessionUnknown,
     LeadlineError,
@@ -60,8 +60,8 @@ class _Position:
 class FetchSession:
     """One follower's fetches over one connection; a `Subscriber` of its partitions."""
 
-    def __init__(self, request: ReplicaFetchRequest, sending: Throttle) -> None:
-        self._sending = sending
+    def __init__(self, request: ReplicaFetchRequest, throttle: MovingThrottle) -> None:
+        self._throttle = throttle
         self.id = request.session
         self.broker_id = request.broker_id
         self.incarnation = request.incarnation
@@ -142,7 +142,7 @@ class FetchSession:
         if any(self._allowed(partition, 1) for partition in self._with_records):
             return
         if self._with_records:
-            wait_ms = min(wait_ms, math.ceil(self._sending.delay_ms()))
+            wait_ms = min(wait_ms, math.ceil(self._throttled_ms()))
         self._new_bytes = 0
         self._min_bytes = min_bytes
         parked = self._parked = asyncio.get_running_loop().create_future()
@@ -175,7 +175,7 @@ class FetchSession:
             answer = self._read(self._positions[partition], allowed)
             left -= len(answer.records)
             if self._moves(partition):
-                self._sending.take(len(answer.records))
+                self._throttle.sending.take(self._group_of(partition), len(answer.records))
             yield partition, answer
         changed, self._with_high_watermark = self._with_high_watermark, {}
         for partition in changed:
@@ -188,12 +188,20 @@ class FetchSession:
     def _moves(self, partition: Partition) -> bool:
         return partition.replica.state.moves(self.broker_id)
 
+    def _group_of(self, partition: Partition) -> str:
+        return self._throttle.group_of(partition.key)
+
+    def _throttled_ms(self) -> float:
+        """Return how long the throttle forbids sending anything that there is to send."""
+        groups = {self._group_of(one) for one in self._with_records if self._moves(one)}
+        return min(map(self._throttle.sending.delay_ms, groups), default=0.0)
+
     def _allowed(self, partition: Partition, size: int) -> int:
         """Return how many of `size` bytes the throttle allows for a partition."""
         position = self._positions[partition]
         if position.reset or not self._moves(partition):
             return size
-        return min(size, self._sending.available())
+        return min(size, self._throttle.sending.available(self._group_of(partition)))
 
     def _read(self, position: _Position, max_bytes: int) -> FetchedRow:
         """Return the records from the follower's position on, or an error."""
@@ -224,7 +232,7 @@ class FetchSessions:
     find: Callable[[ReplicaKey], Partition | None]
     execute: Execute
     clock: Clock
-    sending: Throttle
+    throttle: MovingThrottle
     _sessions: dict[tuple[int, int], FetchSession] = field(default_factory=dict, init=False)
 
     def __len__(self) -> int:
@@ -274,7 +282,7 @@ class FetchSessions:
         if request.session != request.nonce:
             return FetchSessionUnknown.code
         found = self._sessions[request.broker_id, request.session] = FetchSession(
-            request, self.sending
+            request, self.throttle
         )
         return found
 

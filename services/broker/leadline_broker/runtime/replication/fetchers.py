@@ -6,8 +6,9 @@ fetcher has one request in flight. It fsyncs what it appended before the next re
 a position states a durable end (rule R4). Any failure of a request ends the session, so that
 the next request names every partition.
 
-Replicas that a reassignment adds have a separate fetcher and flusher until they have caught
-up, so that their throttle and their volume delay no other replica (KIP-73).
+Replicas that a reassignment adds have separate fetchers and a flusher until they have caught
+up, so that their throttle and their volume delay no other replica (KIP-73). There is one such
+fetcher for each task, because each task has a rate of its own.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ import structlog
 from leadline_broker.domain.state import ReplicaKey
 from leadline_broker.runtime.cluster.broker_state import BrokerState
 from leadline_broker.runtime.ports import Peers
+from leadline_broker.runtime.replication.fetch_penalties import Penalties
 from leadline_broker.runtime.replication.flusher import GroupFlusher
 from leadline_broker.runtime.replication.partition import Execute, Partition
-from leadline_broker.runtime.replication.throttle import Throttle
+from leadline_broker.runtime.replication.throttle import MovingThrottle
 from leadline_client.backoff import Backoff
 from leadline_client.errors import (
     ConnectionLost,
@@ -56,8 +58,6 @@ _DURABLE_POLL_S: Final = 0.005
 """How often to check a log that a full disk keeps from being fsynced."""
 _FIRST_PAUSE_MS: Final = 20
 _LONGEST_PAUSE_MS: Final = 1_000
-_MOVING: Final = -1
-"""The number of the fetcher for moving replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class FetchContext:
     """The collaborators that all fetchers of a broker share.
 
     `nonces` increase over all fetchers, so that no leader sees one twice from the same
-    incarnation (rule R3). `receiving` and `moving_flusher` are for moving replicas.
+    incarnation (rule R3). `throttle` and `moving_flusher` are for moving replicas.
     """
 
     broker_state: BrokerState
@@ -77,50 +77,11 @@ class FetchContext:
     random: Random
     settings: BrokerSettings
     nonces: Iterator[int]
-    receiving: Throttle
+    throttle: MovingThrottle
 
     def backoff(self) -> Backoff:
         """Return a new backoff."""
         return Backoff(self.random.random, first_ms=_FIRST_PAUSE_MS, longest_ms=_LONGEST_PAUSE_MS)
-
-
-class Penalties:
-    """Delays the next fetch of partitions that failed, longer after each failure in a row."""
-
-    def __init__(self, clock: Clock, backoff: Callable[[], Backoff]) -> None:
-        self._clock = clock
-        self._new_backoff = backoff
-        self._due_ms: dict[ReplicaKey, float] = {}
-        self._backoffs: dict[ReplicaKey, Backoff] = {}
-
-    def impose(self, key: ReplicaKey) -> None:
-        """Delay the partition."""
-        backoff = self._backoffs.setdefault(key, self._new_backoff())
-        self._due_ms[key] = self._clock.monotonic_ms() + backoff.next_ms()
-
-    def lift(self, key: ReplicaKey) -> None:
-        """Forget the partition's failures."""
-        if self._backoffs:
-            self._due_ms.pop(key, None)
-            self._backoffs.pop(key, None)
-
-    def delays(self, key: ReplicaKey) -> bool:
-        """Return whether the partition is delayed."""
-        return key in self._due_ms
-
-    def due(self) -> list[ReplicaKey]:
-        """Return the partitions whose delay is over, and end it."""
-        now = self._clock.monotonic_ms()
-        due = [key for key, due_ms in self._due_ms.items() if due_ms <= now]
-        for key in due:
-            del self._due_ms[key]
-        return due
-
-    def next_due_ms(self) -> float | None:
-        """Return the time until the next delay is over, or None if there is none."""
-        if not self._due_ms:
-            return None
-        return max(1.0, min(self._due_ms.values()) - self._clock.monotonic_ms())
 
 
 class ReplicaFetcherManager:
@@ -128,26 +89,38 @@ class ReplicaFetcherManager:
 
     def __init__(self, context: FetchContext) -> None:
         self._context = context
-        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._fetchers: dict[tuple[int, int | str], ReplicaFetcher] = {}
+        self._tasks: dict[tuple[int, int | str], asyncio.Task[None]] = {}
         self._fetcher_of: dict[Partition, ReplicaFetcher] = {}
 
     def start(self, partition: Partition, leader: int) -> None:
         """Fetch the partition from `leader`, starting at its log end."""
         self.stop(partition)
-        moving = partition.replica.catching_up
-        fetchers = self._context.settings.num_replica_fetchers
-        number = _MOVING if moving else partition.partition % fetchers
-        fetcher = self._fetchers.get((leader, number))
+        group = None
+        lane: int | str = partition.partition % self._context.settings.num_replica_fetchers
+        if partition.replica.catching_up:
+            lane = group = self._context.throttle.group_of(partition.key)
+        fetcher = self._fetchers.get((leader, lane))
         if fetcher is None:
-            on_caught_up = partial(self.start, leader=leader) if moving else None
-            fetcher = ReplicaFetcher(leader, self._context, on_caught_up)
-            self._fetchers[leader, number] = fetcher
-            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader}-{number}")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            on_caught_up = None if group is None else partial(self.start, leader=leader)
+            fetcher = ReplicaFetcher(leader, self._context, group, on_caught_up)
+            self._fetchers[leader, lane] = fetcher
+            self._tasks[leader, lane] = asyncio.create_task(
+                fetcher.run(), name=f"fetcher-{leader}-{lane}"
+            )
         self._fetcher_of[partition] = fetcher
         fetcher.add(partition)
+
+    def regroup(self) -> None:
+        """Fetch moving replicas by the fetchers of their groups, and end those without any."""
+        for partition, fetcher in list(self._fetcher_of.items()):
+            group = self._context.throttle.group_of(partition.key)
+            if fetcher.group is not None and fetcher.group != group:
+                self.start(partition, fetcher.leader)
+        for lane, fetcher in list(self._fetchers.items()):
+            if fetcher.group is not None and not len(fetcher):
+                del self._fetchers[lane]
+                self._tasks.pop(lane).cancel()
 
     def stop(self, partition: Partition) -> None:
         """Stop fetching the partition, if it is being fetched."""
@@ -157,9 +130,10 @@ class ReplicaFetcherManager:
 
     async def close(self) -> None:
         """Stop all fetchers."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
         self._fetchers.clear()
         self._fetcher_of.clear()
 
@@ -168,12 +142,13 @@ class ReplicaFetcherManager:
 class ReplicaFetcher:
     """Fetches some partitions from one leader.
 
-    With `on_caught_up` they are moving replicas: their fetches are throttled, and
+    With a `group` they are moving replicas: their fetches are throttled at its rate, and
     `on_caught_up(partition)` is called for each that has caught up.
     """
 
     leader: int
     context: FetchContext
+    group: str | None = None
     on_caught_up: Callable[[Partition], None] | None = None
     _partitions: dict[ReplicaKey, Partition] = field(default_factory=dict, init=False)
     _changed: dict[ReplicaKey, Partition] = field(default_factory=dict, init=False)
@@ -186,6 +161,9 @@ class ReplicaFetcher:
         self._flusher = self.context.moving_flusher if self.on_caught_up else self.context.flusher
         self._penalties = Penalties(self.context.clock, self.context.backoff)
         self._backoff = self.context.backoff()
+
+    def __len__(self) -> int:
+        return len(self._partitions)
 
     def add(self, partition: Partition) -> None:
         """Add a partition; this cancels a request that waits at the leader."""
@@ -251,9 +229,9 @@ class ReplicaFetcher:
 
     def _throttled_ms(self) -> float:
         """Return how long the throttle forbids fetching."""
-        if self.on_caught_up is None or not self._partitions:
+        if self.group is None or not self._partitions:
             return 0.0
-        return self.context.receiving.delay_ms()
+        return self.context.throttle.receiving.delay_ms(self.group)
 
     async def _idle(self) -> None:
         """Wait for a partition, or for the end of a delay."""
@@ -292,9 +270,9 @@ class ReplicaFetcher:
 
     def _max_bytes(self) -> int:
         largest = self.context.settings.replica_fetch_max_bytes
-        if self.on_caught_up is None:
+        if self.group is None:
             return largest
-        return min(largest, self.context.receiving.available())
+        return min(largest, self.context.throttle.receiving.available(self.group))
 
     def _rows(self) -> list[FetchTopic]:
         """Return all positions in a new session, otherwise those that changed."""
@@ -355,9 +333,10 @@ class ReplicaFetcher:
         await asyncio.sleep(pause_ms / 1000)
 
     def _apply(self, response: ReplicaFetchResponse) -> None:
-        if self.on_caught_up is not None:
+        if self.group is not None:
             rows = (row for topic in response.topics for row in topic.partitions)
-            self.context.receiving.take(sum(len(row.records) for row in rows))
+            size = sum(len(row.records) for row in rows)
+            self.context.throttle.receiving.take(self.group, size)
         for topic in response.topics:
             for row in topic.partitions:
                 partition = self._partitions.get((topic.topic_id, row.partition))

@@ -44,6 +44,7 @@ class Traffic(NamedTuple):
 class ReplicaInfo:
     """One local replica as `GET /v1/replicas` returns it; `isr` is None except on the leader.
 
+    `role_epoch` is the leader epoch at which it took its role, None without one.
     `durable_end_offset` is the end up to which the log is fsynced (rule R4).
     """
 
@@ -51,6 +52,7 @@ class ReplicaInfo:
     topic_id: str
     partition: int
     role: str
+    role_epoch: int | None
     leader_epoch: int
     log_start_offset: int
     log_end_offset: int
@@ -216,6 +218,7 @@ class Partition:
             topic_id=self.topic_id,
             partition=self.partition,
             role=self.replica.role.value,
+            role_epoch=None if self.applied_epoch == NOT_APPLIED else self.applied_epoch,
             leader_epoch=state.leader_epoch,
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,

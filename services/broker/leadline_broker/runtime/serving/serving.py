@@ -17,6 +17,11 @@ from leadline_broker.runtime.ports import Log
 from leadline_broker.runtime.replication.effect_executor import EffectExecutor, PendingAcks
 from leadline_broker.runtime.replication.partition import Partition
 from leadline_broker.runtime.replication.replica_manager import ReplicaManager
+from leadline_broker.runtime.serving.reader_positions import (
+    check_position,
+    epoch_before,
+    epoch_to_state,
+)
 from leadline_client.batches import NO_PRODUCER_ID, BatchHeader, parse_headers, stamp, validate
 from leadline_client.errors import (
     BodyTooLarge,
@@ -34,7 +39,7 @@ from leadline_client.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from leadline_client.wire import NO_LEADER, Acks, ProduceResult
+from leadline_client.wire import NO_LEADER, Acks, EpochEnd, ProduceResult
 from leadline_common.bulk_offsets import EARLIEST, LATEST, PartitionEnds
 from leadline_common.clock import Clock
 
@@ -45,7 +50,8 @@ class FetchedData:
 
     `next_offset` is the offset after the last batch in `records`, or the requested offset if
     there are none. `records` may begin before the requested offset, because batches are never
-    split.
+    split. `last_epoch` is the leader epoch of the record before `next_offset`, None if unknown
+    or if that record is not committed.
     """
 
     records: bytes
@@ -54,15 +60,7 @@ class FetchedData:
     leader_epoch: int
     next_offset: int
     topic_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class EpochEnd:
-    """The end of a leader epoch; see `api.offsets.EpochEndAnswer` for the fields."""
-
-    epoch: int
-    end_offset: int
-    leader_epoch: int
+    last_epoch: int | None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -253,9 +251,12 @@ class Serving:
         min_bytes: int,
         wait_ms: int,
         leader_epoch: int | None = None,
+        last_epoch: int | None = None,
         any_replica: bool = False,
     ) -> FetchedData:
         """Return committed batches from the one that holds `offset`.
+
+        `last_epoch` is the leader epoch of the record before `offset`, if the reader knows it.
 
         Waits up to `wait_ms` for `min_bytes`. Returns at least one batch if there is one, even
         if it is larger than `max_bytes`. With `any_replica` an in-sync follower serves too, up
@@ -263,6 +264,7 @@ class Serving:
 
         Raises:
             OffsetOutOfRange: the offset is before the log start or beyond the log end.
+            LogTruncated: the log has no record of `last_epoch` before `offset` (KIP-320).
             OffsetNotAvailable: this follower does not have the offset, but the leader may.
             UnknownTopic, UnknownPartition, NotLeader, LeaderNotAvailable,
             FencedLeaderEpoch, UnknownLeaderEpoch, BrokerFenced, StorageFailed.
@@ -270,14 +272,14 @@ class Serving:
         """
         readable = partial(self._readable, topic, number, leader_epoch, any_replica=any_replica)
         partition = readable()
-        records = self._read(partition, offset, max_bytes)
+        records = self._read(partition, offset, last_epoch, max_bytes)
         if len(records) < min_bytes and wait_ms > 0:
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait_ms / 1000):
                     while len(records) < min_bytes:
                         await partition.changed()
                         partition = readable()
-                        records = self._read(partition, offset, max_bytes)
+                        records = self._read(partition, offset, last_epoch, max_bytes)
             partition = readable()
         self.metrics.fetched(len(records))
         partition.count_out(len(records))
@@ -292,13 +294,20 @@ class Serving:
             state.leader_epoch,
             next_offset,
             partition.topic_id,
+            epoch_to_state(partition, next_offset, None if records else last_epoch),
         )
 
-    @staticmethod
-    def _read(partition: Partition, offset: int, max_bytes: int) -> bytes:
+    def _read(
+        self, partition: Partition, offset: int, last_epoch: int | None, max_bytes: int
+    ) -> bytes:
         """Return committed batches; empty between high watermark and log end (rule R15)."""
         log, high_watermark = partition.log, partition.replica.state.high_watermark
         following = partition.replica.role is Role.FOLLOWER
+        if last_epoch is not None:
+            current = partition.replica.state.leader_epoch
+            if last_epoch > current:  # The reader is ahead of this broker.
+                self._require_epoch(last_epoch, current, partition.replica.state.leader)
+            check_position(partition, offset, last_epoch)
         in_range = log.log_start_offset <= offset <= log.log_end_offset
         if following and not in_range:
             raise OffsetNotAvailable("this follower does not have the offset; ask the leader")
@@ -326,12 +335,16 @@ class Serving:
         state, log = partition.replica.state, partition.log
         if state.high_watermark < partition.replica.leading().epoch_start:
             raise OffsetNotAvailable("the new leader does not know the high watermark yet")
+        offset, timestamp = _offset_for_timestamp(log, state.high_watermark, timestamp_ms)
+        begin = state.high_watermark if offset is None else offset
         return PartitionEnds(
             log.log_start_offset,
             state.high_watermark,
             log.log_end_offset,
             state.leader_epoch,
-            *_offset_for_timestamp(log, state.high_watermark, timestamp_ms),
+            offset,
+            timestamp,
+            epoch_before(log, begin),
         )
 
     def epoch_end(self, topic: str, number: int, epoch: int) -> EpochEnd:

@@ -104,15 +104,19 @@ class Staging:
             await asyncio.sleep(min(_LONGEST_SWEEP_MS, ttl_ms // 2) / 1000)
             self.sweep()
 
-    async def stage(self, topic: str, number: int, data: Buffer) -> StagingResult:
+    async def stage(
+        self, topic: str, number: int, data: Buffer, leader_epoch: int | None = None
+    ) -> StagingResult:
         """Store v2 batches on the disk of every in-sync replica, for a later publish.
+
+        With `leader_epoch`, only as the leader of that epoch.
 
         Raises:
             CorruptBatch, BodyTooLarge, StagingFull, StorageFailed, NotEnoughReplicas, and the
                 errors of `Serving.led`: nothing is staged, and leftover copies are deleted.
 
         """
-        partition = self.serving.led(topic, number)
+        partition = self.serving.led(topic, number, leader_epoch)
         partition.replica.leading().check_append(all_replicas=True)
         headers = validate(data)
         require_size(headers, partition.settings.max_message_bytes)

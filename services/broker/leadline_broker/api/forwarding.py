@@ -1,0 +1,81 @@
+"""Routes that a broker forwards: administration, and consumer groups.
+
+Clients may know or reach brokers only. The routes have the documentation of the service that
+handles the requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from leadline_broker.runtime.cluster.coordinator_finder import CoordinatorFinder
+from leadline_broker.runtime.cluster.metadata import ClusterMetadataCache
+from leadline_client.errors import CoordinatorNotAvailable, NoController
+from leadline_common.api import administration, groups
+from leadline_common.http.app import ServiceApp
+from leadline_common.http.bulk import DEFAULT_MAX_BULK_BYTES
+from leadline_common.http.forward import Forwarder
+from leadline_common.http.middleware import limit_body
+
+Forward: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
+
+_CONTROLLER_TIMEOUT_S: Final = 90.0
+_COORDINATOR_TIMEOUT_S: Final = 45.0
+"""Longer than a standby coordinator waits for the active one."""
+
+
+def add_administration(
+    app: ServiceApp, metadata: ClusterMetadataCache, forwarder: Forwarder
+) -> None:
+    """Add the administration routes, which every broker forwards to the active controller."""
+
+    async def forward(request: Request) -> Response:
+        controller = metadata.controller
+        if controller is None:
+            raise NoController("this broker does not know an active controller yet")
+        return await forwarder.forward(request, controller.url, timeout_s=_CONTROLLER_TIMEOUT_S)
+
+    app.include_router(administration.administration_routes(_forwarded_by(forward)))
+
+
+def add_groups(app: ServiceApp, finder: CoordinatorFinder, forwarder: Forwarder) -> None:
+    """Add the routes about groups, which every broker forwards to the active coordinator."""
+
+    async def forward(request: Request) -> Response:
+        coordinator = finder.current
+        if coordinator is None:
+            raise CoordinatorNotAvailable("no coordinator of consumer groups is active")
+        return await forwarder.forward(request, coordinator.url, timeout_s=_COORDINATOR_TIMEOUT_S)
+
+    app.include_router(groups.group_routes(_forwarded_by(forward)))
+    app.add_asgi_route(groups.COMMIT, _ForwardedCommit(forward))
+
+
+def _forwarded_by(forward: Forward) -> type[APIRoute]:
+    """Return a kind of route that only has the documentation of the other service."""
+
+    class ForwardedRoute(APIRoute):
+        """Is handled by the other service."""
+
+        def get_route_handler(self) -> Forward:
+            return forward
+
+    return ForwardedRoute
+
+
+class _ForwardedCommit:
+    """The endpoint of commits, which are larger than other requests."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._forward = forward
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limit_body(scope, DEFAULT_MAX_BULK_BYTES)
+        response = await self._forward(Request(scope, receive))
+        await response(scope, receive, send)

@@ -1,0 +1,48 @@
+"""Delays of partitions whose fetches fail, so that one of them holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from leadline_broker.domain.state import ReplicaKey
+from leadline_client.backoff import Backoff
+from leadline_common.clock import Clock
+
+
+class Penalties:
+    """Delays the next fetch of partitions that failed, longer after each failure in a row."""
+
+    def __init__(self, clock: Clock, backoff: Callable[[], Backoff]) -> None:
+        self._clock = clock
+        self._new_backoff = backoff
+        self._due_ms: dict[ReplicaKey, float] = {}
+        self._backoffs: dict[ReplicaKey, Backoff] = {}
+
+    def impose(self, key: ReplicaKey) -> None:
+        """Delay the partition."""
+        backoff = self._backoffs.setdefault(key, self._new_backoff())
+        self._due_ms[key] = self._clock.monotonic_ms() + backoff.next_ms()
+
+    def lift(self, key: ReplicaKey) -> None:
+        """Forget the partition's failures."""
+        if self._backoffs:
+            self._due_ms.pop(key, None)
+            self._backoffs.pop(key, None)
+
+    def delays(self, key: ReplicaKey) -> bool:
+        """Return whether the partition is delayed."""
+        return key in self._due_ms
+
+    def due(self) -> list[ReplicaKey]:
+        """Return the partitions whose delay is over, and end it."""
+        now = self._clock.monotonic_ms()
+        due = [key for key, due_ms in self._due_ms.items() if due_ms <= now]
+        for key in due:
+            del self._due_ms[key]
+        return due
+
+    def next_due_ms(self) -> float | None:
+        """Return the time until the next delay is over, or None if there is none."""
+        if not self._due_ms:
+            return None
+        return max(1.0, min(self._due_ms.values()) - self._clock.monotonic_ms())
